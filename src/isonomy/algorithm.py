@@ -1,0 +1,323 @@
+"""The whole contract between an algorithm and whatever runs it.
+
+An algorithm is a frozen dataclass whose fields are its hyper-parameters. It says what the server
+keeps (`init_server`), what each client keeps (`init_client`), what happens in a round (`round`,
+which reaches clients only through its cohort) and how a client predicts (`predict`). A phase is
+a pure function of one client: `phase(task, message, client) -> (reply, state)`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from isonomy import random, tree
+from isonomy.data.federation import SPLITS, Split
+from isonomy.errors import IsonomyError
+from isonomy.task import Batch, Params, Task
+from isonomy.tree import Tree
+from isonomy.work import Plan, Work, plan
+
+Message = dict[str, Tree]
+Reply = Tree
+State = Tree
+Phase = Callable[[Task, Message, "Client"], tuple[Reply, State]]
+
+
+# --- what a phase sees ------------------------------------------------------------------------
+
+
+class Pool(NamedTuple):
+    """The flat tensors that hold the examples; a client's rows are a range of them."""
+
+    x: Tensor
+    y: Tensor
+    groups: Tensor
+
+    def batch(self, rows: Tensor, weight: Tensor) -> Batch:
+        """The examples at `rows`, with their weights."""
+        # a row lookup as an embedding: vmap keeps it one fast gather for the whole cohort
+        flat = torch.nn.functional.embedding(rows, self.x.reshape(self.x.shape[0], -1))
+        x = flat.reshape(*rows.shape, *self.x.shape[1:])
+        return Batch(x, self.y[rows], self.groups[rows], weight)
+
+
+@dataclass(frozen=True, eq=False)
+class Client:
+    """All that a phase may read besides the message: this client's own examples and state.
+
+    Padding is out of sight: it carries weight 0 in every batch. `rate` is this round's learning
+    rate. Draws come from `uniform` and `normal`, pure functions of (seed, round, client, name).
+    """
+
+    pool: Pool
+    starts: Tensor  # [3] first row of each split
+    sizes: Tensor  # [3] examples in each split
+    key: Tensor
+    rate: Tensor
+    state: State
+    work: Work
+    widths: tuple[int, int, int]  # the sizes, or the largest of those that run side by side
+    steps: int
+    passes: int
+
+    @property
+    def size(self) -> Tensor:
+        """The number of training examples, as a float."""
+        return self.sizes[0].to(torch.float32)
+
+    @property
+    def train(self) -> Batch:
+        """All training examples."""
+        return self.examples("train")
+
+    @property
+    def validation(self) -> Batch:
+        """All validation examples."""
+        return self.examples("validation")
+
+    @property
+    def plan(self) -> Plan:
+        """This round's batches; the same in every phase of the round."""
+        made = plan(self.work, self.key, self.sizes[0], self.widths[0], self.steps, self.passes)
+        return made._replace(rows=self.starts[0] + made.rows)
+
+    def examples(self, split: Split) -> Batch:
+        """All examples of a split."""
+        return self._slice(split, 0, max(self.widths[SPLITS.index(split)], 1))
+
+    def pages(self, split: Split, size: int = 1024) -> Iterator[Batch]:
+        """All examples of a split, some at a time."""
+        width = self.widths[SPLITS.index(split)]
+        for first in range(0, max(width, 1), size):
+            yield self._slice(split, first, min(size, max(width, 1) - first))
+
+    def uniform(self, name: str, shape: tuple[int, ...] = ()) -> Tensor:
+        """Uniform draws in (0, 1) that belong to this client, round and name."""
+        return random.uniform(self.key, name, shape)
+
+    def normal(self, name: str, shape: tuple[int, ...] = ()) -> Tensor:
+        """Standard normal draws that belong to this client, round and name."""
+        return random.normal(self.key, name, shape)
+
+    def _slice(self, split: Split, first: int, count: int) -> Batch:
+        s = SPLITS.index(split)
+        at = first + torch.arange(count)
+        real = at < self.sizes[s]
+        last = self.pool.x.shape[0] - 1
+        rows = torch.where(real, self.starts[s] + at, self.starts[s]).clamp(max=last)
+        return self.pool.batch(rows, real.to(torch.float32))
+
+
+# --- the door to the clients ------------------------------------------------------------------
+
+
+class Replies(NamedTuple):
+    """Every reply, stacked on a leading axis, with the clients that sent them."""
+
+    value: Reply
+    ids: Tensor
+    sizes: Tensor
+
+
+class NoReplies(IsonomyError):
+    """No client answered a phase; the round changes nothing."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One exchange: a phase, its message, and the local work it may do.
+
+    `each`, if given, is a tree stacked over `ids` that is added to every client's own message.
+    """
+
+    phase: Phase
+    message: Message
+    work: Work
+    round: int
+    rate: float
+    ids: Tensor
+    each: Message | None = None
+
+    def to(self, ids: Tensor) -> Ask:
+        """The same question to fewer clients."""
+        if self.each is None:
+            return replace(self, ids=ids)
+        place = {int(k): i for i, k in enumerate(self.ids)}
+        at = torch.tensor([place[int(k)] for k in ids], dtype=torch.int64)
+        return replace(self, ids=ids, each=tree.take(self.each, at))
+
+
+Exchange = Callable[[Ask], Iterator[Replies]]
+"""Carries a question to clients and yields their replies in chunks; an engine supplies it, and
+wrappers (dropout, attacks, noise, byte counting) are functions from one to another."""
+
+
+class Cohort:
+    """The clients of one round: the only door between an algorithm and them.
+
+    Replies may be fewer than the cohort: go by `ids`, never by position. A later phase goes only
+    to the clients that answered the earlier ones, so `ids` shrinks as clients fall silent.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        ids: Tensor,
+        sizes: Tensor,
+        *,
+        work: Work,
+        round: int,
+        rate: float,
+        clients: int,
+    ) -> None:
+        self._exchange = exchange
+        self.ids = ids
+        self.sizes = sizes
+        self.work = work
+        self.round = round
+        self.rate = rate
+        self.clients = clients
+
+    def gather(
+        self,
+        phase: Phase,
+        message: Message,
+        *,
+        each: Message | None = None,
+        work: Work | None = None,
+    ) -> Replies:
+        """Every client's reply; the server sees each of them."""
+        chunks = list(self._ask(phase, message, each, work))
+        value = tree.concat([c.value for c in chunks])
+        ids = torch.cat([c.ids for c in chunks])
+        order = _positions(ids, self._answered(ids))
+        return Replies(tree.take(value, order), self.ids, self.sizes)
+
+    def mean(
+        self,
+        phase: Phase,
+        message: Message,
+        *,
+        weight: Literal["size", "equal"] | Tensor = "size",
+        each: Message | None = None,
+        work: Work | None = None,
+    ) -> Reply:
+        """Only the weighted mean of the replies, folded as they come.
+
+        `weight` is each client's size, or equal, or a tensor aligned with `ids`.
+        """
+        if isinstance(weight, Tensor):
+            weights = weight.to(torch.float64)
+        else:
+            weights = (self.sizes if weight == "size" else torch.ones_like(self.sizes)).double()
+        total, folded = self._folded(phase, message, each, work, weights)
+        if total <= 0:
+            raise NoReplies(f"round {self.round}: the clients that answered have no weight.")
+        return tree.tmap(lambda t: (t / total).to(torch.get_default_dtype()), folded)
+
+    def sum(
+        self,
+        phase: Phase,
+        message: Message,
+        *,
+        each: Message | None = None,
+        work: Work | None = None,
+    ) -> Reply:
+        """Only the sum of the replies, folded as they come, in double precision."""
+        ones = torch.ones(len(self.ids), dtype=torch.float64)
+        return self._folded(phase, message, each, work, ones)[1]
+
+    def _folded(
+        self,
+        phase: Phase,
+        message: Message,
+        each: Message | None,
+        work: Work | None,
+        weights: Tensor,
+    ) -> tuple[float, Tree]:
+        """Total weight and weighted sum, chunk by chunk, so memory does not grow."""
+        asked, total, folded, seen = self.ids, 0.0, None, []
+        for chunk in self._ask(phase, message, each, work):
+            w = weights[_positions(asked, chunk.ids)]
+            part = tree.tmap(lambda t, w=w: _fold(w, t), chunk.value)
+            folded = part if folded is None else tree.add(folded, part)
+            total += float(w.sum())
+            seen.append(chunk.ids)
+        self._answered(torch.cat(seen))
+        return total, folded
+
+    def _ask(
+        self, phase: Phase, message: Message, each: Message | None, work: Work | None
+    ) -> Iterator[Replies]:
+        ask = Ask(phase, message, work or self.work, self.round, self.rate, self.ids, each)
+        some = False
+        for chunk in self._exchange(ask):
+            some = some or len(chunk.ids) > 0
+            if len(chunk.ids):
+                yield chunk
+        if not some:
+            raise NoReplies(f"round {self.round}: no client answered; nothing was changed.")
+
+    def _answered(self, ids: Tensor) -> Tensor:
+        """Keep the clients that answered, in the cohort's order."""
+        keep = torch.isin(self.ids, ids)
+        self.ids, self.sizes = self.ids[keep], self.sizes[keep]
+        return self.ids
+
+
+def _fold(weight: Tensor, stacked: Tensor) -> Tensor:
+    """Weighted sum over the leading axis in double precision."""
+    if stacked.is_floating_point():
+        scale = weight.abs().max().clamp(min=torch.finfo(torch.float64).tiny)
+        part: Tensor = torch.tensordot((weight / scale).to(stacked.dtype), stacked, dims=1)
+        return part.to(torch.float64) * scale
+    whole: Tensor = torch.tensordot(weight, stacked.to(torch.float64), dims=1)
+    return whole
+
+
+def _positions(ids: Tensor, wanted: Tensor) -> Tensor:
+    """Where each wanted id stands in `ids`."""
+    order = ids.argsort()
+    return order[torch.searchsorted(ids[order], wanted)]
+
+
+# --- an algorithm -----------------------------------------------------------------------------
+
+
+class Algorithm(ABC):
+    """Abstract. A final subclass is a frozen dataclass whose fields are the hyper-parameters."""
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+    family: ClassVar[str]
+    reveals: ClassVar[str]  # what the server learns of a client, in plain words
+
+    def init_server(self, task: Task, params: Params, clients: int) -> Tree:
+        """What the server keeps before the first round."""
+        return {"params": params}
+
+    def init_client(self, task: Task, params: Params) -> State:
+        """What each client keeps before the first round; it never leaves the client."""
+        return ()
+
+    @abstractmethod
+    def round(self, server: Any, cohort: Cohort) -> Any:
+        """One round: the paper's box."""
+
+    def finish(self, server: Any, cohort: Cohort) -> Any:
+        """A last phase with all clients, after the last round."""
+        return server
+
+    def deployed(self, server: Any) -> Any:
+        """The part of the server's state that clients need to predict."""
+        return server
+
+    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
+        """The outputs that a client uses, from the deployed state and its own."""
+        return task.outputs(server["params"], x)

@@ -1,0 +1,38 @@
+"""FedAvg: local training from the server's model, then the mean of the clients' models.
+
+McMahan, Moore, Ramage, Hampson and Agüera y Arcas, "Communication-efficient learning of deep
+networks from decentralized data", AISTATS 2017, Algorithm 1:
+
+    w_k <- local descent on F_k from w,    w <- sum_k n_k w_k / sum_k n_k
+
+`weight = "equal"` gives every client the same say, whatever its size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
+from isonomy.blocks.descent import descend
+from isonomy.task import Task
+
+
+@dataclass(frozen=True)
+class FedAvg(Algorithm):
+    """Federated averaging."""
+
+    name: ClassVar[str] = "fedavg"
+    family: ClassVar[str] = "average"
+    paper: ClassVar[str] = "McMahan et al., AISTATS 2017"
+    reveals: ClassVar[str] = "only the weighted sum of the clients' models, and each client's size"
+
+    weight: Literal["size", "equal"] = "size"  # a client's say in the mean
+
+    def round(self, server: Any, cohort: Cohort) -> Any:
+        """Algorithm 1."""
+        return cohort.mean(self.local, {"params": server["params"]}, weight=self.weight)
+
+    def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """ClientUpdate."""
+        return {"params": descend(task.loss, message["params"], client)}, client.state

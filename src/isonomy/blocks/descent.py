@@ -1,0 +1,74 @@
+"""Local descent: the client's gradient steps along its batch plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import grad
+
+from isonomy import tree
+from isonomy.algorithm import Client
+from isonomy.fold import fold
+from isonomy.task import Batch, Params
+from isonomy.tree import Tree, tmap
+from isonomy.work import Work
+
+Objective = Callable[[Params, Batch], Tensor]
+
+
+class Adam(NamedTuple):
+    """Adam's moments and the number of steps taken."""
+
+    first: Tree
+    second: Tree
+    step: Tensor
+
+
+def start(work: Work, params: Params) -> Tree:
+    """The optimiser's memory before its first step."""
+    if work.optimiser == "adam":
+        return Adam(tree.zeros_like(params), tree.zeros_like(params), torch.zeros(()))
+    return tree.zeros_like(params) if work.momentum else ()
+
+
+def step(work: Work, rate: Tensor, params: Params, memory: Tree, g: Tree) -> tuple[Params, Tree]:
+    """One optimiser step from gradient `g`, with torch.optim's definitions of SGD and Adam."""
+    if work.weight_decay:
+        g = tmap(lambda d, p: d + work.weight_decay * p, g, params)
+    if work.optimiser == "adam":
+        return _adam(work, rate, params, memory, g)
+    if work.momentum:
+        # torch's first step takes the gradient itself, which zero memory gives as well
+        memory = tmap(lambda m, d: work.momentum * m + d, memory, g)
+        g = tmap(lambda d, m: d + work.momentum * m, g, memory) if work.nesterov else memory
+    return tmap(lambda p, d: p - rate * d, params, g), memory
+
+
+def _adam(work: Work, rate: Tensor, params: Params, memory: Adam, g: Tree) -> tuple[Params, Adam]:
+    b1, b2 = work.betas
+    count = memory.step + 1
+    first = tmap(lambda m, d: b1 * m + (1 - b1) * d, memory.first, g)
+    second = tmap(lambda v, d: b2 * v + (1 - b2) * d * d, memory.second, g)
+    size = rate / (1 - b1**count)
+    root = torch.sqrt(1 - b2**count)
+
+    def move(p: Tensor, m: Tensor, v: Tensor) -> Tensor:
+        return p - size * m / (v.sqrt() / root + work.epsilon)
+
+    return tmap(move, params, first, second), Adam(first, second, count)
+
+
+def descend(objective: Objective, params: Params, client: Client) -> Params:
+    """Minimise `objective(params, batch)` from `params` along the client's batch plan."""
+    work, rate, pool, plan = client.work, client.rate, client.pool, client.plan
+
+    def one(carry: Tree, at: tuple[Tensor, Tensor]) -> Tree:
+        now, memory = carry
+        g = grad(objective)(now, pool.batch(*at))
+        return step(work, rate, now, memory, g)
+
+    carry = (params, start(work, params))
+    return fold(one, carry, (plan.rows, plan.weight), plan.count)[0]

@@ -1,0 +1,178 @@
+"""A federation's examples: flat tensors, and where in them each client's rows lie.
+
+Rows are ordered by client and, inside a client, by split, so a client's training set is one
+range. Nothing is padded: a small client costs what it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isonomy.errors import DataError
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One protected attribute and the names of its groups."""
+
+    name: str
+    levels: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """All clients' examples.
+
+    `x` [n, ...] float32; `y` [n], int64 class or float32 target; `groups` [n, A] int64, a column
+    for each protected attribute. `ranges[k, s]` is the (start, stop) of client k's split s, in
+    the order of SPLITS. `clusters`, if known, is each client's true cluster.
+    """
+
+    x: Tensor
+    y: Tensor
+    groups: Tensor
+    ranges: Tensor
+    classes: int
+    attributes: tuple[Attribute, ...] = ()
+    names: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    clusters: tuple[int, ...] | None = None
+    source: str = ""
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        rows = self.x.shape[0]
+        if self.y.shape[0] != rows or self.groups.shape != (rows, len(self.attributes)):
+            raise DataError(
+                f"data '{self.source}': x has {rows} rows, y {self.y.shape[0]}, groups "
+                f"{tuple(self.groups.shape)}; give one label and {len(self.attributes)} group "
+                "values a row."
+            )
+        empty = [self.name(k) for k in range(len(self)) if self.size(k, "train") == 0]
+        if empty:
+            raise DataError(
+                f"data '{self.source}': no training examples at {', '.join(empty[:5])}; give "
+                "every client at least one, or leave it out."
+            )
+        if not bool(torch.isfinite(self.x).all()):
+            row = int((~torch.isfinite(self.x.reshape(rows, -1)).all(1)).nonzero()[0])
+            raise DataError(
+                f"data '{self.source}': row {row} holds a feature that is not finite; fill or "
+                "drop missing values first."
+            )
+        if self.classes and int(self.y.max()) >= self.classes:
+            raise DataError(
+                f"data '{self.source}': label {int(self.y.max())} with {self.classes} classes; "
+                "number the classes from 0."
+            )
+
+    def __len__(self) -> int:
+        return int(self.ranges.shape[0])
+
+    def name(self, client: int) -> str:
+        """The client's name, or its number."""
+        return self.names[client] if self.names else f"client {client}"
+
+    def size(self, client: int, split: Split = "train") -> int:
+        """How many examples a client holds in a split."""
+        start, stop = self.ranges[client, SPLITS.index(split)].tolist()
+        return int(stop - start)
+
+    def sizes(self, split: Split = "train") -> Tensor:
+        """Every client's number of examples in a split."""
+        at = self.ranges[:, SPLITS.index(split)]
+        return at[:, 1] - at[:, 0]
+
+    def rows(self, client: int, split: Split = "train") -> slice:
+        """Where a client's split lies in the flat tensors."""
+        start, stop = self.ranges[client, SPLITS.index(split)].tolist()
+        return slice(start, stop)
+
+    def only(self, clients: Sequence[int]) -> Federation:
+        """The federation of some of the clients, in the order given."""
+        index = torch.as_tensor(list(clients))
+        return replace(
+            self,
+            ranges=self.ranges[index],
+            names=tuple(self.name(int(k)) for k in index),
+            clusters=None if self.clusters is None else tuple(self.clusters[int(k)] for k in index),
+        )
+
+    def merged(self, clusters: Sequence[int]) -> Federation:
+        """One client for each cluster, holding all its members' examples."""
+        members = [
+            [k for k, c in enumerate(clusters) if c == cluster] for cluster in sorted(set(clusters))
+        ]
+        parts: dict[Split, list[Tensor]] = {
+            split: [
+                torch.cat([torch.arange(*self._bounds(k, split)) for k in ks]) for ks in members
+            ]
+            for split in SPLITS
+        }
+        return build(
+            self.x,
+            self.y,
+            self.groups,
+            parts,
+            classes=self.classes,
+            attributes=self.attributes,
+            labels=self.labels,
+            features=self.features,
+            source=self.source,
+        )
+
+    def _bounds(self, client: int, split: Split) -> tuple[int, int]:
+        at = self.rows(client, split)
+        return at.start, at.stop
+
+
+def build(
+    x: Tensor,
+    y: Tensor,
+    groups: Tensor,
+    parts: dict[Split, list[Tensor]],
+    *,
+    classes: int,
+    attributes: tuple[Attribute, ...] = (),
+    names: tuple[str, ...] = (),
+    labels: tuple[str, ...] = (),
+    features: tuple[str, ...] = (),
+    clusters: tuple[int, ...] | None = None,
+    source: str = "",
+    notes: tuple[str, ...] = (),
+) -> Federation:
+    """Order the rows by client and split. `parts[split][k]` are client k's row numbers."""
+    order: list[Tensor] = []
+    ranges = np.zeros((len(parts["train"]), len(SPLITS), 2), dtype=np.int64)
+    at = 0
+    for k in range(ranges.shape[0]):
+        for s, split in enumerate(SPLITS):
+            index = torch.as_tensor(parts[split][k]) if split in parts else torch.arange(0)
+            order.append(index.to(torch.int64))
+            ranges[k, s] = at, at + len(index)
+            at += len(index)
+    rows = torch.cat(order)
+    return Federation(
+        x=x[rows].to(torch.float32),
+        y=y[rows],
+        groups=groups[rows],
+        ranges=torch.from_numpy(ranges),
+        classes=classes,
+        attributes=attributes,
+        names=names,
+        labels=labels,
+        features=features,
+        clusters=clusters,
+        source=source,
+        notes=notes,
+    )

@@ -1,0 +1,53 @@
+"""Errors meant for the person at the keyboard.
+
+Everything a user can get wrong raises an `IsonomyError` whose message is one sentence: what is
+wrong, where, and what to do. The command line prints it without a traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class IsonomyError(Exception):
+    """Something the user can put right; the message says how."""
+
+    exit_code = 2
+
+
+class ConfigError(IsonomyError):
+    """A configuration that cannot be run."""
+
+
+class DataError(IsonomyError):
+    """Data that cannot be used, or that does not fit the model."""
+
+
+class FetchError(DataError):
+    """Data that could not be had from any of its sources."""
+
+
+class TrainingError(IsonomyError):
+    """Training that cannot go on, such as a loss that is not finite."""
+
+
+class RunError(IsonomyError):
+    """A run folder that cannot be read, written or resumed."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """' Did you mean ...?' when a known word is close, else an empty string.
+
+    >>> did_you_mean("fedavgg", ["fedavg", "local"])
+    " Did you mean 'fedavg'?"
+    """
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" Did you mean '{close[0]}'?" if close else ""
+
+
+def unknown(what: str, word: str, known: Iterable[str]) -> str:
+    """One sentence for a name that is not among the known ones."""
+    names = sorted(known)
+    listed = ", ".join(names) if len(names) <= 12 else f"{', '.join(names[:12])}, ..."
+    return f"unknown {what} '{word}': use one of {listed}.{did_you_mean(word, names)}"

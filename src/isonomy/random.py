@@ -1,0 +1,78 @@
+"""Randomness as data: every draw is a pure function of a key.
+
+A key is a 64-bit integer tensor made from (seed, round, client) by hashing; a stream of numbers
+is the hash of (key, name, position). So a client draws the same numbers alone on its node or
+among ten thousand, a whole cohort's draws are one batched expression, and nothing needs saving
+for a run to be resumed. The hash is SplitMix64's finaliser (Steele, Lea and Flood, 2014).
+
+>>> uniform(key(0, 1), "coin", (2,)).tolist() == uniform(key(0, 1), "coin", (2,)).tolist()
+True
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+
+import torch
+from torch import Tensor
+
+_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed integer
+_MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
+_MIX2 = -7723592293110705685  # 0x94D049BB133111EB
+
+
+def _shift(z: Tensor, bits: int) -> Tensor:
+    """Logical right shift; torch's own keeps the sign."""
+    return (z >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def mix64(z: Tensor) -> Tensor:
+    """SplitMix64's output function on int64 tensors (arithmetic modulo 2^64)."""
+    z = z + _GOLDEN
+    z = (z ^ _shift(z, 30)) * _MIX1
+    z = (z ^ _shift(z, 27)) * _MIX2
+    return z ^ _shift(z, 31)
+
+
+def key(*parts: int | Tensor) -> Tensor:
+    """A key from integers; a tensor among them gives a tensor of keys."""
+    out = torch.zeros((), dtype=torch.int64)
+    for part in parts:
+        out = mix64(out ^ mix64(torch.as_tensor(part, dtype=torch.int64)))
+    return out
+
+
+def tag(name: str) -> int:
+    """A stable integer for the name of a stream."""
+    return zlib.crc32(name.encode())
+
+
+def bits(keys: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
+    """Random 64-bit integers of shape keys.shape + shape."""
+    count = math.prod(shape)
+    stream = mix64(keys ^ mix64(torch.tensor(tag(name))))
+    out = mix64(stream.unsqueeze(-1) + torch.arange(count) * _GOLDEN)
+    return out.reshape(*keys.shape, *shape)
+
+
+def uniform(keys: Tensor, name: str, shape: tuple[int, ...] = ()) -> Tensor:
+    """Uniform numbers strictly inside (0, 1), float32."""
+    return (_shift(bits(keys, name, shape), 41).to(torch.float32) + 0.5) * 2.0**-23
+
+
+def normal(keys: Tensor, name: str, shape: tuple[int, ...] = ()) -> Tensor:
+    """Standard normal numbers, float32, by inversion."""
+    u = (_shift(bits(keys, name, shape), 12).to(torch.float64) + 0.5) * 2.0**-52
+    return (math.sqrt(2) * torch.erfinv(2 * u - 1)).to(torch.float32)
+
+
+def permutation(keys: Tensor, name: str, size: Tensor, width: int, count: int) -> Tensor:
+    """`count` permutations of range(size), padded at the end to `width` with what is not in it.
+
+    `size` may be smaller than `width` and differ between keys; real positions come first.
+    """
+    each = mix64(keys.unsqueeze(-1) ^ mix64(torch.arange(count)))  # so padding changes nothing
+    noise = _shift(bits(each, name, (width,)), 1)
+    padding = torch.arange(width) >= size.unsqueeze(-1).unsqueeze(-1)
+    return torch.where(padding, torch.iinfo(torch.int64).max, noise).argsort(dim=-1)

@@ -1,0 +1,89 @@
+"""A task: a model and its loss, as pure functions of the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import log_softmax, softplus
+
+Params = Any
+"""A tree of tensors: a dict from parameter name to value."""
+
+Loss = Literal["cross_entropy", "logistic", "hinge", "squared"]
+
+
+class Batch(NamedTuple):
+    """Some examples. `weight` is 1 for a real example and 0 for padding."""
+
+    x: Tensor
+    y: Tensor
+    groups: Tensor  # [n, A]: a column for each protected attribute
+    weight: Tensor
+
+    @property
+    def group(self) -> Tensor:
+        """The first protected attribute."""
+        return self.groups[:, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A model with its loss.
+
+    `build` makes a fresh network with the model's own initialisation. `classes` is 0 for
+    regression. `levels` is the number of groups of each protected attribute.
+    """
+
+    build: Callable[[], nn.Module]
+    loss_name: Loss = "cross_entropy"
+    classes: int = 2
+    levels: tuple[int, ...] = ()
+    net: nn.Module = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            object.__setattr__(self, "net", self.build())
+
+    def init(self, seed: int) -> Params:
+        """Parameters as the model initialises itself after `torch.manual_seed(seed)`."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            net = self.build()
+        return {name: p.detach().clone() for name, p in net.named_parameters()}
+
+    def outputs(self, params: Params, x: Tensor) -> Tensor:
+        """The model's raw outputs: logits, margins or predictions, [n, outputs]."""
+        out: Tensor = functional_call(self.net, params, (x,))
+        return out
+
+    def each_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The loss of each example, from the outputs."""
+        if self.loss_name == "cross_entropy":
+            return -log_softmax(outputs, -1).gather(-1, y.unsqueeze(-1)).squeeze(-1)
+        score = outputs.squeeze(-1)
+        if self.loss_name == "squared":
+            return (score - y).square()
+        margin = score * (2 * y - 1).to(score.dtype)
+        return softplus(-margin) if self.loss_name == "logistic" else (1 - margin).clamp(min=0)
+
+    def losses(self, params: Params, batch: Batch) -> Tensor:
+        """The loss of each example."""
+        return self.each_loss(self.outputs(params, batch.x), batch.y)
+
+    def loss(self, params: Params, batch: Batch) -> Tensor:
+        """The mean loss over the real examples of a batch."""
+        return (self.losses(params, batch) * batch.weight).sum() / batch.weight.sum().clamp(min=1)
+
+    def decide(self, outputs: Tensor) -> Tensor:
+        """The predicted class of each example (0 for regression)."""
+        if self.loss_name == "cross_entropy":
+            return outputs.argmax(-1)
+        if self.loss_name == "squared":
+            return torch.zeros_like(outputs[..., 0], dtype=torch.int64)
+        return (outputs.squeeze(-1) > 0).to(torch.int64)
