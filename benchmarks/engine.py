@@ -1,0 +1,313 @@
+"""The batched engine against a plain PyTorch loop, as ratios in one run at one thread.
+
+    python benchmarks/engine.py            the table
+    python benchmarks/engine.py --json     the same as JSON
+    python benchmarks/engine.py --only W1  one workload
+
+W1  FedAvg, MLP 60-64-10, 100 clients x 100 examples, batch 10, one epoch, all clients.
+W2  the same with 10,000 clients: time for each client's step, and peak memory.
+W3  W2 with sizes by a power law (largest 50 times the median), the same number of steps.
+W4  CNN on 28x28 images, 20 clients.
+S   start-up: a new process, from import to the end of the first round of a small run.
+
+The plain loop is what one would write by hand: a copied nn.Module and torch.optim.SGD for each
+client. Both start from the same model and use the same batches, and must end in the same model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import gc
+import itertools
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from isonomy import random
+from isonomy.algorithms.average.fedavg import FedAvg
+from isonomy.data.federation import Federation, build
+from isonomy.engines.batched import Batched
+from isonomy.task import Task
+from isonomy.work import Work, plan
+
+Row = dict[str, object]
+
+
+# --- workloads ------------------------------------------------------------------------------------
+
+
+def federation(sizes: list[int], shape: tuple[int, ...] = (60,), classes: int = 10) -> Federation:
+    generator = torch.Generator().manual_seed(0)
+    rows = sum(sizes)
+    x = torch.randn(rows, *shape, generator=generator)
+    y = torch.randint(classes, (rows,), generator=generator)
+    borders = np.concatenate([[0], np.cumsum(sizes)])
+    parts = [torch.arange(a, b) for a, b in itertools.pairwise(borders)]
+    groups = torch.zeros(rows, 0, dtype=torch.int64)
+    return build(x, y, groups, {"train": parts}, classes=classes)
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(60, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(512, 10),
+    )
+
+
+def power_law(clients: int, total: int) -> list[int]:
+    """Sizes with the largest 50 times the median, in whole batches of 10, summing to `total`."""
+
+    def sizes(exponent: float) -> np.ndarray:
+        return (np.arange(1, clients + 1) / clients) ** -exponent
+
+    low, high = 0.01, 5.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        s = sizes(middle)
+        low, high = (middle, high) if s[0] / np.median(s) < 50 else (low, middle)
+    s = sizes(low)
+    steps = np.maximum(1, np.floor(s / s.sum() * (total / 10))).astype(int)
+    steps[np.argsort(-s)[: total // 10 - steps.sum()]] += 1
+    return [int(10 * n) for n in steps]
+
+
+# --- the two sides --------------------------------------------------------------------------------
+
+
+def batches(fed: Federation, work: Work, seed: int, round: int) -> list[Tensor]:
+    """The rows of every step of every client, as the engine draws them."""
+    out = []
+    for k in range(len(fed)):
+        n = fed.size(k)
+        made = plan(
+            work,
+            random.key(seed, round, k),
+            torch.tensor(n),
+            n,
+            work.count(n),
+            work.passes(n),
+        )
+        out.append(made.rows + fed.rows(k).start)
+    return out
+
+
+def plain_round(net: nn.Module, fed: Federation, steps: list[Tensor], lr: float) -> list[Tensor]:
+    """FedAvg as one would write it in PyTorch."""
+    total = [torch.zeros_like(p) for p in net.parameters()]
+    weight = 0
+    for k, rows in enumerate(steps):
+        model = copy.deepcopy(net)
+        optimiser = torch.optim.SGD(model.parameters(), lr=lr)
+        for index in rows:
+            optimiser.zero_grad()
+            loss = nn.functional.cross_entropy(model(fed.x[index]), fed.y[index])
+            loss.backward()
+            optimiser.step()
+        with torch.no_grad():
+            for t, p in zip(total, model.parameters(), strict=True):
+                t += fed.size(k) * p
+        weight += fed.size(k)
+    return [t / weight for t in total]
+
+
+class Side:
+    """The engine's round, with what it needs."""
+
+    def __init__(
+        self, make: Callable[[], nn.Module], fed: Federation, work: Work, *, compile: bool = False
+    ) -> None:
+        self.task = Task(make, classes=10)
+        self.params = self.task.init(0)
+        self.engine = Batched(self.task, fed, seed=0, compile=compile)
+        self.work = work
+
+    def round(self) -> dict[str, Tensor]:
+        cohort = self.engine.cohort(self.engine.everyone(), work=self.work, round=0)
+        out: dict[str, Tensor] = FedAvg().round({"params": self.params}, cohort)["params"]
+        return out
+
+
+def interleaved(sides: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Median seconds of each side, measured in turns, so that a busy moment hits all alike."""
+    spent: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(repeats):
+        for name, side in sides.items():
+            gc.collect()
+            begin = time.perf_counter()
+            side()
+            spent[name].append(time.perf_counter() - begin)
+    return {name: statistics.median(times) for name, times in spent.items()}
+
+
+def difference(a: dict[str, Tensor], b: list[Tensor]) -> float:
+    return max(float((s - t).abs().max()) for s, t in zip(a.values(), b, strict=True))
+
+
+# --- the figures ----------------------------------------------------------------------------------
+
+
+def w1(repeats: int) -> list[Row]:
+    fed, work = federation([100] * 100), Work(batch=10, lr=0.1)
+    side, compiled = Side(mlp, fed, work), Side(mlp, fed, work, compile=True)
+    net = mlp()
+    net.load_state_dict(side.params)
+    steps = batches(fed, work, 0, 0)
+    gap = difference(side.round(), plain_round(net, fed, steps, 0.1))
+    gap_compiled = difference(compiled.round(), plain_round(net, fed, steps, 0.1))
+    times = interleaved(
+        {
+            "plain": lambda: plain_round(net, fed, steps, 0.1),
+            "batched": side.round,
+            "compiled": compiled.round,
+        },
+        repeats,
+    )
+    plain = times["plain"]
+    return [
+        row("W1 speed-up over the plain loop", plain / times["batched"], ">=", 10, times),
+        row("W1 speed-up, compiled", plain / times["compiled"], ">=", 20, times),
+        row("W1 largest difference in the model", gap, "<=", 1e-5),
+        row("W1 largest difference, compiled", gap_compiled, "<=", 1e-5),
+    ]
+
+
+def w2(repeats: int) -> list[Row]:
+    small = Side(mlp, federation([100] * 100), Work(batch=10, lr=0.1))
+    large = Side(mlp, federation([100] * 10_000), Work(batch=10, lr=0.1))
+    small.round(), large.round()
+    times = interleaved({"small": small.round, "large": large.round}, max(3, repeats // 2))
+    ratio = (times["large"] / 100_000) / (times["small"] / 1_000)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return [
+        row("W2 time of a client's step, relative to W1's", ratio, "<=", 1.3, times),
+        row("W2 peak memory of the process, GB", peak, "<=", 2.0),
+    ]
+
+
+def w3(repeats: int) -> list[Row]:
+    equal_sizes = [100] * 10_000
+    uneven = power_law(10_000, sum(equal_sizes))
+    assert sum(uneven) == sum(equal_sizes)
+    assert 45 < max(uneven) / statistics.median(uneven) < 55
+    equal = Side(mlp, federation(equal_sizes), Work(batch=10, lr=0.1))
+    ragged = Side(mlp, federation(uneven), Work(batch=10, lr=0.1))
+    equal.round(), ragged.round()
+    times = interleaved({"equal": equal.round, "ragged": ragged.round}, max(3, repeats // 2))
+    return [
+        row("W3 time, relative to equal sizes", times["ragged"] / times["equal"], "<=", 1.5, times)
+    ]
+
+
+def w4(repeats: int) -> list[Row]:
+    fed, work = federation([100] * 20, (1, 28, 28)), Work(batch=10, lr=0.05)
+    side = Side(cnn, fed, work)
+    net = cnn()
+    net.load_state_dict(side.params)
+    steps = batches(fed, work, 0, 0)
+    gap = difference(side.round(), plain_round(net, fed, steps, 0.05))
+    times = interleaved(
+        {"plain": lambda: plain_round(net, fed, steps, 0.05), "batched": side.round}, repeats
+    )
+    return [
+        row(
+            "W4 time, relative to the plain loop",
+            times["batched"] / times["plain"],
+            "<=",
+            1.05,
+            times,
+        ),
+        row("W4 largest difference in the model", gap, "<=", 1e-5),
+        row("W4 clients at once, as the probe found", tree_chunk(side.engine), ">=", 1),
+    ]
+
+
+def tree_chunk(engine: Batched) -> int:
+    return next(iter(engine.chunks.values()), 512)
+
+
+STARTUP = """
+import time; begin = time.perf_counter()
+import isonomy.experiments.run as r
+from isonomy.experiments.schema import parse
+class First(r.Listener):
+    def round(self, done, rounds, metrics): print(time.perf_counter() - begin, flush=True)
+r.run(parse({"data": "synthetic", "rounds": 1, "model": "mlp"}), listener=First())
+"""
+
+
+def startup(repeats: int) -> list[Row]:
+    seconds = []
+    for _ in range(min(3, repeats)):
+        begin = time.perf_counter()
+        subprocess.run([sys.executable, "-c", STARTUP], check=True, capture_output=True)
+        seconds.append(time.perf_counter() - begin)
+    return [
+        row("S  start-up, seconds for the whole process", statistics.median(seconds), "<=", 5.0)
+    ]
+
+
+def row(
+    name: str, value: float, sign: str, target: float, times: dict[str, float] | None = None
+) -> Row:
+    met = value >= target if sign == ">=" else value <= target
+    seconds = {k: round(v, 5) for k, v in (times or {}).items()}
+    return {
+        "figure": name,
+        "value": value,
+        "target": f"{sign} {target:g}",
+        "met": met,
+        "seconds": seconds,
+    }
+
+
+WORKLOADS = {"W1": w1, "W2": w2, "W3": w3, "W4": w4, "S": startup}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The batched engine against a plain loop.")
+    parser.add_argument("--only", choices=WORKLOADS, help="one workload")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    rows: list[Row] = []
+    if options.only:
+        rows = WORKLOADS[options.only](options.repeats)
+    else:
+        # each in a process of its own, so that memory and caches are its own
+        for name in WORKLOADS:
+            command = [sys.executable, __file__, "--only", name, "--json"]
+            done = subprocess.run(
+                [*command, "--repeats", str(options.repeats)], check=True, stdout=subprocess.PIPE
+            )
+            rows += json.loads(done.stdout)
+    if options.json:
+        print(json.dumps(rows, indent=1))
+        return
+    print(f"{'figure':48} {'value':>10} {'target':>9}  met  seconds")
+    for r in rows:
+        shown, met = f"{r['value']:.3g}", "yes" if r["met"] else "NO"
+        print(f"{r['figure']:48} {shown:>10} {r['target']:>9}  {met:3}  {r['seconds'] or ''}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""What all engines share: client states, keys, who is in a round, and wrappers of the exchange.
+
+An engine is a transport: it carries a phase and a message to clients and brings replies back.
+It knows nothing of what they mean.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from isonomy import random, tree
+from isonomy.algorithm import Ask, Client, Cohort, Exchange, Pool, Replies, State
+from isonomy.data.federation import SPLITS, Federation
+from isonomy.task import Task
+from isonomy.tree import Tree
+from isonomy.work import Work
+
+
+class States:
+    """Every client's private state, stacked; nothing but its own client's phase reads a row."""
+
+    def __init__(self, initial: State, clients: int) -> None:
+        self.stacked: Tree = tree.tmap(
+            lambda t: t.unsqueeze(0).expand(clients, *t.shape).clone(), initial
+        )
+        self.empty = not tree.leaves(initial)
+
+    def take(self, ids: Tensor) -> Tree:
+        """The states of some clients, stacked."""
+        return tree.take(self.stacked, ids)
+
+    def put(self, ids: Tensor, new: Tree) -> None:
+        """Replace the states of some clients."""
+        if not self.empty:
+            tree.tmap(lambda s, v: s.index_copy_(0, ids, v.to(s.dtype)), self.stacked, new)
+
+
+class Engine(ABC):
+    """Abstract: a federation's clients, reached by `exchange`."""
+
+    name: str
+
+    def __init__(self, task: Task, federation: Federation, *, seed: int = 0) -> None:
+        self.task = task
+        self.federation = federation
+        self.seed = seed
+        self.pool = Pool(federation.x, federation.y, federation.groups)
+        self.states = States((), len(federation))
+
+    def reset(self, initial: State) -> None:
+        """Give every client the same initial state."""
+        self.states = States(initial, len(self.federation))
+
+    @abstractmethod
+    def exchange(self, ask: Ask) -> Iterator[Replies]:
+        """Carry a question to its clients; yield their replies in chunks, in any order."""
+
+    def cohort(
+        self,
+        ids: Tensor,
+        *,
+        work: Work,
+        round: int,
+        rate: float | None = None,
+        wrap: tuple[Any, ...] = (),
+    ) -> Cohort:
+        """The cohort of some clients, with wrappers around the exchange (the first innermost)."""
+        exchange: Exchange = self.exchange
+        for wrapper in wrap:
+            exchange = wrapper(exchange)
+        return Cohort(
+            exchange,
+            ids,
+            self.federation.sizes()[ids],
+            work=work,
+            round=round,
+            rate=work.lr if rate is None else rate,
+            clients=len(self.federation),
+        )
+
+    def everyone(self) -> Tensor:
+        """All clients' ids."""
+        return torch.arange(len(self.federation))
+
+    def client(self, ask: Ask, ids: Tensor) -> dict[str, Any]:
+        """The parts of `Client` for these clients: stacked tensors and shared sizes."""
+        ranges = self.federation.ranges[ids]
+        sizes = ranges[..., 1] - ranges[..., 0]
+        work = ask.work
+        train = sizes[:, 0].tolist()
+        return {
+            "lanes": {
+                "starts": ranges[..., 0],
+                "sizes": sizes,
+                "key": random.key(self.seed, ask.round, ids),
+                "state": self.states.take(ids),
+            },
+            "shared": {
+                "pool": self.pool,
+                "rate": torch.tensor(ask.rate, dtype=torch.float32),
+                "work": work,
+                "widths": tuple(int(sizes[:, s].max()) for s in range(len(SPLITS))),
+                "steps": max(work.count(n) for n in train),
+                "passes": max(work.passes(n) for n in train),
+            },
+        }
+
+    def run_phase(self, ask: Ask, message: Any, lane: Any, shared: Any) -> tuple[Any, State]:
+        """One client's phase."""
+        return ask.phase(self.task, message, Client(**lane, **shared))
+
+
+# --- who is in a round --------------------------------------------------------------------------
+
+
+def sample(
+    federation: Federation,
+    count: int,
+    *,
+    seed: int,
+    round: int,
+    how: Literal["uniform", "size"] = "uniform",
+) -> Tensor:
+    """`count` distinct clients for a round, uniformly or in proportion to their sizes.
+
+    By size: without replacement, each next client with probability proportional to its size
+    among those left (Gumbel's trick on log sizes).
+    """
+    clients = len(federation)
+    if count >= clients:
+        return torch.arange(clients)
+    u = random.uniform(random.key(seed, round), "cohort", (clients,)).double()
+    score = -torch.log(-torch.log(u))
+    if how == "size":
+        score = score + federation.sizes().double().log()
+    return score.topk(count).indices.sort().values
+
+
+# --- wrappers of the exchange -------------------------------------------------------------------
+
+
+def dropout(exchange: Exchange, *, probability: float, seed: int) -> Exchange:
+    """Each client of a round falls silent with this probability, for the whole round."""
+
+    def wrapped(ask: Ask) -> Iterator[Replies]:
+        keys = random.key(seed, ask.round, ask.ids)
+        stay = random.uniform(keys, "dropout") >= probability
+        if bool(stay.any()):
+            yield from exchange(ask.to(ask.ids[stay]))
+
+    return wrapped
+
+
+class Meter:
+    """Counts what crosses the wire: bytes down and up, messages, phases, clients that answered."""
+
+    def __init__(self) -> None:
+        self.down = self.up = self.messages = self.phases = self.asked = self.answered = 0
+
+    def __call__(self, exchange: Exchange) -> Exchange:
+        """Wrap an exchange."""
+
+        def wrapped(ask: Ask) -> Iterator[Replies]:
+            size = tree.nbytes(ask.message)
+            each = tree.nbytes(ask.each) if ask.each is not None else 0
+            self.phases += 1
+            self.asked += len(ask.ids)
+            self.down += size * len(ask.ids) + each
+            self.messages += len(ask.ids)
+            for chunk in exchange(ask):
+                self.up += tree.nbytes(chunk.value)
+                self.messages += len(chunk.ids)
+                self.answered += len(chunk.ids)
+                yield chunk
+
+        return wrapped

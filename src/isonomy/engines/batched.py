@@ -1,0 +1,147 @@
+"""The default engine: a cohort of clients is one batched tensor program.
+
+Clients are sorted by size and run in chunks under `vmap`, their local loops as traced programs
+(see `program`). Small models run hundreds of clients at once; where arithmetic dominates, as
+with convolutions, a short probe finds the chunk that is fastest, which may be one client.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+from torch.utils.flop_counter import FlopCounterMode
+
+from isonomy import tree
+from isonomy.algorithm import Ask, Replies, State
+from isonomy.data.federation import Federation
+from isonomy.engines.base import Engine
+from isonomy.engines.program import Programs
+from isonomy.fold import using
+from isonomy.task import Batch, Task
+
+LARGEST = 512  # clients in a chunk: beyond it, cohorts fall out of the processor's caches
+MEMORY = 256 * 2**20  # bytes a chunk may take
+HEAVY = 4e6  # floating-point operations a step from which arithmetic outweighs overhead
+CANDIDATES = (1, 4, 16)  # chunks that the probe tries for heavy models
+
+
+class Batched(Engine):
+    """Runs a cohort in chunks, each chunk as one batched program.
+
+    `chunk` is a number of clients or "auto". The chunk found by a probe is in `chunks`, which a
+    run saves, so that a resumed run computes exactly what it would have.
+    """
+
+    name = "batched"
+
+    def __init__(
+        self,
+        task: Task,
+        federation: Federation,
+        *,
+        seed: int = 0,
+        chunk: int | Literal["auto"] = "auto",
+        compile: bool = False,
+        chunks: dict[str, int] | None = None,
+    ) -> None:
+        super().__init__(task, federation, seed=seed)
+        self.chunk = chunk
+        self.programs = Programs(compile=compile)
+        self.chunks = dict(chunks or {})
+        self._flops: float | None = None
+
+    def exchange(self, ask: Ask) -> Iterator[Replies]:
+        """Chunks of similar clients, largest first."""
+        sizes = self.federation.sizes()[ask.ids]
+        order = torch.argsort(-sizes, stable=True)  # ids ascend, so ties have one order
+        ask = ask.to(ask.ids[order])
+        most = self._chunk(ask)
+        for first, last in self._cuts(ask, most):
+            value, state = self._run(ask, first, last)
+            ids = ask.ids[first:last]
+            self.states.put(ids, state)
+            yield Replies(value, ids, self.federation.sizes()[ids])
+
+    def _cuts(self, ask: Ask, most: int) -> Iterator[tuple[int, int]]:
+        """Chunk borders: at most `most` clients, and fewer where large ones need the memory."""
+        sizes = self.federation.sizes()[ask.ids].tolist()
+        width = max(self.federation.x[0].numel(), 1)
+        first = 0
+        while first < len(sizes):
+            n = sizes[first]  # the largest of the rest
+            work = ask.work
+            passes = max(work.passes(n), work.passes(sizes[min(first + most, len(sizes)) - 1]))
+            one = 8 * (passes * n * 4 + work.count(n) * work.width(n) * 2) + 4 * n * width
+            fit = max(1, int(MEMORY // max(one, 1)))
+            last = min(first + min(most, fit), len(sizes))
+            yield first, last
+            first = last
+
+    def _run(self, ask: Ask, first: int, last: int) -> tuple[Any, State]:
+        ids = ask.ids[first:last]
+        parts = self.client(ask, ids)
+        lanes, shared = parts["lanes"], parts["shared"]
+        each = None if ask.each is None else tree.take(ask.each, slice(first, last))
+        with torch.no_grad(), using(self.programs):
+            if last - first == 1:
+                own = {} if each is None else tree.take(each, 0)
+                message = {**ask.message, **own}
+                value, state = self.run_phase(ask, message, tree.take(lanes, 0), shared)
+                return tree.tmap(_one, value), tree.tmap(_one, state)
+
+            def phase(lane: Any, own: Any) -> tuple[Any, State]:
+                return self.run_phase(ask, {**ask.message, **own}, lane, shared)
+
+            out: tuple[Any, State] = vmap(phase)(lanes, each or {})
+            return out
+
+    # --- how many clients at once ---------------------------------------------------------------
+
+    def _chunk(self, ask: Ask) -> int:
+        if self.chunk != "auto":
+            return self.chunk
+        if self._heaviness(ask) < HEAVY or len(ask.ids) == 1:
+            return LARGEST
+        name = getattr(ask.phase, "__name__", "phase")
+        if name not in self.chunks:
+            self.chunks[name] = self._probe(ask)
+        return self.chunks[name]
+
+    def _heaviness(self, ask: Ask) -> float:
+        """Floating-point operations of one client's step, counted, not timed."""
+        if self._flops is None:
+            n = min(ask.work.width(int(self.federation.sizes().max())), len(self.federation.y))
+            pool = self.pool
+            batch = Batch(pool.x[:n], pool.y[:n], pool.groups[:n], torch.ones(n))
+            params = self.task.init(0)
+            with FlopCounterMode(display=False) as counter:
+                grad(self.task.loss)(params, batch)
+            self._flops = float(counter.get_total_flops())
+        return self._flops
+
+    def _probe(self, ask: Ask) -> int:
+        """Time two steps of a few clients for each candidate; keep nothing but the winner."""
+        best, fastest = 1, float("inf")
+        small = replace(ask, work=replace(ask.work, steps=2))
+        for chunk in CANDIDATES:
+            if chunk > len(ask.ids):
+                break
+            self._run(small, 0, chunk)  # traces and warms up
+            spent = []
+            for _ in range(2):
+                begin = time.perf_counter()
+                self._run(small, 0, chunk)
+                spent.append((time.perf_counter() - begin) / chunk)
+            if min(spent) < 0.95 * fastest:
+                best, fastest = chunk, min(spent)
+        return best
+
+
+def _one(t: Tensor) -> Tensor:
+    return t.unsqueeze(0)
