@@ -1,0 +1,64 @@
+"""Data sets by name.
+
+To add one, write a file in this folder with a `DATASET` and name it in the tuple below.
+
+>>> federation = load("synthetic", clients=4, seed=1)
+>>> len(federation), federation.features
+(4, ('x1', 'x2', 'z'))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from isonomy.data.datasets import adult, linear, synthetic
+from isonomy.data.datasets.base import Dataset, Request
+from isonomy.data.federation import Federation
+from isonomy.data.fetch import Progress
+from isonomy.data.options import settle
+from isonomy.data.partition import Spec, plan
+from isonomy.errors import ConfigError, unknown
+
+__all__ = ["DATASETS", "Dataset", "load"]
+
+DATASETS: Mapping[str, Dataset] = {
+    module.DATASET.name: module.DATASET for module in (adult, linear, synthetic)
+}
+
+
+def load(
+    name: str,
+    *,
+    clients: int | None = None,
+    seed: int = 0,
+    partition: Spec | None = None,
+    options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Federation:
+    """A federation of a data set's examples.
+
+    `clients`, `partition` (a name, or a mapping with `name` and options) and `options` are the
+    data set's own when not given; see `DATASETS[name]`. The same arguments give the same
+    federation on every machine.
+    """
+    if name not in DATASETS:
+        raise ConfigError(unknown("data set", name, DATASETS))
+    dataset = DATASETS[name]
+    if clients is not None and clients < 1:
+        raise ConfigError(f"data set '{name}': clients is {clients}; give 1 or more.")
+    if seed < 0:
+        raise ConfigError(f"data set '{name}': seed is {seed}; give a whole number of 0 or more.")
+    chosen, chosen_options = plan(
+        dataset.partition if partition is None else partition, dataset.partitions
+    )
+    default = 0 if chosen.counts else dataset.clients
+    request = Request(
+        clients=default if clients is None else clients,
+        seed=seed,
+        partition=chosen,
+        partition_options=chosen_options,
+        options=settle(f"data set '{name}'", dataset.options, options or {}),
+        progress=progress,
+    )
+    return dataset.load(request)
