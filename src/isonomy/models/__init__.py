@@ -1,0 +1,173 @@
+"""Models by name, and tasks made of a model and a federation's data.
+
+>>> import torch
+>>> from isonomy.data.federation import build
+>>> rows = [torch.tensor([0, 1, 2]), torch.tensor([3, 4])]
+>>> federation = build(
+...     torch.eye(5), torch.tensor([0, 1, 1, 0, 1]), torch.zeros(5, 0, dtype=torch.int64),
+...     {"train": rows}, classes=2, source="toy",
+... )
+>>> task = make_task("mlp", federation, {"hidden": [4]})
+>>> task.loss_name, {name: list(value.shape) for name, value in task.init(seed=0).items()}
+... # doctest: +NORMALIZE_WHITESPACE
+('cross_entropy', {'linear1.weight': [4, 5], 'linear1.bias': [4],
+                   'linear2.weight': [2, 4], 'linear2.bias': [2]})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, get_args
+
+import torch
+from torch import nn
+
+from isonomy.data.federation import Federation
+from isonomy.errors import ConfigError, DataError, unknown
+from isonomy.models import custom, fit
+from isonomy.models.cnn import CNN
+from isonomy.models.custom import converted
+from isonomy.models.linear import LINEAR, LOGISTIC, SVM
+from isonomy.models.mlp import MLP
+from isonomy.models.options import Entry, Option
+from isonomy.models.resnet import RESNET18
+from isonomy.task import Loss, Task
+
+__all__ = [
+    "LOSSES",
+    "MODELS",
+    "Entry",
+    "Option",
+    "converted",
+    "make_task",
+]
+
+MODELS: dict[str, Entry] = {
+    "linear": LINEAR,
+    "logistic": LOGISTIC,
+    "svm": SVM,
+    "mlp": MLP,
+    "cnn": CNN,
+    "resnet18": RESNET18,
+}
+
+LOSSES: tuple[Loss, ...] = get_args(Loss)
+
+CUSTOM_LOSSES: tuple[Loss, ...] = ("cross_entropy", "squared", "logistic", "hinge")
+
+
+def make_task(
+    model: str,
+    federation: Federation,
+    options: Mapping[str, Any] | None = None,
+    *,
+    loss: str | None = None,
+    convert: bool = False,
+) -> Task:
+    """The task of training a model on a federation's data.
+
+    `model` is a name in MODELS or an import path "package.module:Class" (see
+    `isonomy.models.custom`, and there for `convert`). `options` are the model's. The loss is the
+    model's own for the data's classes, unless given; it decides the number of outputs: one for
+    each class under cross-entropy, else one. Model and data are tried on two rows, and whatever
+    does not fit raises a ConfigError or DataError of one sentence.
+    """
+    given = dict(options or {})
+    entry = MODELS.get(model)
+    if entry is None and ":" not in model:
+        known = [*MODELS, "package.module:Class"]
+        if "." in model:
+            package, _, name = model.rpartition(".")
+            raise ConfigError(
+                f"unknown model '{model}': a class of your own is written '{package}:{name}', "
+                "with a colon before its name."
+            )
+        raise ConfigError(unknown("model", model, known))
+    losses = CUSTOM_LOSSES if entry is None else entry.losses
+    chosen = _choose_loss(model, losses, federation, loss)
+    outputs = federation.classes if chosen == "cross_entropy" else 1
+    shape = tuple(federation.x.shape[1:])
+    if not shape:
+        raise DataError(
+            f"model '{model}' needs rows with features but {fit.source(federation)} has one bare "
+            "number a row; give x the shape [rows, 1]."
+        )
+    build: Callable[[], nn.Module]
+    if entry is None:
+        make = custom.find(model)
+        filled = custom.arguments(model, make, shape, outputs, given)
+        build = partial(custom.construct, model, make, filled, convert=convert)
+    else:
+        if entry.images and len(shape) != 3:
+            raise DataError(
+                f"model '{model}' needs images [channels, height, width] but "
+                f"{fit.source(federation)} rows have shape {list(shape)}; use mlp."
+            )
+        build = partial(entry.build, shape, outputs, **entry.complete(model, given))
+    task = Task(
+        build=build,
+        loss_name=chosen,
+        classes=federation.classes,
+        levels=tuple(len(attribute.levels) for attribute in federation.attributes),
+    )
+    if entry is None:
+        _check_repeats(model, task)
+    fit.check(model, task, federation, outputs)
+    return task
+
+
+def _check_repeats(model: str, task: Task) -> None:
+    first = dict(task.net.named_parameters())  # a Task builds its net after manual_seed(0)
+    for name, value in task.init(0).items():
+        if name not in first or not torch.equal(value, first[name]):
+            raise ConfigError(
+                f"model '{model}' starts '{name}' with other numbers each time for the same seed; "
+                "draw its initial values from torch's own generator only."
+            )
+
+
+def _choose_loss(
+    model: str, losses: tuple[Loss, ...], federation: Federation, wanted: str | None
+) -> Loss:
+    classes = federation.classes
+    where = fit.source(federation)
+    fits: dict[str, bool] = {
+        "cross_entropy": classes >= 2,
+        "logistic": classes == 2,
+        "hinge": classes == 2,
+        "squared": classes == 0,
+    }
+    needs = {
+        "cross_entropy": "two or more classes",
+        "logistic": "two classes",
+        "hinge": "two classes",
+        "squared": "a number to predict",
+    }
+    has = "a number to predict" if classes == 0 else f"{classes} classes"
+    if classes == 1:
+        raise DataError(
+            f"model '{model}': {where} has one class only, so there is nothing to learn; give "
+            "labels of two classes or more."
+        )
+    if wanted is None:
+        for loss in losses:
+            if fits[loss]:
+                return loss
+        advice = "linear or mlp" if classes == 0 else "logistic or mlp"
+        raise DataError(
+            f"model '{model}' needs {needs[losses[-1]]} but {where} has {has}; use {advice}."
+        )
+    if wanted not in LOSSES:
+        raise ConfigError(unknown("loss", wanted, LOSSES))
+    if wanted not in losses:
+        raise ConfigError(
+            f"model '{model}' trains with {' or '.join(losses)}, not with loss '{wanted}'; leave "
+            "loss out, or use linear or mlp."
+        )
+    if not fits[wanted]:
+        advice = "squared" if classes == 0 else "cross_entropy"
+        raise DataError(
+            f"loss '{wanted}' needs {needs[wanted]} but {where} has {has}; use loss '{advice}'."
+        )
+    return wanted
