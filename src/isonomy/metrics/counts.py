@@ -1,0 +1,275 @@
+"""What a client tells about its predictions: counts by group, label and prediction.
+
+Every metric of the package is arithmetic on these counts and on sums of losses. They add up
+over pages of examples and over clients, so no prediction has to leave a client, and every
+engine computes the same numbers.
+
+The row axis, of length 1 + G, holds everyone first, then each level of the first protected
+attribute, then each level of the second, and so on; G is the number of levels of all attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from isonomy.data.federation import Attribute
+from isonomy.errors import ConfigError, DataError, unknown
+from isonomy.task import Batch, Task
+
+Floats = NDArray[np.float64]
+
+
+def count(task: Task, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
+    """Count one page of one client's examples; safe under `torch.func.vmap`.
+
+    Returns `counts` [1 + G, C, C] int64, the number of real examples by row, label and predicted
+    class, and `loss` [1 + G, C] float64, the sum of their losses by row and label. C is the
+    number of classes, or 1 for regression, where every example has label and prediction 0.
+    An example whose group value is not a level of the attribute (such as -1 for "not told") is
+    counted with everyone and in no group of that attribute.
+    """
+    classes, rows = max(task.classes, 1), 1 + sum(task.levels)
+    decisions = outputs.shape[-1] if task.loss_name == "cross_entropy" else 2
+    if task.classes and decisions > classes:
+        # Known from the shapes alone; unchecked, such a prediction would land in another row.
+        raise DataError(
+            f"a model that decides between {decisions} classes for a task of {classes}: give the "
+            "model as many outputs as there are classes."
+        )
+    real = batch.weight > 0
+    losses = task.each_loss(outputs, batch.y).to(torch.float64)
+    if task.classes:
+        label, predicted = batch.y.to(torch.int64), task.decide(outputs)
+    else:
+        label = predicted = torch.zeros_like(real, dtype=torch.int64)
+
+    # One flat index an example and attribute: no one-hot [n, 1 + G, C, C] is ever made.
+    row, member = [torch.zeros_like(label)], [real]
+    start = 1
+    for column, levels in enumerate(task.levels):
+        group = batch.groups[:, column]
+        member.append(real & (group >= 0) & (group < levels))
+        row.append(start + group.clamp(0, levels - 1))
+        start += levels
+    rows_of, is_in = torch.stack(row), torch.stack(member)
+    cell = rows_of * classes + label
+    # `where`, not a product: the loss of padding may be NaN, and NaN times 0 is NaN.
+    loss = torch.where(is_in, losses, torch.zeros_like(losses))
+    counts = torch.zeros(rows * classes * classes, dtype=torch.int64, device=outputs.device)
+    sums = torch.zeros(rows * classes, dtype=torch.float64, device=outputs.device)
+    counts = counts.scatter_add(0, (cell * classes + predicted).flatten(), is_in.long().flatten())
+    sums = sums.scatter_add(0, cell.flatten(), loss.flatten())
+    return {
+        "counts": counts.reshape(rows, classes, classes),
+        "loss": sums.reshape(rows, classes),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """The sums the metrics are made of, for everyone and for the groups of one attribute.
+
+    Each array is float64 [..., 1 + L, C]: row 0 is everyone, then the L groups, and C the
+    classes. `label` counts the examples of each class, `predicted` those predicted to be in
+    it, `hit` those of that class predicted to be in it; `loss` sums the losses of the examples
+    of each class. Leading axes (clients, bootstrap replicates) pass through every metric.
+    """
+
+    label: Floats
+    predicted: Floats
+    hit: Floats
+    loss: Floats
+
+    @property
+    def size(self) -> Floats:
+        """The number of examples of each row, [..., 1 + L]."""
+        total: Floats = self.label.sum(-1)
+        return total
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return int(self.label.shape[-1])
+
+    def only(self, rows: Sequence[int]) -> Tally:
+        """Some of the rows."""
+        at = list(rows)
+        return Tally(
+            self.label[..., at, :],
+            self.predicted[..., at, :],
+            self.hit[..., at, :],
+            self.loss[..., at, :],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """Every client's counts of one split.
+
+    `counts[k, g, y, p]` is the number of examples of client k in row g with label y and
+    predicted class p; `loss[k, g, y]` is the sum of their losses.
+
+    >>> page = {"counts": [[[[3, 1], [0, 4]]]], "loss": [[[2.0, 1.0]]]}
+    >>> both = Counts.of(page) + Counts.of(page)
+    >>> both.sizes.tolist()
+    [16]
+    """
+
+    counts: NDArray[np.int64]
+    loss: Floats
+    attributes: tuple[Attribute, ...] = ()
+
+    def __post_init__(self) -> None:
+        rows = 1 + sum(len(a.levels) for a in self.attributes)
+        shape = self.counts.shape
+        if len(shape) != 4 or shape[1] != rows or shape[2] != shape[3] or shape[2] < 1:
+            raise DataError(
+                f"counts of shape {shape}: give [clients, {rows}, classes, classes], a row for "
+                f"everyone and one for each of the {rows - 1} groups."
+            )
+        if self.loss.shape != shape[:3]:
+            raise DataError(f"loss sums of shape {self.loss.shape}: give {shape[:3]}.")
+        object.__setattr__(self, "counts", self.counts.astype(np.int64, copy=False))
+        object.__setattr__(self, "loss", self.loss.astype(np.float64, copy=False))
+
+    @classmethod
+    def of(
+        cls, page: Mapping[str, ArrayLike | Tensor], attributes: tuple[Attribute, ...] = ()
+    ) -> Counts:
+        """From `count`'s answers stacked on a leading client axis, as `vmap` returns them."""
+        return cls(_numpy(page["counts"]), _numpy(page["loss"]), attributes)
+
+    @classmethod
+    def zeros(cls, clients: int, classes: int, attributes: tuple[Attribute, ...] = ()) -> Counts:
+        """Nothing counted yet; `classes` is 0 for regression. Where a sum of pages starts."""
+        rows, columns = 1 + sum(len(a.levels) for a in attributes), max(classes, 1)
+        return cls(
+            np.zeros((clients, rows, columns, columns), dtype=np.int64),
+            np.zeros((clients, rows, columns)),
+            attributes,
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence[Counts]) -> Counts:
+        """The clients of all parts, one part after another."""
+        if not parts:
+            raise DataError("no counts to join: give the counts of at least one client.")
+        for part in parts[1:]:
+            parts[0]._check(part, clients=False)
+        return cls(
+            np.concatenate([part.counts for part in parts]),
+            np.concatenate([part.loss for part in parts]),
+            parts[0].attributes,
+        )
+
+    def __len__(self) -> int:
+        return int(self.counts.shape[0])
+
+    def __add__(self, other: Counts) -> Counts:
+        return self.merge(other)
+
+    def merge(self, other: Counts) -> Counts:
+        """Another page of the same clients, added."""
+        self._check(other, clients=True)
+        return replace(self, counts=self.counts + other.counts, loss=self.loss + other.loss)
+
+    def pooled(self) -> Counts:
+        """All clients' examples as those of a single client."""
+        return replace(
+            self, counts=self.counts.sum(0, keepdims=True), loss=self.loss.sum(0, keepdims=True)
+        )
+
+    def only(self, clients: int | ArrayLike) -> Counts:
+        """Some clients, by number or by a boolean mask, in the order given."""
+        at = np.atleast_1d(np.asarray(clients))
+        at = at if at.dtype == np.bool_ else at.astype(np.int64)
+        return replace(self, counts=self.counts[at], loss=self.loss[at])
+
+    @property
+    def classes(self) -> int:
+        """The number of classes; 0 for regression."""
+        return 0 if self.regression else int(self.counts.shape[-1])
+
+    @property
+    def regression(self) -> bool:
+        """Whether there are no classes to count, so only losses mean anything."""
+        return bool(self.counts.shape[-1] == 1)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Every client's number of examples, [clients]."""
+        total: NDArray[np.int64] = self.counts[:, 0].sum((1, 2))
+        return total
+
+    def rows(self, attribute: str) -> slice:
+        """Where the groups of an attribute lie on the row axis."""
+        start = 1
+        for each in self.attributes:
+            if each.name == attribute:
+                return slice(start, start + len(each.levels))
+            start += len(each.levels)
+        raise ConfigError(unknown("protected attribute", attribute, self._names()))
+
+    def group_sizes(self, attribute: str) -> NDArray[np.int64]:
+        """Every client's number of examples of each group, [clients, levels]."""
+        total: NDArray[np.int64] = self.counts[:, self.rows(attribute)].sum((2, 3))
+        return total
+
+    def tally(self, attribute: str | None = None) -> Tally:
+        """The sums of each client for everyone and one attribute's groups; None: every row."""
+        if attribute is None:
+            return self._tally(self.counts, self.loss)
+        at = with_everyone(self.rows(attribute))
+        return self._tally(self.counts[:, at], self.loss[:, at])
+
+    def everyone(self) -> Tally:
+        """The sums of each client for everyone alone."""
+        return self._tally(self.counts[:, :1], self.loss[:, :1])
+
+    @staticmethod
+    def _tally(counts: NDArray[np.int64], loss: Floats) -> Tally:
+        return Tally(
+            label=counts.sum(-1).astype(np.float64),
+            predicted=counts.sum(-2).astype(np.float64),
+            hit=np.diagonal(counts, axis1=-2, axis2=-1).astype(np.float64),
+            loss=loss,
+        )
+
+    def _names(self) -> list[str]:
+        return [each.name for each in self.attributes]
+
+    def _check(self, other: Counts, *, clients: bool) -> None:
+        mine, theirs = self.counts.shape, other.counts.shape
+        if mine[1:] != theirs[1:] or self.attributes != other.attributes:
+            raise DataError(
+                f"counts {theirs[1:]} of {other._names()} do not fit counts {mine[1:]} of "
+                f"{self._names()}: count both with the same classes and attributes."
+            )
+        if clients and mine[0] != theirs[0]:
+            raise DataError(
+                f"pages of {mine[0]} and of {theirs[0]} clients: merge pages of the same clients "
+                "(Counts.join puts different clients together)."
+            )
+
+
+def with_everyone(rows: slice) -> list[int]:
+    """Row 0 and then the rows of an attribute."""
+    return [0, *range(rows.start, rows.stop)]
+
+
+def ratio(above: Floats, below: Floats) -> Floats:
+    """`above / below`, NaN where there is nothing below."""
+    above, below = np.broadcast_arrays(above, below)
+    out: Floats = np.full(below.shape, np.nan)
+    np.divide(above, below, out=out, where=below > 0)
+    return out
+
+
+def _numpy(value: ArrayLike | Tensor) -> NDArray:
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
