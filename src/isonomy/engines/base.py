@@ -15,7 +15,7 @@ from torch import Tensor
 
 from isonomy import random, tree
 from isonomy.algorithm import Ask, Client, Cohort, Exchange, Pool, Replies, State
-from isonomy.data.federation import SPLITS, Federation
+from isonomy.data.federation import Federation
 from isonomy.task import Task
 from isonomy.tree import Tree
 from isonomy.work import Work
@@ -92,7 +92,8 @@ class Engine(ABC):
         ranges = self.federation.ranges[ids]
         sizes = ranges[..., 1] - ranges[..., 0]
         work = ask.work
-        train = sizes[:, 0].tolist()
+        widths = sizes.max(0).values.tolist()
+        fewest = int(sizes[:, 0].min())  # the smallest client makes the most passes
         return {
             "lanes": {
                 "starts": ranges[..., 0],
@@ -104,9 +105,9 @@ class Engine(ABC):
                 "pool": self.pool,
                 "rate": torch.tensor(ask.rate, dtype=torch.float32),
                 "work": work,
-                "widths": tuple(int(sizes[:, s].max()) for s in range(len(SPLITS))),
-                "steps": max(work.count(n) for n in train),
-                "passes": max(work.passes(n) for n in train),
+                "widths": tuple(widths),
+                "steps": work.count(widths[0]),
+                "passes": work.passes(fewest),
             },
         }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -52,7 +53,7 @@ class Batched(Engine):
     ) -> None:
         super().__init__(task, federation, seed=seed)
         self.chunk = chunk
-        self.programs = Programs(compile=compile)
+        self.programs = shared(compile)
         self.chunks = dict(chunks or {})
         self._flops: float | None = None
 
@@ -141,6 +142,12 @@ class Batched(Engine):
             if min(spent) < 0.95 * fastest:
                 best, fastest = chunk, min(spent)
         return best
+
+
+@cache
+def shared(compile: bool) -> Programs:
+    """The process's traced programs: runs of the same model and shapes share them."""
+    return Programs(compile=compile)
 
 
 def _one(t: Tensor) -> Tensor:

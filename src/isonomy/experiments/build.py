@@ -1,0 +1,154 @@
+"""From a config to the things it names: federation, task, algorithm, engine."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from isonomy import algorithms
+from isonomy.algorithm import Algorithm
+from isonomy.data.datasets import load
+from isonomy.data.federation import Federation
+from isonomy.engines.base import Engine
+from isonomy.engines.batched import Batched
+from isonomy.engines.loop import Loop
+from isonomy.errors import ConfigError, FetchError
+from isonomy.experiments.schema import Config, Model
+from isonomy.models import make_task
+from isonomy.task import Params, Task
+
+SMALL = 200_000  # parameters up to which one thread is used: more threads only wait for each other
+
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """All that a run needs, built."""
+
+    config: Config
+    federation: Federation
+    task: Task
+    algorithm: Algorithm
+    params: Params
+
+
+def build(config: Config, note: Note = lambda _: None) -> Setting:
+    """Build and check everything before anything is trained or written."""
+    algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
+    federation = federation_of(config, note)
+    if config.cohort.size is not None and config.cohort.size > len(federation):
+        raise ConfigError(
+            f"cohort.size = {config.cohort.size}, but '{federation.source}' has only "
+            f"{len(federation)} clients; lower it or leave it out."
+        )
+    task = _task(federation, config.model.model_dump_json())
+    params = task.init(config.seed)
+    return Setting(config, federation, task, algorithm, params)
+
+
+def federation_of(config: Config, note: Note = lambda _: None) -> Federation:
+    """The config's examples; the same object when asked for again."""
+    data = config.data
+    seed = config.seed if data.seed is None else data.seed
+    try:
+        return _load(data.name, data.clients, seed, _freeze(data.partition), _freeze(data.options))
+    except FetchError as error:
+        if data.fallback is None:
+            raise
+        note(f"{error} Going on with '{data.fallback}' instead.")
+        return _load(data.fallback, data.clients, seed, None, ())
+
+
+@lru_cache(maxsize=8)
+def _load(name: str, clients: int | None, seed: int, partition: Any, options: Any) -> Federation:
+    return load(
+        name, clients=clients, seed=seed, partition=_thaw(partition), options=_thaw(options) or {}
+    )
+
+
+@lru_cache(maxsize=8)
+def _task(federation: Federation, model: str) -> Task:
+    """The task; the same object when asked for again, so that its traced steps serve again."""
+    m = Model.model_validate_json(model)
+    return make_task(m.name, federation, m.options, loss=m.loss, convert=m.convert)
+
+
+def _freeze(value: Any) -> Any:
+    """A hashable form of TOML values, for the cache."""
+    if isinstance(value, dict):
+        return ("table", tuple((k, _freeze(v)) for k, v in value.items()))
+    if isinstance(value, list | tuple):
+        return ("list", tuple(_freeze(v) for v in value))
+    return value
+
+
+def _thaw(value: Any) -> Any:
+    if isinstance(value, tuple) and len(value) == 2 and value[0] == "table":
+        return {k: _thaw(v) for k, v in value[1]}
+    if isinstance(value, tuple) and len(value) == 2 and value[0] == "list":
+        return [_thaw(v) for v in value[1]]
+    return value if value != () else {}
+
+
+def engine_of(setting: Setting, note: Note = lambda _: None, chunks: Any = None) -> Engine:
+    """The config's engine, and torch's threads set as it says."""
+    config = setting.config.engine
+    torch.set_num_threads(_threads(setting))
+    seed = setting.config.seed
+    if config.name == "loop":
+        return Loop(setting.task, setting.federation, seed=seed)
+    compile = config.compile
+    if compile and not has_compiler():
+        note("engine.compile needs a C++ compiler (g++ or clang++) and finds none; not compiling.")
+        compile = False
+    return Batched(
+        setting.task,
+        setting.federation,
+        seed=seed,
+        chunk=config.chunk,
+        compile=compile,
+        chunks=chunks,
+    )
+
+
+def has_compiler() -> bool:
+    """Whether torch.compile would find a C++ compiler."""
+    from torch._inductor import config as inductor
+
+    names = inductor.cpp.cxx
+    names = names if isinstance(names, list | tuple) else [names]
+    return any(name and shutil.which(name) for name in (*names, "g++", "clang++"))
+
+
+def _threads(setting: Setting) -> int:
+    asked = setting.config.engine.threads
+    if asked != "auto":
+        return asked
+    numbers = sum(p.numel() for p in setting.params.values())
+    conv = any(isinstance(m, nn.modules.conv._ConvNd) for m in setting.task.net.modules())
+    return _CORES if conv or numbers > SMALL else 1
+
+
+_CORES = torch.get_num_threads()
+
+
+def versions() -> dict[str, str]:
+    """What a run is made with."""
+    return {
+        "isonomy": version("isonomy"),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "platform": f"{sys.platform} {platform.machine()}",
+    }

@@ -1,0 +1,149 @@
+"""Many runs side by side: methods times seeds, or a grid of values. Each is a run of its own."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from isonomy.errors import ConfigError, RunError
+from isonomy.experiments.folder import RunFolder
+from isonomy.experiments.run import Listener, method_label, record, resume, run
+from isonomy.experiments.schema import Config, merge, parse, parse_override, toml_value
+from isonomy.report.record import Record
+
+
+@dataclass(frozen=True)
+class Method:
+    """A label, and a complete config for one seed."""
+
+    label: str
+    config: Config
+
+
+def methods(config: Config) -> list[Method]:
+    """The comparison's methods (the config's own algorithm if it names none)."""
+    base = _base(config)
+    if not config.compare.methods:
+        return [Method(method_label(config), parse(base))]
+    out = []
+    for i, changes in enumerate(config.compare.methods):
+        changes = dict(changes)
+        label = changes.pop("label", None)
+        made = parse(merge(base, changes), where=f"compare.methods[{i}]")
+        out.append(Method(str(label or method_label(made)), made))
+    _distinct(out)
+    return out
+
+
+def seeds(config: Config) -> list[int]:
+    """The comparison's seeds: a number of them from the config's own, or a list."""
+    wanted = config.compare.seeds
+    found = wanted if isinstance(wanted, list) else [config.seed + i for i in range(wanted)]
+    if not found or len(set(found)) != len(found) or min(found) < 0:
+        raise ConfigError(
+            f"compare.seeds = {wanted}: give a positive number of seeds, or a list of different "
+            "whole numbers from 0."
+        )
+    return list(found)
+
+
+def grid(config: Config, axes: list[str]) -> list[Method]:
+    """All combinations of `key=v1,v2,...`, for each of the comparison's methods."""
+    if not axes:
+        raise ConfigError("a sweep needs at least one axis, e.g. algorithm.mu=0,0.1,1.")
+    parsed = [_axis(text) for text in axes]
+    out = []
+    many = len(config.compare.methods) > 1
+    for method in methods(config):
+        for values in itertools.product(*(vs for _, vs in parsed)):
+            changed: dict[str, Any] = method.config.plain()
+            words = []
+            for (key, _), value in zip(parsed, values, strict=True):
+                nested: Any = value
+                for part in reversed(key.split(".")):
+                    nested = {part: nested}
+                changed = merge(changed, nested)
+                words.append(f"{key.removeprefix('algorithm.')}={value}")
+            label = ", ".join(words)
+            label = (
+                f"{method.label}, {label}" if many else f"{method.config.algorithm.name} {label}"
+            )
+            out.append(Method(label, parse(changed, where="sweep")))
+    _distinct(out)
+    return out
+
+
+def run_all(
+    chosen: list[Method],
+    which: list[int],
+    folder: Path | str,
+    *,
+    listener: Listener | None = None,
+    overwrite: bool = False,
+) -> list[Record]:
+    """Run every method with every seed below `folder`; what is there already is used again."""
+    folder = Path(folder)
+    listener = listener or Listener()
+    jobs = []
+    for method in chosen:
+        for seed in which:
+            config = method.config.model_copy(update={"seed": seed})
+            place = RunFolder(folder / slug(method.label) / f"seed-{seed}")
+            if place.exists and not overwrite and not _same(place.config(), config):
+                raise RunError(
+                    f"'{place.path}' holds a run with another config; choose another folder with "
+                    "--to, or replace it with --overwrite."
+                )
+            jobs.append((method.label, config, place))
+    out = []
+    for label, config, place in jobs:
+        if place.exists and not overwrite:
+            if place.complete:
+                out.append(record(place, label))
+            else:
+                out.append(resume(place.path, listener=listener, label=label))
+        else:
+            out.append(run(config, place.path, listener=listener, overwrite=overwrite, label=label))
+    return out
+
+
+def slug(label: str) -> str:
+    """A label as a folder's name.
+
+    >>> slug("FedProx (mu=0.1)")
+    'fedprox-mu-0.1'
+    """
+    return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.") or "run"
+
+
+def _base(config: Config) -> dict[str, Any]:
+    values = config.plain()
+    values.pop("compare", None)
+    values.pop("versions", None)
+    return values
+
+
+def _same(a: Config, b: Config) -> bool:
+    return _base(a) == _base(b)
+
+
+def _distinct(found: list[Method]) -> None:
+    names = [slug(m.label) for m in found]
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice:
+        raise ConfigError(f"two methods are called '{twice[0]}'; give each its own label.")
+
+
+def _axis(text: str) -> tuple[str, list[Any]]:
+    """`algorithm.mu=0,0.1,1` as a key and its values."""
+    (key, _, values) = text.partition("=")
+    parse_override(f"{key}=0")
+    listed = toml_value(f"[{values}]")
+    if isinstance(listed, str):
+        listed = [toml_value(v.strip()) for v in values.split(",")]
+    if not listed or listed == [""]:
+        raise ConfigError(f"'{text}' names no values; write key=v1,v2,..., e.g. local.lr=0.01,0.1.")
+    return key.strip(), list(listed)

@@ -1,0 +1,43 @@
+"""Measuring a federation: every client counts on its own examples, and only counts come back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isonomy import tree
+from isonomy.algorithm import Algorithm, Client, Message, Phase, Reply, State
+from isonomy.data.federation import Split
+from isonomy.engines.base import Engine
+from isonomy.metrics import Counts, count
+from isonomy.task import Task
+from isonomy.work import Work
+
+PAGE = 1024  # examples at a time
+
+
+def measure(algorithm: Algorithm, split: Split) -> Phase:
+    """The phase in which a client counts its own predictions; no prediction leaves it."""
+
+    def measured(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        total: Any = None
+        for page in client.pages(split, PAGE):
+            outputs = algorithm.predict(task, message["model"], client.state, page.x)
+            counted = count(task, outputs, page)
+            total = counted if total is None else tree.add(total, counted)
+        return total, client.state
+
+    return measured
+
+
+def evaluate(algorithm: Algorithm, server: Any, engine: Engine, split: Split) -> Counts:
+    """Counts of every client on a split."""
+    cohort = engine.cohort(engine.everyone(), work=Work(steps=1), round=0)
+    message = {"model": algorithm.deployed(server)}
+    replies = cohort.gather(measure(algorithm, split), message)
+    return Counts(
+        counts=replies.value["counts"].numpy().astype(np.int64),
+        loss=replies.value["loss"].numpy().astype(np.float64),
+        attributes=engine.federation.attributes,
+    )

@@ -1,0 +1,265 @@
+"""A run's folder: everything needed to resume, report, export or audit it.
+
+    config.toml      complete, with versions and seed
+    rounds.jsonl     one line a round, streamed: who took part, traffic, metrics when measured
+    clients.parquet  every client at every evaluation (while the run goes on: clients/*.parquet)
+    checkpoint/      the last few states: tensors, and a description with their checksum
+    model/           the trained model: what clients need to predict
+    summary.json     the last metrics; its presence says that the run is complete
+    timing.jsonl     seconds; apart, because everything else is the same whenever it is run
+
+Every file but the streams appears by rename, so it is whole or absent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from isonomy import tree
+from isonomy.errors import RunError
+from isonomy.experiments.schema import Config, read
+from isonomy.tree import Tree
+
+
+class RunFolder:
+    """Reads and writes one run's folder."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    # --- beginning ------------------------------------------------------------------------------
+
+    @property
+    def exists(self) -> bool:
+        """Whether a run is here."""
+        return (self.path / "config.toml").exists()
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run got to its end."""
+        return (self.path / "summary.json").exists()
+
+    def create(self, config: Config) -> None:
+        """Begin a run here; refuses to touch one that exists."""
+        if self.exists:
+            state = "is complete" if self.complete else "is unfinished"
+            raise RunError(
+                f"'{self.path}' holds a run that {state}; resume it with `isonomy resume "
+                f"{self.path}`, choose another folder with --to, or replace it with --overwrite."
+            )
+        with saving(self.path):
+            (self.path / "checkpoint").mkdir(parents=True, exist_ok=True)
+            (self.path / "clients").mkdir(exist_ok=True)
+            self.write("config.toml", config.toml().encode())
+
+    def remove(self) -> None:
+        """Delete the run's own files (and nothing else that may lie in the folder)."""
+        for name in ("checkpoint", "clients", "model"):
+            shutil.rmtree(self.path / name, ignore_errors=True)
+        files = ("config.toml", "rounds.jsonl", "timing.jsonl", "clients.parquet", "summary.json")
+        for name in (*files, "report.html"):
+            (self.path / name).unlink(missing_ok=True)
+
+    def config(self) -> Config:
+        """The run's complete config."""
+        if not self.exists:
+            raise RunError(f"'{self.path}' is not a run's folder: it has no config.toml.")
+        return read(self.path / "config.toml")
+
+    # --- whole files ----------------------------------------------------------------------------
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file so that it is whole or absent, also after a power cut."""
+        target = self.path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(f".{target.name}.partial")
+        try:
+            with open(partial, "wb") as file:
+                file.write(content)
+                durable(file)
+            os.replace(partial, target)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
+
+    # --- streams --------------------------------------------------------------------------------
+
+    def append(self, name: str, line: dict[str, Any], *, flush: bool = False) -> None:
+        """Add a line to a stream."""
+        with saving(self.path), open(self.path / name, "ab") as file:
+            file.write(json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n")
+            if flush:
+                durable(file)
+
+    def lines(self, name: str) -> list[dict[str, Any]]:
+        """A stream's whole lines; a torn last line (the run was killed) is left out."""
+        path = self.path / name
+        out: list[dict[str, Any]] = []
+        if path.exists():
+            for line in path.read_bytes().splitlines(keepends=True):
+                if line.endswith(b"\n"):
+                    with contextlib.suppress(json.JSONDecodeError):
+                        out.append(json.loads(line))
+        return out
+
+    def rewind(self, round: int) -> None:
+        """Forget what was streamed after `round` rounds, so that it can be done again."""
+        with saving(self.path):
+            for name in ("rounds.jsonl", "timing.jsonl"):
+                kept = [line for line in self.lines(name) if line["round"] < round]
+                if name == "rounds.jsonl" and len(kept) != round:
+                    raise RunError(
+                        f"'{self.path / name}' holds {len(kept)} of the {round} rounds before the "
+                        "checkpoint: it was damaged; start the run again with --overwrite."
+                    )
+                text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in kept)
+                self.write(name, text.encode())
+            for part in (self.path / "clients").glob("*.parquet"):
+                if int(part.stem) > round:
+                    part.unlink()
+
+    # --- per-client tables ----------------------------------------------------------------------
+
+    def write_clients(self, round: int, columns: dict[str, Any]) -> None:
+        """Every client at one evaluation."""
+        with saving(self.path):
+            sink = pa.BufferOutputStream()
+            pq.write_table(pa.table(columns), sink)
+            self.write(f"clients/{round:08d}.parquet", sink.getvalue().to_pybytes())
+
+    def clients(self) -> pa.Table | None:
+        """Every client at every evaluation so far."""
+        whole = self.path / "clients.parquet"
+        if whole.exists():
+            return pq.read_table(whole)
+        parts = sorted((self.path / "clients").glob("*.parquet"))
+        return pa.concat_tables([pq.read_table(p) for p in parts]) if parts else None
+
+    # --- checkpoints ----------------------------------------------------------------------------
+
+    def save_checkpoint(
+        self, round: int, trees: dict[str, Tree], extra: dict[str, Any], keep: int
+    ) -> None:
+        """Save the state after `round` rounds; older ones go once it is safe."""
+        with saving(self.path):
+            name = f"checkpoint/{round:08d}"
+            content, shapes = encode(trees)
+            self.write(f"{name}.safetensors", content)
+            about = {
+                "round": round,
+                "sha256": hashlib.sha256(content).hexdigest(),
+                "shapes": shapes,
+                "extra": extra,
+            }
+            self.write(f"{name}.json", json.dumps(about).encode())
+            for old in self.checkpoints()[keep:]:
+                for suffix in (".json", ".safetensors"):
+                    (self.path / "checkpoint" / f"{old:08d}{suffix}").unlink(missing_ok=True)
+
+    def checkpoints(self) -> list[int]:
+        """Rounds with a checkpoint, newest first."""
+        found = (self.path / "checkpoint").glob("*.json")
+        return sorted((int(p.stem) for p in found), reverse=True)
+
+    def load_checkpoint(self, round: int) -> tuple[dict[str, Tree], dict[str, Any]]:
+        """The state after `round` rounds, its checksum verified."""
+        stem = self.path / "checkpoint" / f"{round:08d}"
+        try:
+            about = json.loads(stem.with_suffix(".json").read_text())
+            content = stem.with_suffix(".safetensors").read_bytes()
+            if hashlib.sha256(content).hexdigest() != about["sha256"]:
+                raise ValueError("its checksum does not match")
+            return decode(content, about["shapes"]), about["extra"]
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            raise RunError(
+                f"the checkpoint of round {round} in '{self.path}' is damaged ({error}); an "
+                "earlier one is used if there is any."
+            ) from None
+
+    def newest(self) -> tuple[int, dict[str, Tree], dict[str, Any], list[str]] | None:
+        """The newest checkpoint that is whole, and a sentence for each that is not."""
+        damaged: list[str] = []
+        for round in self.checkpoints():
+            try:
+                trees, extra = self.load_checkpoint(round)
+            except RunError as error:
+                damaged.append(str(error))
+                continue
+            return round, trees, extra, damaged
+        if damaged:
+            raise RunError(
+                f"no checkpoint in '{self.path}' is whole: {damaged[0]} Start again with "
+                "--overwrite."
+            )
+        return None
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def finish(self, model: dict[str, Tree], card: dict[str, Any], summary: dict[str, Any]) -> None:
+        """Write the model, the joined client table, and last the summary that says 'complete'."""
+        with saving(self.path):
+            content, shapes = encode(model)
+            self.write("model/model.safetensors", content)
+            sha = hashlib.sha256(content).hexdigest()
+            about = {**card, "shapes": shapes, "sha256": sha}
+            self.write("model/model.json", json.dumps(about, indent=1).encode())
+            table = self.clients()
+            if table is not None:
+                sink = pa.BufferOutputStream()
+                pq.write_table(table, sink)
+                self.write("clients.parquet", sink.getvalue().to_pybytes())
+            self.write("summary.json", json.dumps(summary, indent=1, allow_nan=False).encode())
+            shutil.rmtree(self.path / "clients", ignore_errors=True)
+
+    def summary(self) -> dict[str, Any]:
+        """The last metrics."""
+        path = self.path / "summary.json"
+        return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def encode(trees: dict[str, Tree]) -> tuple[bytes, Any]:
+    """Named trees as safetensors bytes and a JSON-able description."""
+    arrays, shapes = tree.pack(trees)
+    # clones: safetensors refuses tensors that share memory, which trees may
+    return save_tensors({k: v.contiguous().clone() for k, v in arrays.items()}), shapes
+
+
+def decode(content: bytes, shapes: Any) -> dict[str, Tree]:
+    """Undo `encode`."""
+    arrays: dict[str, Tensor] = load_tensors(content)
+    return dict(tree.unpack(arrays, shapes))
+
+
+def durable(file: BinaryIO) -> None:
+    """Have the operating system put the file on the disk."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def saving(path: Path) -> Iterator[None]:
+    """Turn what a disk can do to us into a sentence."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        what = "the disk is full" if full else str(error)
+        raise RunError(
+            f"'{path}' cannot be written: {what}; make room or choose another folder with --to, "
+            f"then go on with `isonomy resume {path}` (what was saved before is intact)."
+        ) from None

@@ -1,0 +1,379 @@
+"""One run: rounds, measurements, checkpoints, and an end; stopped at any moment, it resumes."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from isonomy import tree
+from isonomy.algorithm import NoReplies
+from isonomy.engines.base import Engine, Meter, dropout, sample
+from isonomy.engines.batched import Batched
+from isonomy.errors import ConfigError, IsonomyError, RunError, TrainingError
+from isonomy.experiments import surrogate
+from isonomy.experiments.build import Setting, build, engine_of, versions
+from isonomy.experiments.describe import describe_data
+from isonomy.experiments.evaluate import evaluate
+from isonomy.experiments.folder import RunFolder
+from isonomy.experiments.schema import Config
+from isonomy.metrics import Counts, client_loss, excess, faa, per_client, summarise
+from isonomy.report.record import Record
+
+
+class Stopped(IsonomyError):
+    """The run was asked to stop; it saved its state first."""
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + number
+
+
+class Listener:
+    """What a run tells whoever watches; every method may be replaced."""
+
+    def begin(self, label: str, done: int, rounds: int) -> None:
+        """A run starts, with so many rounds done already."""
+
+    def round(self, done: int, rounds: int, metrics: dict[str, float] | None) -> None:
+        """A round is over; metrics if it was measured."""
+
+    def end(self, label: str) -> None:
+        """The run is complete."""
+
+    def note(self, text: str) -> None:
+        """Something the user should read."""
+
+
+@dataclass
+class _Progress:
+    """What a checkpoint holds, in memory."""
+
+    server: Any
+    engine: Engine
+    round: int = 0
+    lost: int = 0  # rounds in which nobody answered
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+def run(
+    config: Config,
+    folder: Path | str | None = None,
+    *,
+    listener: Listener | None = None,
+    overwrite: bool = False,
+    label: str | None = None,
+) -> Record:
+    """Run an experiment, in a folder if one is given; returns its record."""
+    listener = listener or Listener()
+    config = config.model_copy(update={"versions": versions()})
+    setting = build(config, listener.note)
+    place = RunFolder(folder) if folder is not None else None
+    if place is not None:
+        if overwrite:
+            place.remove()
+        place.create(config)
+    return _go(setting, place, listener, label or method_label(config))
+
+
+def resume(
+    folder: Path | str, *, listener: Listener | None = None, label: str | None = None
+) -> Record:
+    """Go on with a run from its newest whole checkpoint, to the result it would have had."""
+    listener = listener or Listener()
+    place = RunFolder(folder)
+    config = place.config()
+    if place.complete:
+        listener.note(f"'{place.path}' is complete; nothing to do.")
+        return record(place)
+    now = versions()
+    for name, then in config.versions.items():
+        if now.get(name) != then:
+            listener.note(
+                f"this run began with {name} {then} and goes on with {now.get(name)}: the result "
+                "may differ in rounding from an uninterrupted run."
+            )
+    setting = build(config, listener.note)
+    return _go(setting, place, listener, label or method_label(config))
+
+
+def method_label(config: Config) -> str:
+    """A short name: the algorithm and the options it was given."""
+    options = ", ".join(f"{k}={v}" for k, v in config.algorithm.options.items())
+    return config.algorithm.name + (f" ({options})" if options else "")
+
+
+def record(place: RunFolder, label: str | None = None) -> Record:
+    """A run folder as a record for reports."""
+    config = place.config()
+    table = place.clients()
+    summary = place.summary()
+    rounds = place.lines("rounds.jsonl")
+    measured = [r["metrics"] for r in rounds if r.get("metrics")]
+    metrics = summary.get("metrics") or (measured[-1] if measured else {})
+    return Record(
+        label=label or summary.get("label") or method_label(config),
+        seed=config.seed,
+        config=config.plain(),
+        rounds=rounds,
+        clients=table.to_pydict() if table is not None else {},
+        metrics={k: math.nan if v is None else v for k, v in metrics.items()},
+        seconds=sum(line["seconds"] for line in place.lines("timing.jsonl")),
+        complete=place.complete,
+        notes=tuple(summary.get("notes", ())),
+        facts=summary.get("facts", {}),
+    )
+
+
+# --- the run itself ------------------------------------------------------------------------------
+
+
+def _go(setting: Setting, place: RunFolder | None, listener: Listener, label: str) -> Record:
+    config, algorithm = setting.config, setting.algorithm
+    now = _start(setting, place, listener)
+    losses: NDArray[np.float64] | None = None
+    wanted = surrogate.clusters(setting) is not None
+    memory: list[dict[str, Any]] = []  # rounds of a run without a folder
+    columns: list[dict[str, Any]] = []
+    seconds = 0.0
+    listener.begin(label, now.round, config.rounds)
+    with _signals() as asked:
+        while now.round < config.rounds:
+            begin = time.perf_counter()
+            line = _one_round(setting, now)
+            last = now.round == config.rounds
+            if last:
+                now.server = _finish(setting, now)
+            if last or now.round % config.evaluate.every == 0:
+                counts = evaluate(algorithm, now.server, now.engine, config.evaluate.split)
+                if wanted and losses is None:  # once, when first needed
+                    losses = surrogate.surrogate_losses(setting)
+                found, rows = _measured(setting, counts, losses, now.round, last)
+                line["metrics"] = found
+                columns.append(rows)
+                if place is not None:
+                    place.write_clients(now.round, rows)
+            seconds += (spent := time.perf_counter() - begin)
+            memory.append(line)
+            if place is not None:
+                due = last or now.round % config.checkpoint.every == 0
+                place.append("rounds.jsonl", line, flush=True)
+                place.append("timing.jsonl", {"round": line["round"], "seconds": spent})
+                if due:
+                    _save(place, now, config.checkpoint.keep)
+            listener.round(now.round, config.rounds, line.get("metrics"))
+            if asked and not last:
+                if place is not None and not due:
+                    _save(place, now, config.checkpoint.keep)
+                where = f"; go on with `isonomy resume {place.path}`" if place is not None else ""
+                raise Stopped(f"stopped after round {now.round}{where}.", asked[0])
+    listener.end(label)
+    notes = _notes(setting, now)
+    metrics = now.metrics or _last(memory)
+    facts = {"data": describe_data(setting.federation), "versions": config.versions}
+    if place is not None:
+        metrics = _last(place.lines("rounds.jsonl"))
+        model = {"server": algorithm.deployed(now.server), "clients": now.engine.states.stacked}
+        summary = {"label": label, "metrics": metrics, "notes": list(notes), "facts": facts}
+        place.finish(model, _card(setting), summary)
+        return record(place, label)
+    merged = {k: [v for part in columns for v in part[k]] for k in columns[0]}
+    return Record(
+        label=label,
+        seed=config.seed,
+        config=config.plain(),
+        rounds=memory,
+        clients=merged,
+        metrics={k: math.nan if v is None else v for k, v in metrics.items()},
+        seconds=seconds,
+        notes=notes,
+        facts=facts,
+    )
+
+
+def _start(setting: Setting, place: RunFolder | None, listener: Listener) -> _Progress:
+    """The state to begin with: a checkpoint's, or the initial one."""
+    algorithm, task, params = setting.algorithm, setting.task, setting.params
+    server = algorithm.init_server(task, params, len(setting.federation))
+    initial = algorithm.init_client(task, params)
+    found = place.newest() if place is not None else None
+    chunks = found[2]["chunks"] if found else None
+    engine = engine_of(setting, listener.note, chunks)
+    engine.reset(initial)
+    if place is None:
+        return _Progress(server, engine)
+    if found is None:
+        place.rewind(0)
+        return _Progress(server, engine)
+    round, trees, extra, damaged = found
+    for text in damaged:
+        listener.note(text)
+    server = tree.like(server, trees["server"])
+    engine.states.stacked = tree.like(engine.states.stacked, trees["clients"])
+    place.rewind(round)
+    return _Progress(server, engine, round, extra["lost"])
+
+
+def _one_round(setting: Setting, now: _Progress) -> dict[str, Any]:
+    """One round of the algorithm; returns the line that says what happened."""
+    config, federation = setting.config, setting.federation
+    count = config.cohort.size or len(federation)
+    how = config.cohort.sampling
+    ids = sample(federation, count, seed=config.seed, round=now.round, how=how)
+    work = config.local.work()
+    meter = Meter()
+    wrap: list[Any] = [meter]
+    if config.cohort.dropout:
+        p = config.cohort.dropout
+        wrap.append(lambda inner: dropout(inner, probability=p, seed=config.seed))
+    rate = work.rate(now.round, config.rounds)
+    cohort = now.engine.cohort(ids, work=work, round=now.round, rate=rate, wrap=tuple(wrap))
+    try:
+        now.server = setting.algorithm.round(now.server, cohort)
+    except NoReplies:
+        now.lost += 1
+    _check_finite(setting, now, ids)
+    line = {
+        "round": now.round,
+        "cohort": len(ids),
+        "answered": len(cohort.ids) if meter.answered else 0,
+        "bytes_down": meter.down,
+        "bytes_up": meter.up,
+        "messages": meter.messages,
+        "phases": meter.phases,
+    }
+    now.round += 1
+    return line
+
+
+def _finish(setting: Setting, now: _Progress) -> Any:
+    """The algorithm's last phase, with all clients."""
+    work = setting.config.local.work()
+    cohort = now.engine.cohort(
+        now.engine.everyone(),
+        work=work,
+        round=setting.config.rounds,
+        rate=work.rate(setting.config.rounds, setting.config.rounds),
+    )
+    return setting.algorithm.finish(now.server, cohort)
+
+
+def _check_finite(setting: Setting, now: _Progress, ids: torch.Tensor) -> None:
+    if tree.finite(now.server) and tree.finite(now.engine.states.take(ids)):
+        return
+    lr = setting.config.local.lr
+    raise TrainingError(
+        f"round {now.round + 1}: training diverged, the model holds numbers that are not finite; "
+        f"lower local.lr (now {lr:g}) or scale the features, and run again."
+    )
+
+
+def _measured(
+    setting: Setting,
+    counts: Counts,
+    losses: NDArray[np.float64] | None,
+    round: int,
+    last: bool,
+) -> tuple[dict[str, float | None], dict[str, Any]]:
+    """A round's metrics, and the same round's table of clients."""
+    config, federation = setting.config, setting.federation
+    if not np.isfinite(counts.loss).all():
+        raise TrainingError(
+            f"round {round}: the loss on the {config.evaluate.split} examples is not finite; lower "
+            f"local.lr (now {config.local.lr:g}) or scale the features, and run again."
+        )
+    bootstrap = config.evaluate.bootstrap if last else 0
+    metrics = summarise(counts, bootstrap=bootstrap, seed=config.seed)
+    rows: dict[str, Any] = {
+        "round": [round] * len(federation),
+        "client": list(range(len(federation))),
+        "name": [federation.name(k) for k in range(len(federation))],
+        "split": [config.evaluate.split] * len(federation),
+    }
+    rows |= {k: v.tolist() for k, v in per_client(counts).items()}
+    if losses is not None:
+        above = excess(client_loss(counts), losses)
+        metrics["faa"] = faa(above, counts.sizes)
+        rows["excess_loss"] = above.tolist()
+    return {k: v if math.isfinite(v) else None for k, v in metrics.items()}, rows
+
+
+def _last(lines: list[dict[str, Any]]) -> dict[str, float]:
+    measured = [line["metrics"] for line in lines if line.get("metrics")]
+    return dict(measured[-1]) if measured else {}
+
+
+def _notes(setting: Setting, now: _Progress) -> tuple[str, ...]:
+    notes = list(setting.federation.notes)
+    stated = surrogate.statement(setting)
+    if stated:
+        notes.append(stated)
+    if now.lost:
+        notes.append(f"In {now.lost} rounds no client answered; they changed nothing.")
+    return tuple(notes)
+
+
+def _save(place: RunFolder, now: _Progress, keep: int) -> None:
+    chunks = now.engine.chunks if isinstance(now.engine, Batched) else {}
+    trees = {"server": now.server, "clients": now.engine.states.stacked}
+    place.save_checkpoint(now.round, trees, {"lost": now.lost, "chunks": chunks}, keep)
+
+
+def _card(setting: Setting) -> dict[str, Any]:
+    """What goes with the model's tensors."""
+    federation = setting.federation
+    return {
+        "algorithm": setting.config.algorithm.model_dump(mode="json"),
+        "model": setting.config.plain()["model"],
+        "loss": setting.task.loss_name,
+        "classes": setting.task.classes,
+        "labels": list(federation.labels),
+        "features": list(federation.features),
+        "inputs": list(federation.x.shape[1:]),
+        "clients": [federation.name(k) for k in range(len(federation))],
+        "data": federation.source,
+        "versions": setting.config.versions,
+    }
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collect SIGINT and SIGTERM, so that a round ends before the run does; twice is at once."""
+    asked: list[int] = []
+
+    def on_signal(number: int, _frame: Any) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    old = {s: signal.signal(s, on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for s, handler in old.items():
+            signal.signal(s, handler)
+
+
+__all__ = [
+    "ConfigError",
+    "Listener",
+    "RunError",
+    "Stopped",
+    "method_label",
+    "record",
+    "resume",
+    "run",
+]

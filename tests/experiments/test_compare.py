@@ -1,0 +1,144 @@
+"""Methods times seeds, grids, presets: every run a folder of its own."""
+
+import pytest
+
+from isonomy.errors import ConfigError, RunError
+from isonomy.experiments.compare import grid, methods, run_all, seeds
+from isonomy.experiments.folder import RunFolder
+from isonomy.experiments.reproduce import find, presets, reproduce
+from isonomy.experiments.run import Listener, Stopped
+from isonomy.experiments.schema import parse
+
+BASE = {
+    "rounds": 2,
+    "data": {"name": "synthetic", "clients": 3, "examples": 300},
+    "model": "logistic",
+    "excess": {"clusters": "none"},
+    "evaluate": {"every": 2, "bootstrap": 0},
+    "compare": {
+        "seeds": 2,
+        "methods": [
+            {"algorithm": "fedavg"},
+            {"label": "prox", "algorithm": {"name": "fedprox", "mu": 1.0}, "local": {"lr": 0.05}},
+        ],
+    },
+}
+
+
+class Counting(Listener):
+    def __init__(self, stop=None):
+        self.began, self.stop = [], stop
+
+    def begin(self, label, done, rounds):
+        self.began.append((label, done))
+        if self.stop == len(self.began):
+            raise Stopped("enough", 15)
+
+
+def test_methods_change_only_what_they_name():
+    first, second = methods(parse(BASE))
+    assert (first.label, second.label) == ("fedavg", "prox")
+    assert (first.config.local.lr, second.config.local.lr) == (0.1, 0.05)
+    assert second.config.algorithm.options == {"mu": 1.0}
+    assert first.config.compare.methods == []
+
+
+def test_another_algorithm_does_not_inherit_options():
+    config = parse({**BASE, "algorithm": {"name": "fedprox", "mu": 3.0}})
+    assert methods(config)[0].config.algorithm.options == {}
+
+
+@pytest.mark.parametrize(("given", "meant"), [(3, [5, 6, 7]), ([4, 9], [4, 9])])
+def test_seeds(given, meant):
+    assert seeds(parse({"seed": 5, "compare": {"seeds": given}})) == meant
+
+
+@pytest.mark.parametrize("given", [0, [], [1, 1], [-1]])
+def test_bad_seeds(given):
+    with pytest.raises(ConfigError, match=r"compare\.seeds"):
+        seeds(parse({"compare": {"seeds": given}}))
+
+
+def test_run_all_uses_what_is_there_and_resumes_the_rest(tmp_path):
+    chosen = methods(parse(BASE))
+    with pytest.raises(Stopped):
+        run_all(chosen, [0, 1], tmp_path, listener=Counting(stop=3))
+    listener = Counting()
+    records = run_all(chosen, [0, 1], tmp_path, listener=listener)
+    assert [(r.label, r.seed) for r in records] == [
+        ("fedavg", 0),
+        ("fedavg", 1),
+        ("prox", 0),
+        ("prox", 1),
+    ]
+    assert [label for label, _ in listener.began] == ["prox", "prox"]
+    again = Counting()
+    assert run_all(chosen, [0, 1], tmp_path, listener=again)[0].metrics == records[0].metrics
+    assert again.began == []
+
+
+def test_a_run_with_another_config_is_not_taken_for_this_one(tmp_path):
+    run_all(methods(parse(BASE))[:1], [0], tmp_path)
+    other = methods(parse({**BASE, "rounds": 3}))[:1]
+    with pytest.raises(RunError, match="another config"):
+        run_all(other, [0], tmp_path)
+    (record,) = run_all(other, [0], tmp_path, overwrite=True)
+    assert record.config["rounds"] == 3
+    assert RunFolder(tmp_path / "fedavg" / "seed-0").complete
+
+
+def test_a_grid_is_every_combination():
+    config = parse({**BASE, "algorithm": "fedprox", "compare": {}})
+    found = grid(config, ["algorithm.mu=0,0.1", "local.optimiser=sgd,adam"])
+    assert [m.label for m in found] == [
+        "fedprox mu=0, local.optimiser=sgd",
+        "fedprox mu=0, local.optimiser=adam",
+        "fedprox mu=0.1, local.optimiser=sgd",
+        "fedprox mu=0.1, local.optimiser=adam",
+    ]
+    assert found[3].config.algorithm.options == {"mu": 0.1}
+    assert found[3].config.local.optimiser == "adam"
+
+
+@pytest.mark.parametrize("axis", ["", "local.lr", "local.lr=", "=1"])
+def test_a_bad_axis_is_a_sentence(axis):
+    with pytest.raises(ConfigError, match="key="):
+        grid(parse(BASE), [axis])
+
+
+def test_two_methods_of_one_name_are_refused():
+    twice = {"methods": [{"algorithm": "fedavg"}, {"algorithm": "fedavg"}]}
+    with pytest.raises(ConfigError, match="own label"):
+        methods(parse({**BASE, "compare": twice}))
+
+
+def test_every_preset_is_whole():
+    """Presets are data: each method's config is valid, each printed number has a method."""
+    from isonomy import algorithms
+    from isonomy.experiments.schema import merge
+
+    for preset in presets().values():
+        rows = {(m["label"], m.get("setting", "")) for m in preset.methods}
+        for expected in preset.expected:
+            assert (expected["method"], expected.get("setting", "")) in rows
+            assert expected["metric"] in preset.metrics
+        for base in (preset.config, merge(preset.config, preset.quick)):
+            for method in preset.methods:
+                changes = {k: v for k, v in method.items() if k not in ("label", "setting")}
+                config = parse(merge(base, changes))
+                algorithms.make(config.algorithm.name, config.algorithm.options)
+
+
+def test_a_preset_gives_the_papers_numbers_beside_ours(tmp_path):
+    rows = reproduce(find("focus-synthetic"), tmp_path, quick=True)
+    (faa,) = [r for r in rows if (r["method"], r["metric"]) == ("FedAvg", "faa")]
+    assert faa["paper"] == 0.958
+    assert faa["ours"] == pytest.approx(0.8, abs=0.08)
+    assert set(faa) == {
+        "preset", "method", "setting", "metric", "paper", "ours", "spread", "seeds", "note",
+    }  # fmt: skip
+
+
+def test_an_unknown_preset_is_a_sentence():
+    with pytest.raises(ConfigError, match="Did you mean 'focus-synthetic'"):
+        find("focus-syntetic")
