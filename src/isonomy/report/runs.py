@@ -1,0 +1,271 @@
+"""Runs gathered into methods: the same configuration under several seeds.
+
+Runs share a row of a table when their label and their configuration, all but the seed, are the
+same. Runs that share a label only are told apart by the settings in which they differ.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from isonomy.errors import RunError
+from isonomy.report import words
+from isonomy.report.record import Record
+
+_NOT_THE_METHOD = {"seed", "seeds", "label", "output", "out", "folder"}
+_SHOWN = 3  # settings named before runs are only numbered
+
+
+@dataclass(frozen=True)
+class Method:
+    """The runs of one method on one data set, a run for each seed.
+
+    `unfinished` and `repeated` are runs left out: stopped before their end beside others that
+    did end, or of a seed that is already there. `finished` is whether all of `runs` ended.
+    """
+
+    label: str
+    data: str
+    runs: tuple[Record, ...]
+    unfinished: tuple[Record, ...] = ()
+    repeated: tuple[Record, ...] = ()
+    title: str = ""  # the label, with the data where a report is on several
+
+    @property
+    def finished(self) -> bool:
+        """Whether every run counted here went to its end."""
+        return all(run.complete for run in self.runs)
+
+    def values(self, name: str) -> list[float]:
+        """The metric of each run that has it; NaN where a run says it is undefined."""
+        found = (value(run, name) for run in self.runs)
+        return [at for at in found if at is not None]
+
+
+@dataclass(frozen=True)
+class Stat:
+    """A mean over seeds, its sample standard deviation, and over how many of them."""
+
+    mean: float
+    spread: float | None
+    n: int
+
+
+def methods(records: Sequence[Record]) -> list[Method]:
+    """The methods of a list of runs, in the order in which they first occur."""
+    if not records:
+        raise RunError("no run to report on: give at least one run folder.")
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        key = (record.label, _text(_flat(record.config)), _data_identity(record))
+        groups.setdefault(key, []).append(record)
+
+    labels = _told_apart(
+        [
+            (label, identity, {k: v for k, v in _flat(runs[0].config).items() if k[:5] != "data."})
+            for (label, _, identity), runs in groups.items()
+        ]
+    )
+    data: dict[str, Record] = {}
+    for key, runs in groups.items():
+        data.setdefault(key[2], runs[0])
+    named = _told_apart([(data_name(run), "", _data_settings(run)) for run in data.values()])
+    data_names = dict(zip(data, named, strict=True))
+    found = []
+    for label, (key, runs) in zip(labels, groups.items(), strict=True):
+        ended = [run for run in runs if run.complete]
+        counted, repeated = _one_a_seed(ended or runs)
+        name = data_names[key[2]]
+        found.append(
+            Method(
+                label=label,
+                data=name,
+                runs=tuple(counted),
+                unfinished=tuple(run for run in runs if ended and not run.complete),
+                repeated=tuple(repeated),
+                title=f"{label} on {name}" if len(data) > 1 and name else label,
+            )
+        )
+    return found
+
+
+def value(record: Record, name: str) -> float | None:
+    """A metric of the last evaluation, or what the run cost; None when the run lacks it."""
+    if name in record.metrics:
+        return number(record.metrics[name])
+    if name == "seconds":
+        return record.seconds or None
+    if name in ("bytes", "bytes.down", "bytes.up"):
+        each = [way for entry in record.rounds if (way := traffic(entry)) is not None]
+        if not each:
+            return None
+        down, up = (sum(way[i] for way in each) for i in (0, 1))
+        return {"bytes": down + up, "bytes.down": down, "bytes.up": up}[name]
+    return None
+
+
+def traffic(entry: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The bytes a round sent down and up, from `{"down": ..., "up": ...}` or its "traffic"."""
+    inner = entry.get("traffic", entry)
+    if not isinstance(inner, Mapping):
+        return None
+    for down, up in (("down", "up"), ("bytes_down", "bytes_up")):
+        if down in inner or up in inner:
+            return float(inner.get(down) or 0), float(inner.get(up) or 0)
+    return None
+
+
+def number(at: Any) -> float:
+    """A number read back from a file, where NaN may have become null."""
+    try:
+        return float(at)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def stat(values: Iterable[float]) -> Stat:
+    """Mean and sample standard deviation (divided by n - 1) of the values that are defined."""
+    at = np.array([v for v in values if not math.isnan(v)], dtype=np.float64)
+    if not len(at):
+        return Stat(math.nan, None, 0)
+    if not np.isfinite(at).all():
+        inf = at[~np.isfinite(at)]
+        return Stat(float(inf[0]) if len(set(inf.tolist())) == 1 else math.nan, None, len(at))
+    return Stat(float(at.mean()), float(at.std(ddof=1)) if len(at) > 1 else None, len(at))
+
+
+def interval(record: Record, name: str) -> tuple[float, float] | None:
+    """The ends of the metric's interval, where the run has both and they are finite."""
+    for mark in (":", "."):
+        low, high = (number(record.metrics.get(f"{name}{mark}{end}")) for end in ("low", "high"))
+        if math.isfinite(low) and math.isfinite(high):
+            return low, high
+    return None
+
+
+def metric_names(pages: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Every metric that some of the dictionaries has, without the ends of intervals."""
+    found: dict[str, None] = {}
+    for page in pages:
+        for name in page:
+            if words.whole(name) not in page:
+                found.setdefault(name)
+    return list(found)
+
+
+def attributes(records: Iterable[Record]) -> list[str]:
+    """The protected attributes that some run has gaps for, in order."""
+    names = (words.attribute(name) for name in metric_names(r.metrics for r in records))
+    return list(dict.fromkeys(name for name in names if name is not None))
+
+
+def last_round(record: Record) -> int | None:
+    """The number of the last round the run holds."""
+    rounds = [int(entry["round"]) for entry in record.rounds if "round" in entry]
+    return max(rounds, default=None)
+
+
+def data_name(record: Record) -> str:
+    """What the data set is called, as far as the run says."""
+    for holder in (record.facts.get("data"), record.config.get("data")):
+        if isinstance(holder, str):
+            return holder
+        if isinstance(holder, Mapping):
+            for key in ("source", "name", "dataset", "path"):
+                if isinstance(holder.get(key), str) and holder[key]:
+                    return str(holder[key])
+    return ""
+
+
+def last_clients(record: Record) -> dict[str, list[Any]]:
+    """The columns of `clients` at the last evaluation, on the test split where there is one."""
+    columns = record.clients
+    length = min((len(column) for column in columns.values()), default=0)
+    keep = list(range(length))
+    if "split" in columns:
+        splits = [str(columns["split"][i]) for i in keep]
+        wanted = "test" if "test" in splits else (splits[-1] if splits else "")
+        keep = [i for i in keep if splits[i] == wanted]
+    if "round" in columns and keep:
+        last = max(int(columns["round"][i]) for i in keep)
+        keep = [i for i in keep if int(columns["round"][i]) == last]
+    return {name: [column[i] for i in keep] for name, column in columns.items()}
+
+
+def left_out(record: Record) -> list[str]:
+    """The names of the clients without examples in the evaluated split."""
+    at = last_clients(record)
+    if "size" not in at:
+        return []
+    return [
+        client_name(at, i) for i, size in enumerate(at["size"]) if size is None or float(size) == 0
+    ]
+
+
+def client_name(columns: Mapping[str, Sequence[Any]], i: int) -> str:
+    """The name of the client in a row of `clients`, or its number."""
+    if "name" in columns and columns["name"][i] not in (None, ""):
+        return str(columns["name"][i])
+    return f"client {columns['client'][i]}" if "client" in columns else f"client {i}"
+
+
+def _one_a_seed(runs: Sequence[Record]) -> tuple[list[Record], list[Record]]:
+    """The last run of each seed, in order of seeds first met; and the others."""
+    last = {run.seed: run for run in runs}
+    counted = list(last.values())
+    return counted, [run for run in runs if not any(run is kept for kept in counted)]
+
+
+def _flat(tree: Any, prefix: str = "") -> dict[str, str]:
+    """A nested configuration as dotted names and texts, without the seed and the like."""
+    if not isinstance(tree, Mapping):
+        return {prefix: tree if isinstance(tree, str) else json.dumps(tree, default=str)}
+    found: dict[str, str] = {}
+    for key, inner in tree.items():
+        if str(key) not in _NOT_THE_METHOD:
+            found |= _flat(inner, f"{prefix}.{key}" if prefix else str(key))
+    return found
+
+
+def _data_settings(record: Record) -> dict[str, str]:
+    found = _flat({"data": record.config.get("data", {})})
+    facts = record.facts.get("data")
+    if isinstance(facts, Mapping):
+        groups = facts.get("groups")
+        found["attributes"] = ", ".join(map(str, groups)) if isinstance(groups, Mapping) else ""
+    return found
+
+
+def _data_identity(record: Record) -> str:
+    return _text({"name": data_name(record), **_data_settings(record)})
+
+
+def _text(flat: Mapping[str, str]) -> str:
+    return json.dumps(flat, sort_keys=True)
+
+
+def _told_apart(names: Sequence[tuple[str, str, Mapping[str, str]]]) -> list[str]:
+    """Each name, with the settings that differ where a name is used again in the same place."""
+    found = []
+    for i, (name, place, settings) in enumerate(names):
+        same = [j for j, (again, where, _) in enumerate(names) if (again, where) == (name, place)]
+        if len(same) == 1:
+            found.append(name)
+            continue
+        keys = [
+            key
+            for key in dict.fromkeys(key for j in same for key in names[j][2])
+            if len({names[j][2].get(key) for j in same}) > 1
+        ]
+        if 0 < len(keys) <= _SHOWN:
+            told = ", ".join(f"{key.split('.')[-1]}={settings.get(key, 'unset')}" for key in keys)
+        else:
+            told = str(same.index(i) + 1)
+        found.append(f"{name} ({told})".strip())
+    return found
