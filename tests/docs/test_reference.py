@@ -1,0 +1,20 @@
+"""Pages that are made from the code must be what the code makes."""
+
+from pathlib import Path
+
+from isonomy.experiments.schema import reference
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_configuration_page_is_up_to_date():
+    assert (DOCS / "configuration.md").read_text() == reference(), (
+        'write it anew: python -c "from isonomy.experiments.schema import reference; '
+        "open('docs/configuration.md', 'w').write(reference())\""
+    )
+
+
+def test_every_algorithm_has_a_page():
+    from isonomy.algorithms import registry
+
+    assert set(registry()) <= {p.stem for p in (DOCS / "algorithms").glob("*.md")}
