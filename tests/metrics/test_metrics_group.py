@@ -1,11 +1,15 @@
 import fairlearn.metrics as oracle
+import moocore
 import numpy as np
 import pytest
+import torch
 from metrics_by_hand import attributes, counted, random_examples, some
 from sklearn.metrics import accuracy_score
 
+from isonomy.data.federation import Attribute
 from isonomy.metrics import (
     Counts,
+    count,
     demographic_parity,
     demographic_parity_overall,
     equal_opportunity,
@@ -16,7 +20,9 @@ from isonomy.metrics import (
     max_loss,
     max_loss_given_label,
     min_accuracy,
+    summarise,
 )
+from isonomy.task import Batch, Task
 
 GAPS = {
     demographic_parity: (oracle.demographic_parity_difference, "between_groups"),
@@ -182,3 +188,29 @@ def test_accuracy_and_loss_by_group_agree_with_fairlearn():
         ]
         np.testing.assert_allclose(group_loss(tally)[0], means)
         assert float(max_loss(tally)[0]) == pytest.approx(max(means))
+
+
+def test_rates_of_each_group_are_fairlearns():
+    random = np.random.default_rng(5)
+    y, h, z = [*random.integers(2, size=(2, 400)).tolist(), random.integers(3, size=400).tolist()]
+    task = Task(lambda: torch.nn.Linear(1, 2), classes=2, levels=(3,))
+    outputs = torch.nn.functional.one_hot(torch.tensor(h), 2).float()
+    batch = Batch(torch.zeros(400, 1), torch.tensor(y), torch.tensor(z)[:, None], torch.ones(400))
+    page = {k: v[None] for k, v in count(task, outputs, batch).items()}
+    found = summarise(Counts.of(page, (Attribute("z", ("a", "b", "c")),)))
+    frame = oracle.MetricFrame(
+        metrics={
+            "positive_rate": oracle.selection_rate,
+            "true_positive_rate": oracle.true_positive_rate,
+            "false_positive_rate": oracle.false_positive_rate,
+        },
+        y_true=y,
+        y_pred=h,
+        sensitive_features=z,
+    )
+    for rate in frame.by_group:
+        for level, expected in zip("abc", frame.by_group[rate], strict=True):
+            assert found[f"group.z.{rate}.{level}"] == pytest.approx(expected)
+    point = [[1 - found["accuracy"], found["group.z.demographic_parity_overall"]]]
+    expected = moocore.hypervolume(point, ref=[1, 1])
+    assert found["group.z.hypervolume"] == pytest.approx(expected)

@@ -75,6 +75,13 @@ def test_summary_by_hand():
         "group.sex.accuracy.m": 4 / 8,
         "group.sex.loss.f": 17 / 12,
         "group.sex.loss.m": 10 / 8,
+        "group.sex.positive_rate.f": 5 / 12,
+        "group.sex.positive_rate.m": 2 / 8,
+        "group.sex.true_positive_rate.f": 4 / 7,
+        "group.sex.true_positive_rate.m": 1 / 4,
+        "group.sex.false_positive_rate.f": 1 / 5,
+        "group.sex.false_positive_rate.m": 1 / 4,
+        "group.sex.hypervolume": 12 / 20 * (1 - (7 / 20 - 2 / 8)),
     }
     assert {name: found[name] for name in expected} == pytest.approx(expected)
     assert all(type(value) is float for value in found.values())
@@ -277,7 +284,8 @@ def test_every_name_has_a_meaning_and_most_a_direction():
             assert text.endswith("."), name
             assert text[0].isupper(), name
             assert "{" not in text, name
-        undirected = name in ("size", "client.number", "client.left_out", "excess") or ":" in name
+        plain = name in ("size", "client.number", "client.left_out", "excess")
+        undirected = plain or ":" in name or "positive_rate." in name
         assert (better(name) is None) == undirected, name
     sentences = {describe(name) for name in set(names)}
     assert len(sentences) == len(set(names))

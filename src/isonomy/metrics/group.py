@@ -91,6 +91,30 @@ def max_loss_given_label(tally: Tally) -> Floats:
     return _largest(cells.reshape(flat), (label > 0).reshape(flat))
 
 
+def hypervolume(tally: Tally) -> Floats:
+    """The area between the point (error, `demographic_parity_overall`) and (1, 1).
+
+    One model is a front of one point, so it compares with methods that learn a whole front.
+    """
+    accuracy = ratio(tally.hit.sum(-1), tally.size)[..., 0]
+    return accuracy * (1 - demographic_parity_overall(tally))
+
+
+def positive_rate(tally: Tally) -> Floats:
+    """P(h=1 | z) of each group, [..., L], with two classes; NaN for an empty group."""
+    return _positive_rate(tally)[0][..., 1:, 0]
+
+
+def true_positive_rate(tally: Tally) -> Floats:
+    """P(h=1 | y=1, z) of each group, [..., L], with two classes; NaN without positives."""
+    return _true_positive_rate(tally)[0][..., 1:, 0]
+
+
+def false_positive_rate(tally: Tally) -> Floats:
+    """P(h=1 | y=0, z) of each group, [..., L], with two classes; NaN without negatives."""
+    return _false_positive_rate(tally)[0][..., 1:, 0]
+
+
 def _positive_rate(tally: Tally) -> tuple[Floats, NDArray[np.bool_]]:
     """P(h=c | z) of each row and class, and where it is defined."""
     return _of_positive_classes(tally.predicted, tally.size[..., None])

@@ -85,6 +85,11 @@ GROUP: dict[str, _Metric] = {
     "min_accuracy": _Metric(
         group.min_accuracy, "higher", "the smallest accuracy of a group of {name}"
     ),
+    "hypervolume": _Metric(
+        group.hypervolume,
+        "higher",
+        "the area between the point (error, demographic_parity_overall of {name}) and (1, 1)",
+    ),
 }
 """The group metrics of `summarise`, by the last part of their name."""
 
@@ -125,9 +130,18 @@ _PLAIN: dict[str, tuple[Better | None, str]] = {
     ),
 }
 
+BY_LEVEL: dict[str, tuple[Better | None, str]] = {
+    "accuracy": ("higher", "share predicted right"),
+    "loss": ("lower", "mean loss"),
+    "positive_rate": (None, "share predicted positive"),
+    "true_positive_rate": (None, "share predicted positive of the positive examples"),
+    "false_positive_rate": (None, "share predicted positive of the negative examples"),
+}
+"""What `summarise` gives for each group; the rates with two classes only."""
+
 _ALL = "Over all clients' examples together"
 _CLIENT_NAME = re.compile(rf"client\.(accuracy|loss)\.({'|'.join(SUMMARIES)})")
-_LEVEL_NAME = re.compile(r"group\.(.+?)\.(accuracy|loss)\.(.+)")
+_LEVEL_NAME = re.compile(rf"group\.(.+?)\.({'|'.join(BY_LEVEL)})\.(.+)")
 _GROUP_NAME = re.compile(rf"group\.(.+)\.({'|'.join(GROUP)})")
 _END_NAME = re.compile(r"(.+):(low|high)")
 
@@ -250,9 +264,9 @@ def _read(name: str) -> tuple[Better | None, str]:
         inner = _read(at[1])[1]
         return None, f"{which} end of the bootstrap percentile interval over clients of: {inner}"
     if at := _LEVEL_NAME.fullmatch(name):
-        what = "share predicted right" if at[2] == "accuracy" else "mean loss"
+        direction, what = BY_LEVEL[at[2]]
         who = f"group {_escaped(at[3])} of {_escaped(at[1])}"
-        return _direction(at[2]), f"{{over}}, the {what} in {who}."
+        return direction, f"{{over}}, the {what} in {who}."
     known = [
         *_PLAIN,
         *(f"client.accuracy.{s}" for s in SUMMARIES),
@@ -293,9 +307,13 @@ def _pooled(tally: Tally, attributes: tuple[Attribute, ...]) -> dict[str, Floats
         for name, metric in GROUP.items():
             if not (metric.classes and regression):
                 found[f"{prefix}.{name}"] = metric.of(part)
-        by_level = {"accuracy": group.group_accuracy(part), "loss": group.group_loss(part)}
-        if regression:
-            del by_level["accuracy"]
+        by_level = {"loss": group.group_loss(part)}
+        if not regression:
+            by_level["accuracy"] = group.group_accuracy(part)
+        if tally.classes == 2:
+            by_level["positive_rate"] = group.positive_rate(part)
+            by_level["true_positive_rate"] = group.true_positive_rate(part)
+            by_level["false_positive_rate"] = group.false_positive_rate(part)
         for value, each in by_level.items():
             for at, level in enumerate(attribute.levels):
                 found[f"{prefix}.{value}.{level}"] = each[..., at]
