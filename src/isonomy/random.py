@@ -53,7 +53,7 @@ def bits(keys: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
     count = math.prod(shape)
     stream = mix64(keys ^ mix64(torch.tensor(tag(name))))
     out = mix64(stream.unsqueeze(-1) + torch.arange(count) * _GOLDEN)
-    return out.reshape(*keys.shape, *shape)
+    return out.reshape((*keys.shape, *shape))
 
 
 def uniform(keys: Tensor, name: str, shape: tuple[int, ...] = ()) -> Tensor:

@@ -124,7 +124,7 @@ def pack(tree: Tree) -> tuple[dict[str, Tensor], Any]:
             arrays[path or "value"] = node.detach()
             return path or "value"
         if isinstance(node, dict):
-            if not all(isinstance(k, str) and "/" not in k for k in node):
+            if not all(isinstance(k, str) and k and "/" not in k for k in node):
                 raise TypeError(f"tree at '{path}': dict keys must be strings without '/'")
             return {"dict": {k: walk(v, child(k)) for k, v in node.items()}}
         if isinstance(node, tuple) and hasattr(node, "_fields"):

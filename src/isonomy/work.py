@@ -94,8 +94,8 @@ def plan(work: Work, keys: Tensor, size: Tensor, width: int, steps: int, passes:
         per_pass = torch.where(full >= 1, full, per_pass)
     step = torch.arange(steps)
     at = (step % per_pass).unsqueeze(-1) * batch + torch.arange(batch)
-    real = at < size
+    count = per_pass * work.epochs if work.steps is None else torch.full_like(size, work.steps)
+    real = (at < size) & (step < count).unsqueeze(-1)
     at = torch.where(real, at, 0)
     rows = order[(step // per_pass).clamp(max=passes - 1).unsqueeze(-1), at]
-    count = per_pass * work.epochs if work.steps is None else torch.full_like(size, work.steps)
     return Plan(rows, real.to(torch.float32), count)

@@ -64,7 +64,7 @@ def test_the_folder_holds_the_record(made):
     folder, record = made
     lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     assert lines == record.rounds
-    assert [line["round"] for line in lines] == [0, 1, 2, 3]
+    assert [line["round"] for line in lines] == [1, 2, 3, 4]
     assert ["metrics" in line for line in lines] == [False, True, False, True]
     table = pq.read_table(folder / "clients.parquet").to_pydict()
     assert table["round"] == [2] * 5 + [4] * 5

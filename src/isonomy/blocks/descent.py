@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -52,13 +53,18 @@ def _adam(work: Work, rate: Tensor, params: Params, memory: Adam, g: Tree) -> tu
     count = memory.step + 1
     first = tmap(lambda m, d: b1 * m + (1 - b1) * d, memory.first, g)
     second = tmap(lambda v, d: b2 * v + (1 - b2) * d * d, memory.second, g)
-    size = rate / (1 - b1**count)
-    root = torch.sqrt(1 - b2**count)
+    size = rate / _rest(b1, count)
+    root = torch.sqrt(_rest(b2, count))
 
     def move(p: Tensor, m: Tensor, v: Tensor) -> Tensor:
         return p - size * m / (v.sqrt() / root + work.epsilon)
 
     return tmap(move, params, first, second), Adam(first, second, count)
+
+
+def _rest(beta: float, count: Tensor) -> Tensor:
+    """1 - beta^count, without float32's loss of digits where beta is near 1."""
+    return -torch.expm1(count * math.log(beta)) if beta else torch.ones_like(count)
 
 
 def descend(objective: Objective, params: Params, client: Client) -> Params:

@@ -70,11 +70,19 @@ class Federation:
                 f"data '{self.source}': row {row} holds a feature that is not finite; fill or "
                 "drop missing values first."
             )
-        if self.classes and int(self.y.max()) >= self.classes:
+        wrong = self.y[(self.y < 0) | (self.y >= self.classes)] if self.classes else self.y[:0]
+        if len(wrong):
             raise DataError(
-                f"data '{self.source}': label {int(self.y.max())} with {self.classes} classes; "
+                f"data '{self.source}': label {int(wrong[0])} with {self.classes} classes; "
                 "number the classes from 0."
             )
+
+        for attribute, column in zip(self.attributes, self.groups.T, strict=True):
+            if bool(((column < 0) | (column >= len(attribute.levels))).any()):
+                raise DataError(
+                    f"data '{self.source}': group {int(column.min())} to {int(column.max())} of "
+                    f"'{attribute.name}' with {len(attribute.levels)} levels; number them from 0."
+                )
 
     def __len__(self) -> int:
         return int(self.ranges.shape[0])

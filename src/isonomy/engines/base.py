@@ -36,6 +36,8 @@ class States:
 
     def put(self, ids: Tensor, new: Tree) -> None:
         """Replace the states of some clients."""
+        if self.empty and tree.leaves(new):
+            raise ValueError("a phase returned a state, but init_client made none")
         if not self.empty:
             tree.tmap(lambda s, v: s.index_copy_(0, ids, v.to(s.dtype)), self.stacked, new)
 

@@ -23,6 +23,7 @@ from isonomy.algorithm import Ask, Replies, State
 from isonomy.data.federation import Federation
 from isonomy.engines.base import Engine
 from isonomy.engines.program import Programs
+from isonomy.errors import ConfigError
 from isonomy.fold import using
 from isonomy.task import Batch, Task
 
@@ -52,6 +53,8 @@ class Batched(Engine):
         chunks: dict[str, int] | None = None,
     ) -> None:
         super().__init__(task, federation, seed=seed)
+        if chunk != "auto" and chunk < 1:
+            raise ConfigError(f"engine.chunk = {chunk}: give 1 or more, or 'auto'.")
         self.chunk = chunk
         self.programs = shared(compile)
         self.chunks = dict(chunks or {})

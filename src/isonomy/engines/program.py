@@ -55,6 +55,7 @@ class Lift:
         self.tensors: list[Tensor] = []
         self.alive: list[Any] = []  # what the key names by identity must outlive the key
         self._seen: dict[int, int] = {}
+        self._open: set[int] = set()
 
     def walk(self, value: Any) -> tuple[Any, Rebuild | None]:
         """A hashable key, and how to rebuild the value with other tensors (None: as it is)."""
@@ -118,11 +119,16 @@ class Lift:
     def _function(self, f: types.FunctionType) -> tuple[Any, Rebuild | None]:
         self.alive.append(f.__code__)
         cells = f.__closure__ or ()
-        contents = tuple(cell.cell_contents for cell in cells)
-        if any(c is f for c in contents):
+        try:
+            contents = tuple(cell.cell_contents for cell in cells)
+        except ValueError:
+            raise NotLiftable("a name that is not bound yet") from None
+        if id(f) in self._open:
             raise NotLiftable("a recursive function")
+        self._open.add(id(f))
         inner = (contents, f.__defaults__ or (), f.__kwdefaults__ or {})
         key, parts = self._many(inner)
+        self._open.discard(id(f))
         key = ("function", id(f.__code__), key)
         if parts is None:
             return key, None
@@ -206,7 +212,7 @@ class Programs:
         self.floor = 64 if compile else 8
         self.traced = 0  # for tests and reports: how many programs were made
         self._cache: OrderedDict[Any, Program] = OrderedDict()
-        self._refused: set[Any] = set()
+        self._refused: dict[Any, list[Any]] = {}  # with what their keys name by identity
 
     def __call__(self, body: Body, carry: Tree, xs: Tree, count: Tensor | None) -> Tree:
         """Run a fold; falls back to the plain loop where tracing would not be safe."""
@@ -241,7 +247,7 @@ class Programs:
             out = f(pytree.tree_unflatten(carry_in, carry_spec), pytree.tree_unflatten(x, xs_spec))
             return list(pytree.tree_leaves(out))
 
-        signature = (key, tuple(sizes[1:]), _dims(x_dims), _dims(lifted_dims), carry_spec)
+        signature = (key, tuple(sizes[1:]), _dims(x_dims), _dims(lifted_dims), carry_spec, xs_spec)
         with contextlib.ExitStack() as out_of_vmap:
             for _ in levels:
                 out_of_vmap.enter_context(temporarily_pop_interpreter_stack())
@@ -250,7 +256,7 @@ class Programs:
                     step, signature, lift.alive, start, by_step, x_dims, lifted, lifted_dims, counts
                 )
             except _Refused:
-                self._refused.add(key)
+                self._refused[key] = lift.alive
                 ends = None
         if ends is None:
             return plain(body, carry, xs, count)
@@ -357,12 +363,12 @@ class Programs:
             out = batched(
                 list(tensors[: ends[0]]), list(tensors[ends[0] : ends[1]]), list(tensors[ends[1] :])
             )
-            return tuple(t.contiguous() for t in out)
+            return _apart(out, list(tensors[ends[0] :]))
 
         inputs = [*carry, *x, *lifted]
         graph = make_fx(flat)(*inputs)
         for node in graph.graph.nodes:
-            if node.op == "get_attr" and getattr(graph, node.target).dim() > 0:
+            if node.op == "get_attr" and not all(u.target in _FRESH for u in node.users):
                 raise _Refused(node.target)  # a tensor the walk did not see: it would go stale
         _simplify(graph)
         if self.compile:
@@ -376,6 +382,22 @@ def _compiled(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[...
     from torch._inductor.compile_fx import compile_fx
 
     return cast(Callable[..., Any], compile_fx(graph, inputs))
+
+
+def _apart(out: list[Tensor], read: list[Tensor]) -> tuple[Tensor, ...]:
+    """Results that share memory with nothing: the next step may write over each of them."""
+    taken = {t.untyped_storage().data_ptr() for t in read}
+    made = []
+    for t in out:
+        t = t.contiguous()
+        if t.untyped_storage().data_ptr() in taken:
+            t = t.clone()
+        taken.add(t.untyped_storage().data_ptr())
+        made.append(t)
+    return tuple(made)
+
+
+_FRESH = {torch.ops.aten.lift_fresh_copy.default}  # of a constant that the body itself makes
 
 
 class _Refused(Exception):
@@ -441,35 +463,26 @@ def _layout(meta: Any) -> Any:
 
 
 def _update_in_place(graph: torch.fx.GraphModule, carried: int) -> None:
-    """Turn `p - rate * g` into an update of p itself, where p is carried and not used after.
+    """Turn `p - step` into an update of p itself, where p is carried and not used after.
 
-    The runner owns what it carries. It saves two passes over the cohort's parameters.
+    The runner owns what it carries, and the bits stay the same. It saves the cohort's parameters
+    a trip through fresh memory.
     """
-    nodes = list(graph.graph.nodes)
-    place = {node: i for i, node in enumerate(nodes)}
     aten = torch.ops.aten
-    for p in nodes[:carried]:
-        subs = [
-            n for n in p.users if n.target is aten.sub.Tensor and n.args[0] is p and not n.kwargs
-        ]
-        if len(subs) != 1:
-            continue
-        sub = subs[0]
-        product = sub.args[1]
-        if not isinstance(product, torch.fx.Node) or product.target is not aten.mul.Tensor:
-            continue
-        same = product.meta["tensor_meta"].shape == p.meta["tensor_meta"].shape
-        if not same or len(product.users) > 1 or _last_use(p) > place[sub]:
-            continue
-        with graph.graph.inserting_before(sub):
-            made = graph.graph.call_function(
-                aten.addcmul_.default, (p, *product.args), {"value": -1}
-            )
-        sub.replace_all_uses_with(made)
-        graph.graph.erase_node(sub)
-        graph.graph.erase_node(product)
-        nodes = list(graph.graph.nodes)
-        place = {node: i for i, node in enumerate(nodes)}
+    place = {node: i for i, node in enumerate(graph.graph.nodes)}
+    for p in list(place)[:carried]:
+        for sub in list(p.users):
+            if sub.target is not aten.sub.Tensor or sub.args[0] is not p or sub.kwargs:
+                continue
+            step = sub.args[1]
+            own = p.meta["tensor_meta"]
+            if (
+                isinstance(step, torch.fx.Node)
+                and _root(step) is not p
+                and _layout(sub.meta["tensor_meta"]) == _layout(own)
+                and _last_use(p, place) == place[sub]
+            ):
+                sub.target = aten.sub_.Tensor
     graph.recompile()
 
 
@@ -493,9 +506,15 @@ _VIEWS = {
 }
 
 
-def _last_use(p: torch.fx.Node) -> int:
+def _root(node: torch.fx.Node) -> torch.fx.Node:
+    """The node whose memory this one may share."""
+    while node.target in _VIEWS and isinstance(node.args[0], torch.fx.Node):
+        node = node.args[0]
+    return node
+
+
+def _last_use(p: torch.fx.Node, order: dict[torch.fx.Node, int]) -> int:
     """The position of the last node that reads p or anything that may share its memory."""
-    order = {node: i for i, node in enumerate(p.graph.nodes)}
     last, todo, seen = 0, [p], set()
     while todo:
         node = todo.pop()

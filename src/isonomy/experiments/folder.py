@@ -121,7 +121,7 @@ class RunFolder:
         """Forget what was streamed after `round` rounds, so that it can be done again."""
         with saving(self.path):
             for name in ("rounds.jsonl", "timing.jsonl"):
-                kept = [line for line in self.lines(name) if line["round"] < round]
+                kept = [line for line in self.lines(name) if line["round"] <= round]
                 if name == "rounds.jsonl" and len(kept) != round:
                     raise RunError(
                         f"'{self.path / name}' holds {len(kept)} of the {round} rounds before the "

@@ -243,8 +243,9 @@ def _one_round(setting: Setting, now: _Progress) -> dict[str, Any]:
     except NoReplies:
         now.lost += 1
     _check_finite(setting, now, ids)
+    now.round += 1
     line = {
-        "round": now.round,
+        "round": now.round,  # rounds done, from 1
         "cohort": len(ids),
         "answered": len(cohort.ids) if meter.answered else 0,
         "bytes_down": meter.down,
@@ -252,7 +253,6 @@ def _one_round(setting: Setting, now: _Progress) -> dict[str, Any]:
         "messages": meter.messages,
         "phases": meter.phases,
     }
-    now.round += 1
     return line
 
 

@@ -1,0 +1,4 @@
+from isonomy.cli import main
+
+if __name__ == "__main__":
+    main()

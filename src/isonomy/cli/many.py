@@ -1,0 +1,248 @@
+"""`compare`, `sweep` and `reproduce`: many runs, side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isonomy.cli import catalogue, output
+from isonomy.cli.single import ConfigArgument, Overwrite, Quiet
+from isonomy.errors import ConfigError, unknown
+
+if TYPE_CHECKING:
+    from isonomy.experiments.compare import Method
+
+Algorithms = Annotated[
+    str | None,
+    typer.Option("--algorithms", metavar="NAME,...", help="Only these, or these instead."),
+]
+Seeds = Annotated[
+    str | None,
+    typer.Option("--seeds", metavar="N or A,B,...", help="How many seeds, or which."),
+]
+FormatOption = Annotated[
+    str | None,
+    typer.Option("--format", metavar="|".join(output.FORMATS), help="The table's form."),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="Write the table there (.md, .tex, .csv, .txt)."),
+]
+To = Annotated[
+    Path | None,
+    typer.Option("--to", metavar="FOLDER", help="The runs' folder; below runs/ if left out."),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option("--columns", metavar="METRIC,...", help="The table's columns."),
+]
+
+
+def add(app: typer.Typer) -> None:
+    """Add the verbs."""
+    app.command("compare")(compare)
+    app.command("sweep")(sweep)
+    app.command("reproduce")(reproduce)
+
+
+def compare(
+    arguments: Annotated[
+        list[str],
+        typer.Argument(metavar="CONFIG|KEY=VALUE", help="Configs, then keys to change."),
+    ],
+    algorithms: Algorithms = None,
+    seeds: Seeds = None,
+    format: FormatOption = None,
+    out: Out = None,
+    to: To = None,
+    columns: Columns = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run methods side by side, each with every seed, and show one table.
+
+    What is complete in the folder is used again, and what is unfinished goes on.
+
+    Example: isonomy compare quickstart rounds=10 --seeds 3
+
+    Example: isonomy compare mine.toml --algorithms fedavg,local --format latex --out table.tex
+    """
+    import isonomy
+
+    names = [a for a in arguments if "=" not in a or Path(a).exists()]
+    overrides = [a for a in arguments if a not in names]
+    if not names:
+        raise ConfigError("no config was named; give a TOML file or a packaged config's name.")
+    configs = [isonomy.config(name, *overrides) for name in names]
+    chosen = isonomy.methods(*configs, algorithms=_names(algorithms))
+    which = isonomy.seeds_of(configs[0], _seeds(seeds))
+    label = "-".join(c.name or Path(n).stem for c, n in zip(configs, names, strict=True))
+    folder = to or Path("runs") / f"{label}-compare"
+    _go(chosen, which, folder, overwrite, quiet, columns, format, out)
+
+
+def sweep(
+    config: ConfigArgument,
+    axes: Annotated[
+        list[str],
+        typer.Argument(metavar="KEY=V1,V2,...", help="Values to try; one value changes the key."),
+    ],
+    algorithms: Algorithms = None,
+    seeds: Seeds = None,
+    format: FormatOption = None,
+    out: Out = None,
+    to: To = None,
+    columns: Columns = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Try every combination of values, each with every seed, and show one table.
+
+    Example: isonomy sweep quickstart algorithm.mu=0,0.1,1 --algorithms fedprox --seeds 2
+    """
+    import isonomy
+    from isonomy.experiments.schema import parse_override, toml_value
+
+    fixed = []
+    for axis in axes:
+        parse_override(axis)  # refuses what is no key=value
+        value = axis.partition("=")[2]
+        if "," not in value or not isinstance(toml_value(value), str):
+            fixed.append(axis)
+    made = isonomy.config(config, *fixed)
+    which = isonomy.seeds_of(made, _seeds(seeds))
+    from isonomy.experiments.compare import grid
+
+    narrowed = isonomy.narrowed(made, _names(algorithms))
+    chosen = grid(narrowed, [axis for axis in axes if axis not in fixed])
+    folder = to or Path("runs") / f"{made.name or Path(config).stem}-sweep"
+    _go(chosen, which, folder, overwrite, quiet, columns, format, out)
+
+
+def reproduce(
+    name: Annotated[
+        str, typer.Argument(metavar="PRESET", help="A preset; see `isonomy ls presets`.")
+    ],
+    seeds: Annotated[
+        int | None,
+        typer.Option("--seeds", min=1, metavar="N", help="How many; the preset's if left out."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A shorter run, for a first look.")
+    ] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the rows there too.")
+    ] = None,
+    to: To = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a paper's experiment and put our numbers beside the paper's.
+
+    Example: isonomy reproduce focus-synthetic --quick --json rows.json
+    """
+    known = [n for n, values in catalogue.presets().items() if "preset" in values]
+    if name not in known:
+        raise ConfigError(unknown("preset", name, known))
+    from isonomy.cli.progress import watching
+    from isonomy.experiments import reproduce as reproduction
+    from isonomy.experiments.schema import merge, parse
+    from isonomy.report import tables
+
+    preset = reproduction.find(name)
+    folder = to or Path("runs") / (name + ("-quick" if quick else ""))
+    base = merge(preset.config, preset.quick) if quick else preset.config
+    planned: list[tuple[str, int]] = []
+    for method in preset.methods:
+        changes: dict[str, Any] = {k: v for k, v in method.items() if k not in ("label", "setting")}
+        label = f"{method['label']} {method.get('setting', '')}".strip()
+        planned.append((label, parse(merge(base, changes), where=name).rounds))
+    count = seeds or (1 if quick else preset.seeds)
+    jobs = _jobs(planned, range(count), folder, overwrite)
+    with watching(jobs, quiet=quiet) as listener:
+        rows = reproduction.reproduce(
+            preset, folder, seeds=seeds, quick=quick, listener=listener, overwrite=overwrite
+        )
+    output.put(tables.reproduction(rows))
+    for row in rows:
+        if row["note"]:
+            typer.echo(f"{row['method']}, {row['metric']}: {row['note']}.")
+    for text in preset.notes:
+        typer.echo(text)
+    if quick:
+        typer.echo("This was the quick form: fewer rounds and seeds than the preset's.")
+    output.tell(f"runs: {folder}")
+    if json_file is not None:
+        defined = [{k: None if v != v else v for k, v in row.items()} for row in rows]  # no NaN
+        output.save(json_file, json.dumps(defined, indent=1, allow_nan=False) + "\n")
+        output.tell(f"rows: {json_file}")
+
+
+# --- the parts -----------------------------------------------------------------------------------
+
+
+def _go(
+    chosen: list[Method],
+    which: list[int],
+    folder: Path,
+    overwrite: bool,
+    quiet: bool,
+    columns: str | None,
+    format: str | None,
+    out: Path | None,
+) -> None:
+    """Check all of it, run all of it, show all of it."""
+    from isonomy.cli.progress import watching
+    from isonomy.experiments.build import build
+    from isonomy.experiments.compare import run_all
+    from isonomy.report.tables import comparison
+
+    output.check_format(format)
+    shown = output.check_columns(columns)
+    jobs = _jobs([(m.label, m.config.rounds) for m in chosen], which, folder, overwrite)
+    aside = format is not None and out is None  # the output stream carries the table only
+    with watching(jobs, quiet=quiet, aside=aside) as listener:
+        for method in chosen if jobs else ():
+            # the last method's mistake should not show after hours of the first
+            build(method.config.model_copy(update={"seed": which[0]}), listener.note)
+        records = run_all(chosen, which, folder, listener=listener, overwrite=overwrite)
+    output.put(comparison(records, shown), format, out)
+    output.tell(f"runs: {folder}")
+    output.report(records, folder / "report.html", f"Isonomy: {folder.name}")
+
+
+def _jobs(
+    planned: Sequence[tuple[str, int]], seeds: Sequence[int], folder: Path, overwrite: bool
+) -> list[Any]:
+    """The runs that are not there yet, in the order in which they will be made."""
+    from isonomy.cli.progress import Job
+    from isonomy.experiments.compare import slug
+    from isonomy.experiments.folder import RunFolder
+
+    return [
+        Job(label, seed, rounds)
+        for label, rounds in planned
+        for seed in seeds
+        if overwrite or not RunFolder(folder / slug(label) / f"seed-{seed}").complete
+    ]
+
+
+def _names(text: str | None) -> list[str] | None:
+    if text is None:
+        return None
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _seeds(text: str | None) -> int | list[int] | None:
+    """`3` is how many; `0,1,5` and `7,` are which."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    listed = [part for part in parts if part]
+    if not listed or not all(part.isdecimal() for part in listed):
+        raise ConfigError(f"--seeds {text}: give how many, e.g. 3, or which, e.g. 0,1,2.")
+    return int(listed[0]) if len(parts) == 1 else [int(part) for part in listed]

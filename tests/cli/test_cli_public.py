@@ -1,0 +1,119 @@
+"""The package's own surface: small, lazy, and as the README shows it."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+
+import isonomy
+from isonomy.algorithm import Algorithm, Cohort
+from isonomy.errors import ConfigError, RunError
+
+SMALL: dict[str, Any] = {
+    "data": {"name": "synthetic", "examples": 300},
+    "model": {"name": "mlp", "hidden": [4]},
+    "evaluate": {"bootstrap": 0},
+    "excess": {"clusters": "none"},
+}
+
+
+def test_the_surface_is_this():
+    assert isonomy.__all__ == [
+        "Algorithm",
+        "Config",
+        "IsonomyError",
+        "Listener",
+        "Record",
+        "__version__",
+        "compare",
+        "config",
+        "load",
+        "methods",
+        "run",
+        "table",
+        "write_report",
+    ]
+    for name in isonomy.__all__:
+        assert getattr(isonomy, name) is not None
+    assert dir(isonomy) == isonomy.__all__
+    from isonomy import algorithms
+
+    for kind in algorithms.registry().values():
+        assert getattr(isonomy, kind.__name__) is kind
+    for absent in ("fedprox", "FedNothing"):
+        with pytest.raises(AttributeError, match=absent):
+            getattr(isonomy, absent)
+
+
+def test_importing_is_cheap():
+    code = "import sys, isonomy; assert not {'torch', 'numpy', 'pydantic'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_ten_lines(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = isonomy.config(**SMALL, algorithm={"name": "fedprox", "mu": 0.1}, rounds=2, seed=0)
+    result = isonomy.run(config)
+    assert 0 < result.metrics["accuracy"] < 1
+    assert 0 <= result.metrics["group.z.demographic_parity"] <= 1
+    results = isonomy.compare(config, algorithms=["fedavg", "local"], seeds=2)
+    assert [(r.label, r.seed) for r in results] == [
+        ("fedavg", 0),
+        ("fedavg", 1),
+        ("local", 0),
+        ("local", 1),
+    ]
+    assert "±" in isonomy.table(results)
+    assert isonomy.table(result, ["accuracy"], format="csv").startswith("method,accuracy")
+    assert isonomy.write_report(results, "report.html").read_text().startswith("<!")
+
+
+def test_in_memory_and_in_a_folder_are_the_same(tmp_path):
+    config = isonomy.config(**SMALL, rounds=2)
+    memory = isonomy.compare(config, algorithms=["fedavg", isonomy.FedProx(mu=1.0)], seeds=[5])
+    folder = isonomy.compare(
+        config, tmp_path, algorithms=["fedavg", isonomy.FedProx(mu=1.0)], seeds=[5]
+    )
+    assert [r.metrics for r in memory] == [r.metrics for r in folder]
+    loaded = isonomy.load(tmp_path)
+    assert {r.label: r.metrics for r in loaded} == {r.label: r.metrics for r in folder}
+    assert {r.seed for r in loaded} == {5}
+
+
+@dataclass(frozen=True)
+class Still(Algorithm):
+    """Nothing moves."""
+
+    name: ClassVar[str] = "still"
+    extra: float = 1.0  # nothing
+
+    def round(self, server: Any, cohort: Cohort) -> Any:
+        """Nothing."""
+        return server
+
+
+def test_ones_own_algorithm_runs_by_instance():
+    config = isonomy.config(**SMALL, rounds=1, algorithm=Still(extra=2.0))
+    assert config.algorithm.name.endswith(":Still")
+    assert isonomy.run(config).metrics["accuracy"] > 0
+
+
+def test_what_cannot_be_compared_or_loaded(tmp_path):
+    config = isonomy.config(**SMALL)
+    with pytest.raises(ConfigError, match="no algorithm"):
+        isonomy.compare(config, algorithms=[])
+    with pytest.raises(ConfigError, match="fedavg"):
+        isonomy.methods(config, config)
+    with pytest.raises(ConfigError, match="nine"):
+        isonomy.config(nine=9)
+    with pytest.raises(RunError, match="no run"):
+        isonomy.load(tmp_path)
+
+
+def test_folders_of_runs_come_in_the_order_of_their_numbers(tmp_path):
+    for seed in (0, 2, 10):
+        (tmp_path / f"seed-{seed}").mkdir()
+        (tmp_path / f"seed-{seed}" / "config.toml").write_text("")
+    assert [p.name for p in isonomy.run_folders(tmp_path)] == ["seed-0", "seed-2", "seed-10"]

@@ -1,0 +1,620 @@
+"""The contract, one function for each clause; each raises AssertionError when it is broken.
+
+`test_contract.py` runs them on every algorithm and engine; `test_planted_faults.py` runs them on
+algorithms and engines that break one clause each, to see that they are caught.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+from unittest import mock
+
+import safetensors.torch
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from torch.utils import _pytree as pytree
+
+from contract.world import CLIENTS, World, world
+from isonomy import random, tree
+from isonomy.algorithm import Algorithm, Ask, Client, Exchange, NoReplies, Replies
+from isonomy.engines.base import Engine
+from isonomy.engines.loop import Loop
+from isonomy.task import Task
+from isonomy.tree import Tree
+
+CLOSE = 1e-5  # how far float32 results may lie apart when only the order of sums differs
+
+
+@dataclass(frozen=True)
+class Transport:
+    """How the suite makes an engine and reaches the clients' states; `chunks` are its ways of
+    cutting a cohort, as options of `make`.
+    """
+
+    make: Callable[..., Engine]
+    chunks: tuple[dict[str, Any], ...] = ({},)
+
+    def states(self, engine: Engine) -> Tree:
+        """A copy of every client's state, stacked."""
+        return copied(engine.states.take(engine.everyone()))
+
+    def restore(self, engine: Engine, states: Tree) -> None:
+        """Give every client a state."""
+        engine.states.put(engine.everyone(), states)
+
+
+LOOP = Transport(Loop)
+
+
+def check(function: Callable[..., None]) -> Callable[..., None]:
+    """A clause: whatever else goes wrong inside it is a breach as well."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        try:
+            function(*args, **kwargs)
+        except AssertionError:
+            raise
+        except Exception as error:
+            what = f"{function.__name__}: {type(error).__name__}: {error}"
+            raise AssertionError(what) from error
+
+    return wrapped
+
+
+# --- comparing, copying, running ------------------------------------------------------------------
+
+
+def copied(value: Tree) -> Tree:
+    """The same tree with tensors of its own; anything else stays as it is."""
+    return tree.tmap(lambda t: t.detach().clone() if isinstance(t, Tensor) else t, value)
+
+
+def same_bits(actual: Tree, expected: Tree, what: str) -> None:
+    """The same containers, dtypes, shapes and numbers."""
+    _same(actual, expected, what, 0.0)
+
+
+def close(actual: Tree, expected: Tree, what: str) -> None:
+    """The same containers, dtypes and shapes, and numbers equal to rounding."""
+    _same(actual, expected, what, CLOSE)
+
+
+def _same(actual: Tree, expected: Tree, what: str, tolerance: float) -> None:
+    got, spec = pytree.tree_flatten_with_path(actual)
+    want, wanted = pytree.tree_flatten_with_path(expected)
+    assert spec == wanted, f"{what}: {spec} instead of {wanted}"
+    for (path, a), (_, b) in zip(got, want, strict=True):
+        where = f"{what} at {pytree.keystr(path)}"
+        assert isinstance(a, Tensor), f"{where}: a {type(a).__name__}, not a tensor"
+        assert_close(
+            a,
+            b,
+            rtol=tolerance,
+            atol=tolerance,
+            equal_nan=True,
+            msg=lambda text, where=where: f"{where}: {text}",
+        )
+
+
+def only_tensors(value: Tree, what: str) -> None:
+    """A tree whose leaves are tensors."""
+    for leaf in tree.leaves(value):
+        assert isinstance(leaf, Tensor), f"{what} holds a {type(leaf).__name__}: {leaf!r}"
+
+
+def through_bytes(value: Tree, what: str = "tree") -> Tree:
+    """The tree after a trip through safetensors bytes, in the containers it left in."""
+    only_tensors(value, what)
+    arrays, shape = tree.pack(value)
+    data = safetensors.torch.save({k: t.contiguous().clone() for k, t in arrays.items()})
+    return tree.like(value, tree.unpack(safetensors.torch.load(data), shape))
+
+
+def own_world() -> World:
+    """A world with tensors of its own, so that a fault does not reach other tests."""
+    return replace(world.__wrapped__(), task=world().task)
+
+
+class Outcome(NamedTuple):
+    """All that a run leaves behind."""
+
+    server: Tree
+    states: Tree
+    outputs: list[Tensor]
+
+
+def begin(
+    algorithm: Algorithm, transport: Transport, where: World, **options: Any
+) -> tuple[Engine, Tree]:
+    """An engine whose clients have their initial state, and the server's."""
+    engine = transport.make(where.task, where.federation, seed=where.seed, **options)
+    engine.reset(algorithm.init_client(where.task, copied(where.params)))
+    clients = len(where.federation)
+    return engine, algorithm.init_server(where.task, copied(where.params), clients)
+
+
+def one_round(
+    algorithm: Algorithm,
+    engine: Engine,
+    server: Tree,
+    where: World,
+    round: int,
+    *,
+    ids: Tensor | None = None,
+    wrap: tuple[Any, ...] = (),
+) -> Tree:
+    """The server after one more round."""
+    chosen = where.ids(round) if ids is None else ids
+    return algorithm.round(server, engine.cohort(chosen, work=where.work, round=round, wrap=wrap))
+
+
+def run(
+    algorithm: Algorithm,
+    transport: Transport,
+    where: World,
+    *,
+    rounds: int = 3,
+    cohorts: Iterable[Tensor] | None = None,
+    finish: bool = False,
+    **options: Any,
+) -> Outcome:
+    """Some rounds with changing cohorts, from the beginning."""
+    engine, server = begin(algorithm, transport, where, **options)
+    chosen = [where.ids(r) for r in range(rounds)] if cohorts is None else list(cohorts)
+    for r, ids in enumerate(chosen):
+        server = one_round(algorithm, engine, server, where, r, ids=ids)
+    if finish:
+        everyone = engine.cohort(engine.everyone(), work=where.work, round=len(chosen))
+        server = algorithm.finish(server, everyone)
+    return outcome(algorithm, transport, engine, server, where)
+
+
+def outcome(
+    algorithm: Algorithm, transport: Transport, engine: Engine, server: Tree, where: World
+) -> Outcome:
+    """Server, states and every client's outputs on its own test rows."""
+    states = transport.states(engine)
+    federation, task = where.federation, where.task
+    deployed = algorithm.deployed(server)
+    outputs = [
+        algorithm.predict(
+            task, deployed, tree.take(states, k), federation.x[federation.rows(k, "test")]
+        )
+        for k in range(len(federation))
+    ]
+    return Outcome(copied(server), states, outputs)
+
+
+# --- wrappers of the exchange ---------------------------------------------------------------------
+
+
+def silent(by_phase: dict[int, set[int]], *, lost: bool = False) -> Callable[[Exchange], Exchange]:
+    """In phase i of a round the clients of `by_phase[i]` do not answer.
+
+    They never got the question, or, with `lost`, did their work and the reply went astray.
+    """
+
+    def wrap(exchange: Exchange) -> Exchange:
+        phase = itertools.count()
+
+        def wrapped(ask: Ask) -> Iterator[Replies]:
+            quiet = torch.tensor(sorted(by_phase.get(next(phase), set())), dtype=torch.int64)
+            if not lost:
+                ids = ask.ids[~torch.isin(ask.ids, quiet)]
+                if len(ids):
+                    yield from exchange(ask.to(ids))
+                return
+            for chunk in exchange(ask):
+                keep = (~torch.isin(chunk.ids, quiet)).nonzero().squeeze(-1)
+                yield Replies(tree.take(chunk.value, keep), chunk.ids[keep], chunk.sizes[keep])
+
+        return wrapped
+
+    return wrap
+
+
+def scattered(exchange: Exchange) -> Exchange:
+    """Replies come one by one, the last first."""
+
+    def wrapped(ask: Ask) -> Iterator[Replies]:
+        for chunk in reversed(list(exchange(ask))):
+            for i in reversed(range(len(chunk.ids))):
+                yield Replies(*(tree.take(part, slice(i, i + 1)) for part in chunk))
+
+    return wrapped
+
+
+def over_the_wire(exchange: Exchange) -> Exchange:
+    """Messages and replies travel as bytes."""
+
+    def wrapped(ask: Ask) -> Iterator[Replies]:
+        each = None if ask.each is None else through_bytes(ask.each, "each client's message")
+        sent = replace(ask, message=through_bytes(ask.message, "the message"), each=each)
+        for chunk in exchange(sent):
+            yield chunk._replace(value=through_bytes(chunk.value, "the reply"))
+
+    return wrapped
+
+
+# --- the clauses ----------------------------------------------------------------------------------
+
+
+@check
+def check_engines_agree(
+    algorithm: Algorithm, transport: Transport, where: World | None = None
+) -> None:
+    """Server, states and predictions are those of the reference engine, to rounding."""
+    where = where or world()
+    expected = run(algorithm, LOOP, where, finish=True)
+    got = run(algorithm, transport, where, finish=True)
+    close(got.server, expected.server, "server")
+    close(got.states, expected.states, "client states")
+    close(got.outputs, expected.outputs, "predictions")
+
+
+@check
+def check_repeatable(algorithm: Algorithm, transport: Transport) -> None:
+    """The same inputs give the same bits, whatever ran before."""
+    where = world()
+    first = run(algorithm, transport, where)
+    torch.rand(3)  # the global generator stands elsewhere now
+    same_bits(run(algorithm, transport, where), first, "the second run")
+
+
+@check
+def check_inputs_unchanged(algorithm: Algorithm, transport: Transport) -> None:
+    """Server, message, initial parameters and examples are what they were before a round."""
+    where = own_world()
+    federation = where.federation
+    examples = (federation.x, federation.y, federation.groups, federation.ranges)
+    before = copied(examples)
+
+    def watched(exchange: Exchange) -> Exchange:
+        def wrapped(ask: Ask) -> Iterator[Replies]:
+            given = (ask.message, ask.each or {}, ask.ids)
+            before = copied(given)
+            yield from exchange(ask)
+            same_bits(given, before, "the message, after the phase")
+
+        return wrapped
+
+    params = copied(where.params)
+    engine = transport.make(where.task, federation, seed=where.seed)
+    engine.reset(algorithm.init_client(where.task, where.params))
+    server = algorithm.init_server(where.task, where.params, len(federation))
+    for r in range(2):
+        given = copied(server)
+        new = one_round(algorithm, engine, server, where, r, wrap=(watched,))
+        same_bits(server, given, "the server's state before the round, after it")
+        server = new
+    same_bits(where.params, params, "the initial parameters, after the rounds")
+    same_bits(examples, before, "the federation, after the rounds")
+
+
+@check
+def check_phases_pure(algorithm: Algorithm) -> None:
+    """Called twice on the same client a phase answers the same and changes nothing it was given."""
+    where = own_world()
+
+    def called_twice(exchange: Exchange) -> Exchange:
+        def wrapped(ask: Ask) -> Iterator[Replies]:
+            def phase(task: Task, message: Any, client: Client) -> tuple[Tree, Tree]:
+                given = (message, client.state, client.pool, client.key, client.rate)
+                before = copied(given)
+                first = copied(ask.phase(task, message, client))
+                same_bits(given, before, "what the phase was given, after it")
+                second = ask.phase(task, message, client)
+                same_bits(second, first, "the phase's second answer")
+                return second
+
+            yield from exchange(replace(ask, phase=phase))
+
+        return wrapped
+
+    engine, server = begin(algorithm, LOOP, where)
+    for r in range(2):
+        server = one_round(algorithm, engine, server, where, r, wrap=(called_twice,))
+
+
+@check
+def check_order(algorithm: Algorithm, transport: Transport) -> None:
+    """Nothing depends on the order of a cohort, of the replies or of the federation."""
+    where = world()
+    expected = run(algorithm, transport, where, rounds=2)
+
+    other = [where.ids(r)[torch.randperm(len(where.ids(r)), generator=_seeded())] for r in (0, 1)]
+    got = run(algorithm, transport, where, cohorts=other)
+    close(got.server, expected.server, "server, of a cohort in another order")
+    close(got.states, expected.states, "client states, of a cohort in another order")
+
+    engine, server = begin(algorithm, transport, where)
+    for r in (0, 1):
+        server = one_round(algorithm, engine, server, where, r, wrap=(scattered,))
+    close(server, expected.server, "server, of replies in another order")
+
+    # client j of the other federation is client old[j] of this one, and draws its numbers
+    old = torch.randperm(CLIENTS, generator=_seeded())
+    new = old.argsort()
+    moved = replace(where, federation=where.federation.only(old.tolist()))
+    with relabelled_keys(old):
+        ids = [new[where.ids(r)] for r in (0, 1)]
+        got = run(algorithm, transport, moved, cohorts=ids)
+    at = by_client(algorithm, where)
+    server = [
+        t if axis is None else t.index_select(axis, old)
+        for t, axis in zip(tree.leaves(expected.server), at, strict=True)
+    ]
+    close(tree.leaves(got.server), server, "server, of a federation in another order")
+    states = tree.take(expected.states, old)
+    close(got.states, states, "client states, of a federation in another order")
+
+
+def _seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(4)
+
+
+def relabelled_keys(old: Tensor) -> Any:
+    """Client j draws what client old[j] would have drawn."""
+    plain = random.key
+
+    def key(*parts: int | Tensor) -> Tensor:
+        moved = [old[p] if isinstance(p, Tensor) and p.dim() else p for p in parts]
+        return plain(*moved)
+
+    return mock.patch.object(random, "key", key)
+
+
+def by_client(algorithm: Algorithm, where: World) -> list[int | None]:
+    """For each leaf of the server's state, the axis that runs over all clients, if any."""
+
+    def shapes(clients: int) -> list[tuple[int, ...]]:
+        made = algorithm.init_server(where.task, copied(where.params), clients)
+        return [tuple(t.shape) for t in tree.leaves(made)]
+
+    pairs = zip(shapes(CLIENTS), shapes(CLIENTS + 1), strict=True)
+    return [next((i for i, n in enumerate(a) if n != b[i]), None) for a, b in pairs]
+
+
+@check
+def check_padding(algorithm: Algorithm, transport: Transport) -> None:
+    """How a cohort is cut into chunks does not matter, nor who else is in a client's chunk."""
+    where = world()
+    results = [run(algorithm, transport, where, rounds=2, **cut) for cut in transport.chunks]
+    for cut, got in zip(transport.chunks[1:], results[1:], strict=True):
+        close(got.server, results[0].server, f"server with {cut}")
+        close(got.states, results[0].states, f"client states with {cut}")
+
+    # all examples in one batch: then the largest client of a chunk sets the width
+    where = replace(where, work=replace(where.work, batch=0, epochs=2))
+    everyone = torch.arange(CLIENTS)
+    reply, states = first_phase(algorithm, transport, where, everyone)
+    for k in range(CLIENTS):
+        own, after = first_phase(algorithm, transport, where, torch.tensor([k]))
+        close(own, tree.take(reply, slice(k, k + 1)), f"client {k}'s reply when alone")
+        mine = tree.take(states, k)
+        close(tree.take(after, k), mine, f"client {k}'s state when alone")
+
+
+class _EnoughError(Exception):
+    """The first phase is done."""
+
+
+def first_phase(
+    algorithm: Algorithm, transport: Transport, where: World, ids: Tensor
+) -> tuple[Tree, Tree]:
+    """Replies to the first phase in the order of `ids`, and all states after it."""
+    got: list[Replies] = []
+
+    def until_answered(exchange: Exchange) -> Exchange:
+        def wrapped(ask: Ask) -> Iterator[Replies]:
+            got.extend(exchange(ask))
+            raise _EnoughError
+            yield
+
+        return wrapped
+
+    engine, server = begin(algorithm, transport, where)
+    with contextlib.suppress(_EnoughError):
+        one_round(algorithm, engine, server, where, 0, ids=ids, wrap=(until_answered,))
+    order = torch.cat([c.ids for c in got]).argsort()
+    value = tree.take(tree.concat([c.value for c in got]), order)
+    return value, transport.states(engine)
+
+
+@check
+def check_draws(transport: Transport) -> None:
+    """A client's batches and draws are the same bits alone and among larger clients."""
+    where = world()
+
+    def fingerprint(task: Task, message: Any, client: Client) -> tuple[Tree, Tree]:
+        plan = client.plan
+        steps, batch = plan.rows.shape
+        live = (torch.arange(steps) < plan.count).unsqueeze(-1)
+        place = torch.arange(steps).unsqueeze(-1) * 1000 + torch.arange(batch)
+        own = plan.rows - client.starts[0]
+        marks = random.mix64(own * 1_000_000 + place)
+        real = (plan.weight > 0) & live
+        train = client.train
+        reply = {
+            "batches": torch.where(real, marks, 0).sum(),
+            "count": plan.count,
+            "examples": (plan.weight * live).sum(),
+            "uniform": client.uniform("u", (3,)),
+            "normal": client.normal("z", (3,)),
+            "train": train.weight.sum(),
+            "labels": (train.y * train.weight).sum(),
+            "validation": client.validation.weight.sum(),
+        }
+        return reply, client.state
+
+    for work in (
+        where.work,
+        replace(where.work, last="drop", epochs=2),
+        replace(where.work, batch=0),
+    ):
+        for steps in (None, 5):
+            how = replace(work, steps=steps)
+
+            def ask(ids: Tensor, engine: Engine, how: Any = how) -> Tree:
+                cohort = engine.cohort(ids, work=how, round=3)
+                return cohort.gather(fingerprint, {}).value
+
+            alone = LOOP.make(where.task, where.federation, seed=where.seed)
+            expected = tree.concat([ask(torch.tensor([k]), alone) for k in range(CLIENTS)])
+            for cut in transport.chunks:
+                engine = transport.make(where.task, where.federation, seed=where.seed, **cut)
+                got = ask(engine.everyone(), engine)
+                same_bits(got, expected, f"batches and draws with {how} and {cut}")
+    sizes = where.federation.sizes()
+    same_bits(expected["train"], sizes.float(), "the weight of all training examples")
+
+
+@check
+def check_outside_untouched(algorithm: Algorithm, transport: Transport) -> None:
+    """A client outside the cohort keeps its state bit for bit."""
+    where = world()
+    engine, server = begin(algorithm, transport, where)
+    for r in range(3):
+        before = transport.states(engine)
+        server = one_round(algorithm, engine, server, where, r)
+        outside = torch.tensor([k for k in range(CLIENTS) if k not in where.cohorts[r]])
+        after = tree.take(transport.states(engine), outside)
+        same_bits(after, tree.take(before, outside), f"states outside the cohort of round {r}")
+
+
+@check
+def check_serialisation(algorithm: Algorithm, transport: Transport) -> None:
+    """Messages, replies, server and states are tensors only, and bytes carry all there is."""
+    where = world()
+    expected = run(algorithm, transport, where, rounds=2)
+    engine, server = begin(algorithm, transport, where)
+    for r in range(2):
+        server = through_bytes(server, "the server's state")
+        transport.restore(engine, through_bytes(transport.states(engine), "the client states"))
+        server = one_round(algorithm, engine, server, where, r, wrap=(over_the_wire,))
+    got = outcome(algorithm, transport, engine, server, where)
+    same_bits(got, expected, "the run over the wire")
+
+
+@check
+def check_missing_replies(algorithm: Algorithm, transport: Transport) -> None:
+    """Clients that fall silent count as never asked; if all do, the round says so."""
+    where = world()
+    quiet = {int(where.ids(1)[1]), int(where.ids(1)[3])}
+    rest = torch.tensor([k for k in where.cohorts[1] if k not in quiet])
+
+    def after(*wrap: Any, of: Transport = transport, ids: Tensor | None = None) -> Outcome:
+        engine, server = begin(algorithm, of, where)
+        server = one_round(algorithm, engine, server, where, 0)
+        server = one_round(algorithm, engine, server, where, 1, ids=ids, wrap=wrap)
+        return outcome(algorithm, of, engine, server, where)
+
+    smaller = after(ids=rest)
+    close(after(silent({0: quiet})), smaller, "a round with clients silent from the start")
+    lost = after(silent(dict.fromkeys(range(99), quiet), lost=True))
+    close(lost.server, smaller.server, "the server after a round with replies lost")
+
+    # silent from the second phase on: no smaller cohort is the same, so the reference tells
+    first, second = where.cohorts[1][0], where.cohorts[1][2]
+    late = silent({0: {first}, 1: {second}})
+    expected = after(late, of=LOOP)
+    close(after(late), expected, "a round with clients silent from the second phase")
+    turned = after(late, ids=where.ids(1).flip(0))
+    close(turned.server, expected.server, "such a round of a cohort in another order")
+
+    everyone = set(range(CLIENTS))
+    for phase in range(phases(algorithm, transport, where)):
+        engine, server = begin(algorithm, transport, where)
+        given = copied(server)
+        try:
+            one_round(algorithm, engine, server, where, 0, wrap=(silent({phase: everyone}),))
+        except NoReplies:
+            same_bits(server, given, "the server when nobody answers")
+        else:
+            raise AssertionError(f"nobody answered phase {phase}, and the round went on")
+
+
+def phases(algorithm: Algorithm, transport: Transport, where: World) -> int:
+    """How many exchanges a round makes."""
+    asked: list[Ask] = []
+
+    def counted(exchange: Exchange) -> Exchange:
+        def wrapped(ask: Ask) -> Iterator[Replies]:
+            asked.append(ask)
+            yield from exchange(ask)
+
+        return wrapped
+
+    engine, server = begin(algorithm, transport, where)
+    one_round(algorithm, engine, server, where, 0, wrap=(counted,))
+    return len(asked)
+
+
+@check
+def check_resume(algorithm: Algorithm, transport: Transport) -> None:
+    """A run stopped after round 2 and gone on from bytes by a new engine ends in the same bits."""
+    where = world()
+    straight = run(algorithm, transport, where, rounds=4)
+
+    engine, server = begin(algorithm, transport, where)
+    for r in (0, 1):
+        server = one_round(algorithm, engine, server, where, r)
+    saved = through_bytes((server, transport.states(engine)), "the checkpoint")
+
+    again = dataclasses.replace(algorithm)  # type: ignore[type-var]
+    engine, _ = begin(again, transport, where)
+    server, states = saved
+    transport.restore(engine, states)
+    for r in (2, 3):
+        server = one_round(again, engine, server, where, r)
+    resumed = outcome(again, transport, engine, server, where)
+    same_bits(resumed, straight, "the resumed run")
+
+
+@check
+def check_same_run(
+    one: Algorithm,
+    other: Algorithm,
+    transport: Transport,
+    *,
+    cohorts: Iterable[Tensor] | None = None,
+    exactly: bool = True,
+    part: Callable[[Outcome], Tree] = lambda got: (got.server, got.states, got.outputs),
+) -> None:
+    """Two algorithms leave the same behind: for limit identities."""
+    chosen = None if cohorts is None else list(cohorts)
+    got = part(run(one, transport, world(), cohorts=chosen))
+    expected = part(run(other, transport, world(), cohorts=chosen))
+    (same_bits if exactly else close)(got, expected, f"{one} instead of {other}")
+
+
+@check
+def check_declaration(kind: type[Algorithm]) -> None:
+    """A final frozen dataclass with its name, paper, family, what it reveals, and docstrings."""
+    assert dataclasses.is_dataclass(kind), f"{kind.__name__} is not a dataclass"
+    assert kind.__dataclass_params__.frozen, f"{kind.__name__} is not frozen"  # type: ignore[attr-defined]
+    for field in ("name", "paper", "family", "reveals"):
+        value = getattr(kind, field, None)
+        assert isinstance(value, str), f"{kind.__name__} has no {field}"
+        assert value.strip(), f"{kind.__name__} has no {field}"
+    for base in kind.__mro__[1:]:
+        if base is not Algorithm and isinstance(base, type) and issubclass(base, Algorithm):
+            assert inspect.isabstract(base), f"{kind.__name__} subclasses {base.__name__}"
+    for thing, where in ((kind, kind.__name__), (sys.modules[kind.__module__], kind.__module__)):
+        text = thing.__doc__ or ""
+        generated = text.startswith(f"{kind.__name__}(")  # what dataclass writes by itself
+        assert text.strip(), f"{where} has no docstring"
+        assert not generated, f"{where} has no docstring"
+    algorithm = kind()
+    assert algorithm == kind(), f"{kind.__name__} does not compare by its hyper-parameters"
+    hash(algorithm)

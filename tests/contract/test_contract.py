@@ -1,0 +1,98 @@
+"""Every algorithm on every engine, clause by clause.
+
+A new algorithm joins by being registered, and needs a row in `table.ROWS`; a new engine joins by
+a row in `table.ENGINES`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import pytest
+
+import isonomy.algorithms
+from contract import checks
+from contract.checks import Transport
+from contract.table import ENGINES, ROWS, algorithms, row
+from contract.world import world
+from isonomy.algorithm import Algorithm
+from isonomy.algorithms import registry
+
+every_algorithm = pytest.mark.parametrize("algorithm", algorithms().values(), ids=algorithms())
+every_name = pytest.mark.parametrize("name", registry())
+every_engine = pytest.mark.parametrize("transport", ENGINES.values(), ids=ENGINES)
+
+CLAUSES = (
+    checks.check_repeatable,
+    checks.check_inputs_unchanged,
+    checks.check_order,
+    checks.check_padding,
+    checks.check_outside_untouched,
+    checks.check_serialisation,
+    checks.check_missing_replies,
+    checks.check_resume,
+)
+
+
+@every_name
+def test_every_algorithm_has_a_row(name: str) -> None:
+    if name not in ROWS:
+        pytest.fail(
+            f"algorithm '{name}' has no row: add one to ROWS in tests/contract/table.py, with the "
+            "options to check it under and the limit in which it equals another algorithm."
+        )
+
+
+def test_every_row_has_an_algorithm() -> None:
+    assert set(ROWS) <= set(registry())
+
+
+def test_no_two_algorithms_share_a_name() -> None:
+    found = set()
+    for module in pkgutil.walk_packages(isonomy.algorithms.__path__, "isonomy.algorithms."):
+        for value in vars(importlib.import_module(module.name)).values():
+            if isinstance(value, type) and issubclass(value, Algorithm) and value is not Algorithm:
+                found.add(value)
+    assert found == set(registry().values())
+
+
+@every_name
+def test_declaration(name: str) -> None:
+    checks.check_declaration(registry()[name])
+    assert registry()[name].name == name
+
+
+@every_engine
+@every_algorithm
+@pytest.mark.parametrize("classes", [3, 2])
+def test_engines_agree(algorithm: Algorithm, transport: Transport, classes: int) -> None:
+    if classes not in row(algorithm.name).classes:
+        pytest.skip(f"{algorithm.name} is not made for {classes} classes")
+    checks.check_engines_agree(algorithm, transport, world(classes))
+
+
+@every_algorithm
+def test_phases_pure(algorithm: Algorithm) -> None:
+    checks.check_phases_pure(algorithm)
+
+
+@every_engine
+@every_algorithm
+@pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: clause.__name__[6:])
+def test_clause(clause, algorithm: Algorithm, transport: Transport) -> None:
+    clause(algorithm, transport)
+
+
+@every_engine
+def test_draws(transport: Transport) -> None:
+    checks.check_draws(transport)
+
+
+@every_engine
+@every_name
+def test_limit_identity(name: str, transport: Transport) -> None:
+    limit = row(name).limit
+    if limit is None:
+        pytest.fail(f"algorithm '{name}' states no limit identity in tests/contract/table.py")
+    limit(transport)
