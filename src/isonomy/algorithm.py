@@ -255,12 +255,15 @@ class Cohort:
         self, phase: Phase, message: Message, each: Message | None, work: Work | None
     ) -> Iterator[Replies]:
         ask = Ask(phase, message, work or self.work, self.round, self.rate, self.ids, each)
-        some = False
+        waiting = set(self.ids.tolist())
         for chunk in self._exchange(ask):
-            some = some or len(chunk.ids) > 0
-            if len(chunk.ids):
+            ids = chunk.ids.tolist()
+            if len(set(ids)) < len(ids) or not waiting.issuperset(ids):
+                raise RuntimeError("an engine brought a reply twice, or from a client not asked")
+            waiting.difference_update(ids)
+            if ids:
                 yield chunk
-        if not some:
+        if len(waiting) == len(self.ids):
             raise NoReplies(f"round {self.round}: no client answered; nothing was changed.")
 
     def _answered(self, ids: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 import isonomy
+from isonomy import api
 from isonomy.algorithm import Algorithm, Cohort
 from isonomy.errors import ConfigError, RunError
 
@@ -116,4 +117,4 @@ def test_folders_of_runs_come_in_the_order_of_their_numbers(tmp_path):
     for seed in (0, 2, 10):
         (tmp_path / f"seed-{seed}").mkdir()
         (tmp_path / f"seed-{seed}" / "config.toml").write_text("")
-    assert [p.name for p in isonomy.run_folders(tmp_path)] == ["seed-0", "seed-2", "seed-10"]
+    assert [p.name for p in api.run_folders(tmp_path)] == ["seed-0", "seed-2", "seed-10"]

@@ -278,8 +278,8 @@ def test_the_watcher_knows_which_seed_it_is(capsys):
     from isonomy.cli.progress import Job, Lines
 
     lines = Lines([Job("a", 0, 5), Job("a", 7, 5), Job("b", 0, 5)])
-    for label in ("a", "a", "b", "unplanned"):
-        lines.begin(label, 0, 5)
+    for label, seed in (("a", 0), ("a", 7), ("b", 0), ("unplanned", 0)):
+        lines.begin(label, seed, 0, 5)
     assert capsys.readouterr().out.splitlines() == [
         "[1/3] a, seed 0: 5 rounds",
         "[2/3] a, seed 7: 5 rounds",

@@ -83,30 +83,35 @@ def main(where: Path, kills_each: int, seed: int) -> None:
     report = []
     for name, changes in CASES.items():
         config = parse({**BASE, **changes})
-        whole, broken = where / name / "whole", where / name / "broken"
+        whole = where / name / "whole"
         assert finished(child(whole, config)) == 0
-        kills, moments = 0, []
-        while not (broken / "summary.json").exists():
-            pid = child(broken, config)
-            if kills < kills_each:
-                # at a random moment after a random round, the first and the last included
-                target = progress(broken) + draw.uniform(0, 2 * config.rounds / kills_each)
-                while progress(broken) < target - 1 and alive(pid):
-                    time.sleep(0.001)
-                time.sleep(draw.uniform(0, 0.05))
-                os.kill(pid, signal.SIGKILL)
-                kills += finished(pid) == -signal.SIGKILL
-                moments.append(progress(broken))
-            else:
-                assert finished(pid) == 0
-        a, b = contents(whole), contents(broken)
+        expected = contents(whole)
+        kills, moments, different, attempt = 0, [], set(), 0
+        while kills < kills_each:  # a run that got to its end is begun anew
+            broken = where / name / f"broken-{attempt}"
+            attempt += 1
+            while not (broken / "summary.json").exists():
+                pid = child(broken, config)
+                if kills < kills_each:
+                    # at a random moment after a random round, the first and the last included
+                    target = progress(broken) + draw.uniform(0, 2 * config.rounds / kills_each)
+                    while progress(broken) < target - 1 and alive(pid):
+                        time.sleep(0.001)
+                    time.sleep(draw.uniform(0, 0.05))
+                    os.kill(pid, signal.SIGKILL)
+                    kills += finished(pid) == -signal.SIGKILL
+                    moments.append(progress(broken))
+                else:
+                    assert finished(pid) == 0
+            got = contents(broken)
+            different |= {k for k in expected.keys() | got.keys() if expected.get(k) != got.get(k)}
         report.append(
             {
                 "case": name,
                 "kills": kills,
                 "rounds_at_kill": moments,
-                "files": sorted(a),
-                "different": sorted(k for k in a.keys() | b.keys() if a.get(k) != b.get(k)),
+                "files": sorted(expected),
+                "different": sorted(different),
             }
         )
     print(json.dumps(report))

@@ -29,7 +29,7 @@ class Counting(Listener):
     def __init__(self, stop=None):
         self.began, self.stop = [], stop
 
-    def begin(self, label, done, rounds):
+    def begin(self, label, seed, done, rounds):
         self.began.append((label, done))
         if self.stop == len(self.began):
             raise Stopped("enough", 15)

@@ -169,20 +169,27 @@ def test_faa_of_fedavg_is_the_closed_form():
 def test_without_network_the_fallback_is_used_and_told(monkeypatch):
     def unreachable(name, **options):
         if name == "adult":
+            tries.append(name)
             raise FetchError("cannot get adult: no network.")
         return load(name, **options)
 
+    tries = []
     monkeypatch.setattr(building, "load", unreachable)
+    monkeypatch.setattr(building, "_unreachable", {})
     building._load.cache_clear()
     listener = Notes()
     changes = {"rounds": 1, "data": {"name": "adult", "clients": 4, "fallback": "synthetic"}}
-    record = run(parse({**SMALL, **changes}), listener=listener)
+    for seed in (0, 1):
+        record = run(parse({**SMALL, **changes, "seed": seed}), listener=listener)
     assert "no network" in listener.notes[0]
     assert "'synthetic'" in listener.notes[0]
-    assert len(record.facts["data"]["names"]) == 4
-    building._load.cache_clear()
+    assert record.config["data"] == {"name": "synthetic", "clients": 4}, "what was really run"
+    assert tries == ["adult"], "a source that is out of reach is tried once"
     with pytest.raises(FetchError):
         run(parse({**SMALL, "data": {"name": "adult"}}))
+    with pytest.raises(ConfigError, match=r"data\.fallback: .*Did you mean 'synthetic'"):
+        run(parse({**SMALL, "data": {"name": "adult", "fallback": "syntetic"}}))
+    building._load.cache_clear()
 
 
 def test_without_a_compiler_it_says_so_and_goes_on(monkeypatch):

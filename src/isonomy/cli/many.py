@@ -71,15 +71,15 @@ def compare(
 
     Example: isonomy compare mine.toml --algorithms fedavg,local --format latex --out table.tex
     """
-    import isonomy
+    from isonomy import api
 
     names = [a for a in arguments if "=" not in a or Path(a).exists()]
     overrides = [a for a in arguments if a not in names]
     if not names:
         raise ConfigError("no config was named; give a TOML file or a packaged config's name.")
-    configs = [isonomy.config(name, *overrides) for name in names]
-    chosen = isonomy.methods(*configs, algorithms=_names(algorithms))
-    which = isonomy.seeds_of(configs[0], _seeds(seeds))
+    configs = [api.config(name, *overrides) for name in names]
+    chosen = api.methods(*configs, algorithms=_names(algorithms))
+    which = api.seeds_of(configs[0], _seeds(seeds))
     label = "-".join(c.name or Path(n).stem for c, n in zip(configs, names, strict=True))
     folder = to or Path("runs") / f"{label}-compare"
     _go(chosen, which, folder, overwrite, quiet, columns, format, out)
@@ -104,7 +104,7 @@ def sweep(
 
     Example: isonomy sweep quickstart algorithm.mu=0,0.1,1 --algorithms fedprox --seeds 2
     """
-    import isonomy
+    from isonomy import api
     from isonomy.experiments.schema import parse_override, toml_value
 
     fixed = []
@@ -113,11 +113,11 @@ def sweep(
         value = axis.partition("=")[2]
         if "," not in value or not isinstance(toml_value(value), str):
             fixed.append(axis)
-    made = isonomy.config(config, *fixed)
-    which = isonomy.seeds_of(made, _seeds(seeds))
+    made = api.config(config, *fixed)
+    which = api.seeds_of(made, _seeds(seeds))
     from isonomy.experiments.compare import grid
 
-    narrowed = isonomy.narrowed(made, _names(algorithms))
+    narrowed = api.narrowed(made, _names(algorithms))
     chosen = grid(narrowed, [axis for axis in axes if axis not in fixed])
     folder = to or Path("runs") / f"{made.name or Path(config).stem}-sweep"
     _go(chosen, which, folder, overwrite, quiet, columns, format, out)
@@ -150,19 +150,12 @@ def reproduce(
         raise ConfigError(unknown("preset", name, known))
     from isonomy.cli.progress import watching
     from isonomy.experiments import reproduce as reproduction
-    from isonomy.experiments.schema import merge, parse
     from isonomy.report import tables
 
     preset = reproduction.find(name)
     folder = to or Path("runs") / (name + ("-quick" if quick else ""))
-    base = merge(preset.config, preset.quick) if quick else preset.config
-    planned: list[tuple[str, int]] = []
-    for method in preset.methods:
-        changes: dict[str, Any] = {k: v for k, v in method.items() if k not in ("label", "setting")}
-        label = f"{method['label']} {method.get('setting', '')}".strip()
-        planned.append((label, parse(merge(base, changes), where=name).rounds))
     count = seeds or (1 if quick else preset.seeds)
-    jobs = _jobs(planned, range(count), folder, overwrite)
+    jobs = _jobs(reproduction.methods_of(preset, quick=quick), range(count), folder, overwrite)
     with watching(jobs, quiet=quiet) as listener:
         rows = reproduction.reproduce(
             preset, folder, seeds=seeds, quick=quick, listener=listener, overwrite=overwrite
@@ -203,7 +196,7 @@ def _go(
 
     output.check_format(format)
     shown = output.check_columns(columns)
-    jobs = _jobs([(m.label, m.config.rounds) for m in chosen], which, folder, overwrite)
+    jobs = _jobs(chosen, which, folder, overwrite)
     aside = format is not None and out is None  # the output stream carries the table only
     with watching(jobs, quiet=quiet, aside=aside) as listener:
         for method in chosen if jobs else ():
@@ -216,7 +209,7 @@ def _go(
 
 
 def _jobs(
-    planned: Sequence[tuple[str, int]], seeds: Sequence[int], folder: Path, overwrite: bool
+    chosen: Sequence[Method], seeds: Sequence[int], folder: Path, overwrite: bool
 ) -> list[Any]:
     """The runs that are not there yet, in the order in which they will be made."""
     from isonomy.cli.progress import Job
@@ -224,10 +217,10 @@ def _jobs(
     from isonomy.experiments.folder import RunFolder
 
     return [
-        Job(label, seed, rounds)
-        for label, rounds in planned
+        Job(method.label, seed, method.config.rounds)
+        for method in chosen
         for seed in seeds
-        if overwrite or not RunFolder(folder / slug(label) / f"seed-{seed}").complete
+        if overwrite or not RunFolder(folder / slug(method.label) / f"seed-{seed}").complete
     ]
 
 

@@ -59,12 +59,12 @@ class _Watch(Listener):
         self.said: set[str] = set()
         self.started = time.monotonic()
 
-    def next(self, label: str, rounds: int) -> None:
-        """Go to the next run of that label."""
-        left = self.jobs[self.number :]
-        ahead = next((i for i, job in enumerate(left) if job.label == label), 0)
-        self.job = left[ahead] if left else Job(label, 0, rounds)
-        self.number += ahead + 1
+    def next(self, job: Job) -> None:
+        """Go to this run."""
+        planned = [(j.label, j.seed) for j in self.jobs]
+        here = (job.label, job.seed)
+        self.number = planned.index(here) + 1 if here in planned else self.number + 1
+        self.job = job
         self.started = time.monotonic()
 
     def note(self, text: str) -> None:
@@ -89,9 +89,9 @@ class Lines(_Watch):
         """Print a line at once, for whoever follows a log."""
         typer.echo(text, err=self.aside)
 
-    def begin(self, label: str, done: int, rounds: int) -> None:
+    def begin(self, label: str, seed: int, done: int, rounds: int) -> None:
         """A run starts."""
-        self.next(label, rounds)
+        self.next(Job(label, seed, rounds))
         count = f"[{self.number}/{len(self.jobs)}] " if len(self.jobs) > 1 else ""
         start = f"goes on after round {done} of {rounds}" if done else f"{rounds} rounds"
         self.line(f"{count}{self.job.title}: {start}")
@@ -124,9 +124,9 @@ class Bars(_Watch):
         """A bar for the time in which data and surrogates are made."""
         return self.progress.add_task(job.title, total=None, count="preparing", measured="")
 
-    def begin(self, label: str, done: int, rounds: int) -> None:
+    def begin(self, label: str, seed: int, done: int, rounds: int) -> None:
         """A run starts: its bar takes the place of the last run's."""
-        self.next(label, rounds)
+        self.next(Job(label, seed, rounds))
         self.progress.remove_task(self.one)
         self.one = self.progress.add_task(
             self.job.title, total=rounds, completed=done, count=f"{done}/{rounds}", measured=""

@@ -51,16 +51,16 @@ def run(
 
     Example: isonomy run quickstart rounds=5 algorithm=local --to runs/local
     """
-    import isonomy
+    from isonomy import api
 
-    chosen = isonomy.config(config, *(overrides or []))
+    chosen = api.config(config, *(overrides or []))
     from isonomy.cli.progress import Job, watching
     from isonomy.experiments.run import method_label
 
     folder = to or Path("runs") / _name(chosen)
     job = Job(method_label(chosen), chosen.seed, chosen.rounds)
     with watching([job], quiet=quiet) as listener:
-        record = isonomy.run(chosen, folder, overwrite=overwrite, listener=listener)
+        record = api.run(chosen, folder, overwrite=overwrite, listener=listener)
     output.put_one(record)
     output.tell(f"run: {folder}")
     if with_report:
@@ -78,14 +78,14 @@ def resume(
 
     Example: isonomy resume runs/quickstart
     """
-    import isonomy
+    from isonomy import api
     from isonomy.cli.progress import Job, watching
     from isonomy.errors import RunError
     from isonomy.experiments import run as runs
     from isonomy.experiments.folder import RunFolder
     from isonomy.report.tables import comparison
 
-    places = [RunFolder(path) for path in isonomy.run_folders(folder)]
+    places = [RunFolder(path) for path in api.run_folders(folder)]
     if not places:
         raise RunError(f"there is no run in '{folder}'; give the folder of a run or a comparison.")
     left = [place for place in places if not place.complete]
@@ -99,7 +99,7 @@ def resume(
     with watching(jobs, quiet=quiet) as listener:
         for place in left:
             runs.resume(place.path, listener=listener)
-    records = isonomy.load(folder)
+    records = api.load(folder)
     output.put(comparison(records))
     if with_report and left:
         output.report(records, folder / "report.html", f"Isonomy: {folder.name}")
@@ -120,10 +120,10 @@ def report(
 
     Example: isonomy report runs/quickstart runs/mine --out both.html
     """
-    import isonomy
+    from isonomy import api
     from isonomy.report.tables import comparison
 
-    records = isonomy.load(*folders)
+    records = api.load(*folders)
     output.put(comparison(records))
     title = f"Isonomy: {', '.join(folder.name for folder in folders)}"
     output.report(records, out or folders[0] / "report.html", title)

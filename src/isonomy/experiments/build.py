@@ -17,13 +17,13 @@ from torch import nn
 
 from isonomy import algorithms
 from isonomy.algorithm import Algorithm
-from isonomy.data.datasets import load
+from isonomy.data.datasets import DATASETS, load
 from isonomy.data.federation import Federation
 from isonomy.engines.base import Engine
 from isonomy.engines.batched import Batched
 from isonomy.engines.loop import Loop
-from isonomy.errors import ConfigError, FetchError
-from isonomy.experiments.schema import Config, Model
+from isonomy.errors import ConfigError, FetchError, unknown
+from isonomy.experiments.schema import Config, Data, Model
 from isonomy.models import make_task
 from isonomy.task import Params, Task
 
@@ -46,7 +46,8 @@ class Setting:
 def build(config: Config, note: Note = lambda _: None) -> Setting:
     """Build and check everything before anything is trained or written."""
     algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
-    federation = federation_of(config, note)
+    config = effective(config, note)
+    federation = federation_of(config)
     if config.cohort.size is not None and config.cohort.size > len(federation):
         raise ConfigError(
             f"cohort.size = {config.cohort.size}, but '{federation.source}' has only "
@@ -57,17 +58,35 @@ def build(config: Config, note: Note = lambda _: None) -> Setting:
     return Setting(config, federation, task, algorithm, params)
 
 
-def federation_of(config: Config, note: Note = lambda _: None) -> Federation:
+def effective(config: Config, note: Note = lambda _: None) -> Config:
+    """The config that will really be run: with the fallback where the data cannot be had.
+
+    A run's folder holds this one, so that it says what was done, and resumes as it began.
+    """
+    data = config.data
+    if data.fallback is None:
+        return config
+    if data.fallback not in DATASETS:
+        raise ConfigError(f"data.fallback: {unknown('data set', data.fallback, DATASETS)}")
+    try:
+        if data.name not in _unreachable:
+            federation_of(config)
+            return config
+    except FetchError as error:
+        _unreachable[data.name] = str(error)
+    note(f"{_unreachable[data.name]} Going on with '{data.fallback}' instead.")
+    instead = Data(name=data.fallback, clients=data.clients, seed=data.seed)
+    return config.model_copy(update={"data": instead})
+
+
+_unreachable: dict[str, str] = {}  # data sets that this process has tried in vain
+
+
+def federation_of(config: Config) -> Federation:
     """The config's examples; the same object when asked for again."""
     data = config.data
     seed = config.seed if data.seed is None else data.seed
-    try:
-        return _load(data.name, data.clients, seed, _freeze(data.partition), _freeze(data.options))
-    except FetchError as error:
-        if data.fallback is None:
-            raise
-        note(f"{error} Going on with '{data.fallback}' instead.")
-        return _load(data.fallback, data.clients, seed, None, ())
+    return _load(data.name, data.clients, seed, _freeze(data.partition), _freeze(data.options))
 
 
 @lru_cache(maxsize=8)

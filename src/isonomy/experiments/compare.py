@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from isonomy.errors import ConfigError, RunError
+from isonomy.experiments.build import effective
 from isonomy.experiments.folder import RunFolder
 from isonomy.experiments.run import Listener, method_label, record, resume, run
 from isonomy.experiments.schema import Config, merge, parse, parse_override, toml_value
@@ -17,23 +18,27 @@ from isonomy.report.record import Record
 
 @dataclass(frozen=True)
 class Method:
-    """A label, and a complete config for one seed."""
+    """One row of a comparison: a config with its label, to be run with each seed."""
 
     label: str
     config: Config
+
+    @classmethod
+    def of(cls, config: Config, label: str | None = None) -> Method:
+        """The method of a config, under its own label or the one given."""
+        name = label or method_label(config)
+        return cls(name, config.model_copy(update={"label": name}))
 
 
 def methods(config: Config) -> list[Method]:
     """The comparison's methods (the config's own algorithm if it names none)."""
     base = _base(config)
     if not config.compare.methods:
-        return [Method(method_label(config), parse(base))]
+        return [Method.of(parse(base), method_label(config))]
     out = []
     for i, changes in enumerate(config.compare.methods):
-        changes = dict(changes)
-        label = changes.pop("label", None)
         made = parse(merge(base, changes), where=f"compare.methods[{i}]")
-        out.append(Method(str(label or method_label(made)), made))
+        out.append(Method.of(made))
     _distinct(out)
     return out
 
@@ -71,7 +76,7 @@ def grid(config: Config, axes: list[str]) -> list[Method]:
             label = (
                 f"{method.label}, {label}" if many else f"{method.config.algorithm.name} {label}"
             )
-            out.append(Method(label, parse(changed, where="sweep")))
+            out.append(Method.of(parse(changed, where="sweep"), label))
     _distinct(out)
     return out
 
@@ -90,23 +95,23 @@ def run_all(
     jobs = []
     for method in chosen:
         for seed in which:
-            config = method.config.model_copy(update={"seed": seed})
+            config = effective(method.config.model_copy(update={"seed": seed}), listener.note)
             place = RunFolder(folder / slug(method.label) / f"seed-{seed}")
             if place.exists and not overwrite and not _same(place.config(), config):
                 raise RunError(
                     f"'{place.path}' holds a run with another config; choose another folder with "
                     "--to, or replace it with --overwrite."
                 )
-            jobs.append((method.label, config, place))
+            jobs.append((config, place))
     out = []
-    for label, config, place in jobs:
+    for config, place in jobs:
         if place.exists and not overwrite:
             if place.complete:
-                out.append(record(place, label))
+                out.append(record(place))
             else:
-                out.append(resume(place.path, listener=listener, label=label))
+                out.append(resume(place.path, listener=listener))
         else:
-            out.append(run(config, place.path, listener=listener, overwrite=overwrite, label=label))
+            out.append(run(config, place.path, listener=listener, overwrite=overwrite))
     return out
 
 
@@ -121,8 +126,8 @@ def slug(label: str) -> str:
 
 def _base(config: Config) -> dict[str, Any]:
     values = config.plain()
-    values.pop("compare", None)
-    values.pop("versions", None)
+    for key in ("compare", "versions", "label"):
+        values.pop(key, None)
     return values
 
 

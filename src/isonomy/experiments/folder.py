@@ -62,10 +62,15 @@ class RunFolder:
                 f"'{self.path}' holds a run that {state}; resume it with `isonomy resume "
                 f"{self.path}`, choose another folder with --to, or replace it with --overwrite."
             )
-        with saving(self.path):
+        try:
             (self.path / "checkpoint").mkdir(parents=True, exist_ok=True)
             (self.path / "clients").mkdir(exist_ok=True)
             self.write("config.toml", config.toml().encode())
+        except OSError as error:
+            raise RunError(
+                f"the folder '{self.path}' cannot be made ({error.strerror or error}); choose "
+                "another with --to."
+            ) from None
 
     def remove(self) -> None:
         """Delete the run's own files (and nothing else that may lie in the folder)."""

@@ -55,6 +55,17 @@ def find(name: str) -> Preset:
     return known[name]
 
 
+def methods_of(preset: Preset, *, quick: bool = False) -> list[Method]:
+    """The preset's methods, as a comparison runs them."""
+    base = merge(preset.config, preset.quick) if quick else preset.config
+    chosen = []
+    for table in preset.methods:
+        changes = {k: v for k, v in table.items() if k not in ("label", "setting")}
+        config = parse(merge(base, changes), where=f"preset {preset.name}")
+        chosen.append(Method.of(config, f"{table['label']} {table.get('setting', '')}".strip()))
+    return chosen
+
+
 def reproduce(
     preset: Preset,
     folder: Path | str,
@@ -65,12 +76,7 @@ def reproduce(
     overwrite: bool = False,
 ) -> list[dict[str, Any]]:
     """Run a preset; one row for each method, setting and metric."""
-    base = merge(preset.config, preset.quick) if quick else preset.config
-    chosen = []
-    for table in preset.methods:
-        changes = {k: v for k, v in table.items() if k not in ("label", "setting")}
-        config = parse(merge(base, changes), where=f"preset {preset.name}")
-        chosen.append(Method(f"{table['label']} {table.get('setting', '')}".strip(), config))
+    chosen = methods_of(preset, quick=quick)
     count = (1 if quick else preset.seeds) if seeds is None else seeds
     if count < 1:
         raise ConfigError(f"--seeds {count}: give at least 1.")

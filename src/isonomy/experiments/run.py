@@ -42,7 +42,7 @@ class Stopped(IsonomyError):
 class Listener:
     """What a run tells whoever watches; every method may be replaced."""
 
-    def begin(self, label: str, done: int, rounds: int) -> None:
+    def begin(self, label: str, seed: int, done: int, rounds: int) -> None:
         """A run starts, with so many rounds done already."""
 
     def round(self, done: int, rounds: int, metrics: dict[str, float] | None) -> None:
@@ -72,23 +72,19 @@ def run(
     *,
     listener: Listener | None = None,
     overwrite: bool = False,
-    label: str | None = None,
 ) -> Record:
     """Run an experiment, in a folder if one is given; returns its record."""
     listener = listener or Listener()
-    config = config.model_copy(update={"versions": versions()})
-    setting = build(config, listener.note)
+    setting = build(config.model_copy(update={"versions": versions()}), listener.note)
     place = RunFolder(folder) if folder is not None else None
     if place is not None:
         if overwrite:
             place.remove()
-        place.create(config)
-    return _go(setting, place, listener, label or method_label(config))
+        place.create(setting.config)
+    return _go(setting, place, listener)
 
 
-def resume(
-    folder: Path | str, *, listener: Listener | None = None, label: str | None = None
-) -> Record:
+def resume(folder: Path | str, *, listener: Listener | None = None) -> Record:
     """Go on with a run from its newest whole checkpoint, to the result it would have had."""
     listener = listener or Listener()
     place = RunFolder(folder)
@@ -104,16 +100,18 @@ def resume(
                 "may differ in rounding from an uninterrupted run."
             )
     setting = build(config, listener.note)
-    return _go(setting, place, listener, label or method_label(config))
+    return _go(setting, place, listener)
 
 
 def method_label(config: Config) -> str:
-    """A short name: the algorithm and the options it was given."""
+    """The config's label, or the algorithm and the options it was given."""
+    if config.label:
+        return config.label
     options = ", ".join(f"{k}={v}" for k, v in config.algorithm.options.items())
     return config.algorithm.name + (f" ({options})" if options else "")
 
 
-def record(place: RunFolder, label: str | None = None) -> Record:
+def record(place: RunFolder) -> Record:
     """A run folder as a record for reports."""
     config = place.config()
     table = place.clients()
@@ -122,7 +120,7 @@ def record(place: RunFolder, label: str | None = None) -> Record:
     measured = [r["metrics"] for r in rounds if r.get("metrics")]
     metrics = summary.get("metrics") or (measured[-1] if measured else {})
     return Record(
-        label=label or summary.get("label") or method_label(config),
+        label=method_label(config),
         seed=config.seed,
         config=config.plain(),
         rounds=rounds,
@@ -138,15 +136,16 @@ def record(place: RunFolder, label: str | None = None) -> Record:
 # --- the run itself ------------------------------------------------------------------------------
 
 
-def _go(setting: Setting, place: RunFolder | None, listener: Listener, label: str) -> Record:
+def _go(setting: Setting, place: RunFolder | None, listener: Listener) -> Record:
     config, algorithm = setting.config, setting.algorithm
+    label = method_label(config)
     now = _start(setting, place, listener)
     losses: NDArray[np.float64] | None = None
     wanted = surrogate.clusters(setting) is not None
     memory: list[dict[str, Any]] = []  # rounds of a run without a folder
     columns: list[dict[str, Any]] = []
     seconds = 0.0
-    listener.begin(label, now.round, config.rounds)
+    listener.begin(label, config.seed, now.round, config.rounds)
     with _signals() as asked:
         while now.round < config.rounds:
             begin = time.perf_counter()
@@ -184,9 +183,9 @@ def _go(setting: Setting, place: RunFolder | None, listener: Listener, label: st
     if place is not None:
         metrics = _last(place.lines("rounds.jsonl"))
         model = {"server": algorithm.deployed(now.server), "clients": now.engine.states.stacked}
-        summary = {"label": label, "metrics": metrics, "notes": list(notes), "facts": facts}
+        summary = {"metrics": metrics, "notes": list(notes), "facts": facts}
         place.finish(model, _card(setting), summary)
-        return record(place, label)
+        return record(place)
     merged = {k: [v for part in columns for v in part[k]] for k in columns[0]}
     return Record(
         label=label,
@@ -244,7 +243,7 @@ def _one_round(setting: Setting, now: _Progress) -> dict[str, Any]:
         now.lost += 1
     _check_finite(setting, now, ids)
     now.round += 1
-    line = {
+    return {
         "round": now.round,  # rounds done, from 1
         "cohort": len(ids),
         "answered": len(cohort.ids) if meter.answered else 0,
@@ -253,7 +252,6 @@ def _one_round(setting: Setting, now: _Progress) -> dict[str, Any]:
         "messages": meter.messages,
         "phases": meter.phases,
     }
-    return line
 
 
 def _finish(setting: Setting, now: _Progress) -> Any:

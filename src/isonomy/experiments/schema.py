@@ -10,25 +10,27 @@ from __future__ import annotations
 import tomllib
 import types
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from isonomy.errors import ConfigError, did_you_mean
-from isonomy.work import Work
+
+if TYPE_CHECKING:
+    from isonomy.work import Work
 
 _Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class _Named(BaseModel):
     """A table with a `name` and options of its own; a plain string is its name."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
     name: str
 
     @model_validator(mode="before")
@@ -88,7 +90,9 @@ class LocalConfig(_Section):
     momentum: float = Field(0.0, ge=0, lt=1, description="SGD's momentum")
     nesterov: bool = Field(False, description="Nesterov's form of momentum")
     weight_decay: float = Field(0.0, ge=0, description="L2 weight decay, as in torch.optim")
-    betas: tuple[_Share, _Share] = Field((0.9, 0.999), description="Adam's decay rates")
+    betas: tuple[_Share, _Share] = Field(
+        (0.9, 0.999), strict=False, description="Adam's decay rates"
+    )
     epsilon: float = Field(1e-8, gt=0, description="Adam's epsilon")
     schedule: Literal["constant", "exponential", "step", "inverse_sqrt", "cosine"] = Field(
         "constant", description="learning rate over rounds"
@@ -98,6 +102,8 @@ class LocalConfig(_Section):
 
     def work(self) -> Work:
         """As the engines take it."""
+        from isonomy.work import Work  # here: torch is slow to import, and errors come first
+
         return Work(**{name: getattr(self, name) for name in type(self).model_fields})
 
 
@@ -160,7 +166,9 @@ class CheckpointConfig(_Section):
 class CompareConfig(_Section):
     """What `isonomy compare` runs: methods times seeds."""
 
-    seeds: int | list[int] = Field(1, description="how many seeds, or which")
+    seeds: Annotated[int, Field(ge=1)] | list[Annotated[int, Field(ge=0)]] = Field(
+        1, description="how many seeds, or which"
+    )
     methods: list[dict[str, Any]] = Field(
         default_factory=list,
         description="one table a method: `label` and the keys it changes, e.g. algorithm = 'local'",
@@ -171,6 +179,7 @@ class Config(_Section):
     """A whole experiment."""
 
     name: str | None = Field(None, description="name of the run's folder")
+    label: str | None = Field(None, description="the method's name in tables and figures")
     seed: int = Field(0, ge=0, description="seed of everything random")
     rounds: int = Field(50, ge=1, description="communication rounds")
     data: Data = Field(default_factory=lambda: Data(name="adult"))
@@ -257,22 +266,30 @@ def toml_value(text: str) -> Any:
 
 
 def merge(base: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """`other` over `base`, table by table; a new `name` drops the old one's options."""
+    """`other` over `base`, table by table; another name drops the options of the old one."""
     out = dict(base)
     for key, value in other.items():
-        old = out.get(key)
-        if key in ("algorithm", "model") and isinstance(old, str):
-            old = {"name": old}
-        if key in ("algorithm", "model") and isinstance(value, str):
-            value = {"name": value}
-        if isinstance(old, dict) and isinstance(value, dict):
-            renamed = key in ("algorithm", "model") and value.get(
-                "name", old.get("name")
-            ) != old.get("name")
-            out[key] = dict(value) if renamed else merge(old, value)
+        old, new = _table(key, out.get(key)), _table(key, value)
+        if not isinstance(old, dict) or not isinstance(new, dict):
+            out[key] = new
+        elif key in _KEPT and new.get("name", old.get("name")) != old.get("name"):
+            out[key] = {k: v for k, v in old.items() if k in _KEPT[key]} | new
         else:
-            out[key] = value
+            out[key] = merge(old, new)
     return out
+
+
+_KEPT: dict[str, set[str]] = {  # what does not belong to the thing named
+    "algorithm": set(),
+    "model": {"convert"},
+    "data": {"clients", "seed", "fallback"},
+}
+
+
+def _table(key: str, value: Any) -> Any:
+    """A name alone as the table it stands for."""
+    named = key in _KEPT or key == "engine"
+    return {"name": value} if named and isinstance(value, str) else value
 
 
 # --- saying what is wrong ------------------------------------------------------------------------

@@ -11,6 +11,7 @@ samples uniformly and weights by size. Ours: `weight` here, and the run's own sa
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -33,6 +34,10 @@ class FedProx(Algorithm):
 
     mu: float = 0.1  # strength of the pull to the server's model
     weight: Literal["size", "equal"] = "size"  # a client's say in the mean
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.mu < math.inf:
+            raise ValueError(f"mu = {self.mu}: give a number of at least 0.")
 
     def round(self, server: Any, cohort: Cohort) -> Any:
         """Algorithm 2."""
