@@ -375,3 +375,11 @@ def test_local_training_is_traced_and_right(loss: Any, optimiser: str) -> None:
             assert programs.traced > 0
             assert not programs._refused
     torch.testing.assert_close(got[1], got[0], rtol=1e-5, atol=1e-5)
+
+
+def test_freed_memory_is_kept_where_the_allocator_can():
+    import platform
+
+    from isonomy.engines.memory import keep_freed
+
+    assert keep_freed() == (platform.libc_ver()[0] == "glibc")

@@ -52,7 +52,8 @@ def make(name: str, options: dict[str, Any] | None = None) -> Algorithm:
         if key not in fields:
             if not fields:
                 raise ConfigError(f"algorithm.{key}: '{name}' has no options; remove it.")
-            raise ConfigError(f"algorithm.{key}: {unknown('option', key, fields)}")
+            what = f"option of '{name}'"
+            raise ConfigError(f"algorithm.{key}: {unknown(what, key, fields)}")
         values[key] = _checked(f"algorithm.{key}", value, hints[key])
     try:
         return kind(**values)

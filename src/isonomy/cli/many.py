@@ -15,6 +15,7 @@ from isonomy.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
     from isonomy.experiments.compare import Method
+    from isonomy.experiments.schema import Config
 
 Algorithms = Annotated[
     str | None,
@@ -77,7 +78,7 @@ def compare(
     overrides = [a for a in arguments if a not in names]
     if not names:
         raise ConfigError("no config was named; give a TOML file or a packaged config's name.")
-    configs = [api.config(name, *overrides) for name in names]
+    configs = [_named(api.config(name, *overrides), overrides) for name in names]
     chosen = api.methods(*configs, algorithms=_names(algorithms))
     which = api.seeds_of(configs[0], _seeds(seeds))
     label = "-".join(c.name or Path(n).stem for c, n in zip(configs, names, strict=True))
@@ -113,7 +114,7 @@ def sweep(
         value = axis.partition("=")[2]
         if "," not in value or not isinstance(toml_value(value), str):
             fixed.append(axis)
-    made = api.config(config, *fixed)
+    made = _named(api.config(config, *fixed), fixed)
     which = api.seeds_of(made, _seeds(seeds))
     from isonomy.experiments.compare import grid
 
@@ -206,6 +207,15 @@ def _go(
     output.put(comparison(records, shown), format, out)
     output.tell(f"runs: {folder}")
     output.report(records, folder / "report.html", f"Isonomy: {folder.name}")
+
+
+def _named(config: Config, overrides: Sequence[str]) -> Config:
+    """Without the config's own methods, where an override names the algorithm."""
+    keys = {override.partition("=")[0].strip() for override in overrides}
+    if not keys & {"algorithm", "algorithm.name"}:
+        return config
+    alone = config.compare.model_copy(update={"methods": []})
+    return config.model_copy(update={"compare": alone})
 
 
 def _jobs(

@@ -22,12 +22,14 @@ from isonomy import tree
 from isonomy.algorithm import Ask, Replies, State
 from isonomy.data.federation import Federation
 from isonomy.engines.base import Engine
+from isonomy.engines.memory import keep_freed
 from isonomy.engines.program import Programs
 from isonomy.errors import ConfigError
 from isonomy.fold import using
 from isonomy.task import Batch, Task
 
-LARGEST = 512  # clients in a chunk: beyond it, cohorts fall out of the processor's caches
+CACHED = 5 * 2**20  # bytes of parameters that a chunk may have: what processors' caches hold
+FEWEST, MOST = 16, 1024  # clients in a chunk of a light model
 MEMORY = 256 * 2**20  # bytes a chunk may take
 HEAVY = 4e6  # floating-point operations a step from which arithmetic outweighs overhead
 CANDIDATES = (1, 4, 16)  # chunks that the probe tries for heavy models
@@ -55,10 +57,12 @@ class Batched(Engine):
         super().__init__(task, federation, seed=seed)
         if chunk != "auto" and chunk < 1:
             raise ConfigError(f"engine.chunk = {chunk}: give 1 or more, or 'auto'.")
+        keep_freed()
         self.chunk = chunk
         self.programs = shared(compile)
         self.chunks = dict(chunks or {})
         self._flops: float | None = None
+        self._bytes = max(1, sum(p.numel() * p.element_size() for p in task.net.parameters()))
 
     def exchange(self, ask: Ask) -> Iterator[Replies]:
         """Chunks of similar clients, largest first."""
@@ -111,7 +115,7 @@ class Batched(Engine):
         if self.chunk != "auto":
             return self.chunk
         if self._heaviness(ask) < HEAVY or len(ask.ids) == 1:
-            return LARGEST
+            return min(max(CACHED // self._bytes, FEWEST), MOST)
         name = getattr(ask.phase, "__name__", "phase")
         if name not in self.chunks:
             self.chunks[name] = self._probe(ask)

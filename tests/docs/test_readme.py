@@ -1,0 +1,75 @@
+"""The README's commands and its Python lines, run as they stand there."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from isonomy.cli import app
+from isonomy.experiments.schema import parse
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+COMMANDS = re.findall(r"^    (isonomy .*?)\s*(?:#.*)?$", README, flags=re.MULTILINE)
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def somewhere(tmp_path_factory):
+    return tmp_path_factory.mktemp("user")
+
+
+def test_there_are_commands_for_every_verb():
+    verbs = {command.split()[1] for command in COMMANDS}
+    assert verbs == {"ls", "show", "run", "compare", "sweep", "resume", "report", "reproduce"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command(command, somewhere, monkeypatch):
+    """In the README's order and one folder, with generated data and few rounds to be quick."""
+    monkeypatch.chdir(somewhere)
+    words = shlex.split(command)[1:]
+    if words[0] in ("run", "compare", "sweep"):
+        words += ["data=synthetic", "rounds=2", "excess.steps=5"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+
+
+def test_the_python_lines(somewhere):
+    (code,) = blocks("python")
+    assert len([line for line in code.splitlines() if line.strip()]) <= 10
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=somewhere,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    accuracy, gap = map(float, done.stdout.splitlines()[0].split())
+    assert 0.8 < accuracy < 0.9
+    assert 0.05 < gap < 0.4
+    assert "fedavg" in done.stdout
+    assert (somewhere / "report.html").stat().st_size > 1_000_000
+
+
+def test_the_config_is_valid():
+    import tomllib
+
+    (text,) = blocks("toml")
+    config = parse(tomllib.loads(text))
+    assert config.algorithm.options == {"mu": 0.1}
+    assert config.data.options == {"protected": ["sex", "race"]}
+
+
+def test_links_lead_somewhere():
+    root = Path(__file__).parents[2]
+    for page in (root / "README.md", root / "CONTRIBUTING.md", *(root / "docs").rglob("*.md")):
+        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
