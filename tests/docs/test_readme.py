@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from isonomy.cli import app
@@ -20,33 +19,28 @@ def blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
 
 
-@pytest.fixture(scope="module")
-def somewhere(tmp_path_factory):
-    return tmp_path_factory.mktemp("user")
-
-
 def test_there_are_commands_for_every_verb():
     verbs = {command.split()[1] for command in COMMANDS}
     assert verbs == {"ls", "show", "run", "compare", "sweep", "resume", "report", "reproduce"}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command(command, somewhere, monkeypatch):
+def test_the_commands(tmp_path, monkeypatch):
     """In the README's order and one folder, with generated data and few rounds to be quick."""
-    monkeypatch.chdir(somewhere)
-    words = shlex.split(command)[1:]
-    if words[0] in ("run", "compare", "sweep"):
-        words += ["data=synthetic", "rounds=2", "excess.steps=5"]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0, done.output
+    monkeypatch.chdir(tmp_path)
+    for command in COMMANDS:
+        words = shlex.split(command)[1:]
+        if words[0] in ("run", "compare", "sweep"):
+            words += ["data=synthetic", "rounds=2", "excess.steps=5"]
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, f"{command}: {done.output}"
 
 
-def test_the_python_lines(somewhere):
+def test_the_python_lines(tmp_path):
     (code,) = blocks("python")
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
-        cwd=somewhere,
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
@@ -56,7 +50,7 @@ def test_the_python_lines(somewhere):
     assert 0.8 < accuracy < 0.9
     assert 0.05 < gap < 0.4
     assert "fedavg" in done.stdout
-    assert (somewhere / "report.html").stat().st_size > 1_000_000
+    assert (tmp_path / "report.html").stat().st_size > 1_000_000
 
 
 def test_the_config_is_valid():
