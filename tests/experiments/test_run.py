@@ -13,6 +13,7 @@ from isonomy.data import load
 from isonomy.errors import ConfigError, DataError, FetchError, TrainingError
 from isonomy.experiments import build as building
 from isonomy.experiments.build import build, engine_of
+from isonomy.experiments.folder import RunFolder
 from isonomy.experiments.run import Listener, run
 from isonomy.experiments.schema import parse
 
@@ -130,8 +131,33 @@ def test_divergence_is_one_sentence_and_leaves_no_result(tmp_path):
         TrainingError, match=r"round 1: .* not finite; lower local\.lr \(now 1e\+30\)"
     ):
         run(config, folder)
+    assert not folder.exists()
+
+
+def test_divergence_after_a_checkpoint_keeps_what_was_done(tmp_path):
+    """The rate grows until the model overflows; rounds before that stay on the disk."""
+    folder = tmp_path / "run"
+    changes = {"local": {"lr": 1e3, "batch": 16}, "rounds": 60, "checkpoint": {"every": 1}}
+    changes["model"] = {"name": "mlp", "hidden": [6, 6, 6, 6]}
+    with pytest.raises(TrainingError, match=r"not finite"):
+        run(parse({**SMALL, **changes}), folder)
+    assert RunFolder(folder).newest() is not None
     assert not (folder / "summary.json").exists()
-    assert not (folder / "model").exists()
+
+
+def test_a_compiler_that_fails_is_told_and_the_run_goes_on(monkeypatch):
+    from isonomy.engines import batched, program
+
+    def broken(graph, inputs):
+        raise RuntimeError("no space on the compiler's disk\nand more")
+
+    batched.shared.cache_clear()
+    monkeypatch.setattr(program, "_compiled", broken)
+    listener = Notes()
+    got = run(parse({**SMALL, "engine": {"compile": True}}), listener=listener)
+    batched.shared.cache_clear()
+    assert listener.notes == ["compiling failed, going on without: no space on the compiler's disk"]
+    assert got.metrics == run(parse(SMALL)).metrics
 
 
 def test_nothing_is_written_when_the_config_cannot_run(tmp_path):

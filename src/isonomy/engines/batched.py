@@ -78,18 +78,20 @@ class Batched(Engine):
 
     def _cuts(self, ask: Ask, most: int) -> Iterator[tuple[int, int]]:
         """Chunk borders: at most `most` clients, and fewer where large ones need the memory."""
-        sizes = self.federation.sizes()[ask.ids].tolist()
+        ranges = self.federation.ranges[ask.ids]
+        splits = (ranges[..., 1] - ranges[..., 0]).tolist()
         width = max(self.federation.x[0].numel(), 1)
-        first = 0
-        while first < len(sizes):
-            n = sizes[first]  # the largest of the rest
-            work = ask.work
-            passes = max(work.passes(n), work.passes(sizes[min(first + most, len(sizes)) - 1]))
-            one = 8 * (passes * n * 4 + work.count(n) * work.width(n) * 2) + 4 * n * width
-            fit = max(1, int(MEMORY // max(one, 1)))
-            last = min(first + min(most, fit), len(sizes))
-            yield first, last
-            first = last
+        work = ask.work
+        first, n, held, passes = 0, 0, 0, 0  # of the chunk's clients: the largest of each
+        for i, sizes in enumerate(splits):
+            n, held = max(n, sizes[0]), max(held, *sizes)
+            passes = max(passes, work.passes(sizes[0]))
+            plan = 32 * passes * n + 16 * work.count(n) * work.width(n)
+            lanes = i + 1 - first
+            if lanes > 1 and (lanes > most or lanes * (plan + 4 * held * width) > MEMORY):
+                yield first, i
+                first, n, held, passes = i, sizes[0], max(sizes), work.passes(sizes[0])
+        yield first, len(splits)
 
     def _run(self, ask: Ask, first: int, last: int) -> tuple[Any, State]:
         ids = ask.ids[first:last]

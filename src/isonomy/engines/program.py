@@ -210,6 +210,7 @@ class Programs:
         self.keep = keep
         # below so many clients a step costs the same, so fewer programs are worth more
         self.floor = 64 if compile else 8
+        self.trouble: str | None = None  # why compiling was given up
         self.traced = 0  # for tests and reports: how many programs were made
         self._cache: OrderedDict[Any, Program] = OrderedDict()
         self._refused: dict[Any, list[Any]] = {}  # with what their keys name by identity
@@ -372,7 +373,11 @@ class Programs:
                 raise _Refused(node.target)  # a tensor the walk did not see: it would go stale
         _simplify(graph)
         if self.compile:
-            return _compiled(graph, inputs)
+            try:
+                return _compiled(graph, inputs)
+            except Exception as error:  # whatever a compiler may do, the graph itself still runs
+                self.compile = False
+                self.trouble = str(error).strip().splitlines()[0]
         _update_in_place(graph, len(carry))
         return graph.forward
 

@@ -129,7 +129,7 @@ def engine_of(setting: Setting, note: Note = lambda _: None, chunks: Any = None)
         return Loop(setting.task, setting.federation, seed=seed)
     compile = config.compile
     if compile and not has_compiler():
-        note("engine.compile needs a C++ compiler (g++ or clang++) and finds none; not compiling.")
+        note("engine.compile needs a C++ compiler (g++, or what CXX names); going on uncompiled.")
         compile = False
     return Batched(
         setting.task,
@@ -146,8 +146,7 @@ def has_compiler() -> bool:
     from torch._inductor import config as inductor
 
     names = inductor.cpp.cxx
-    names = names if isinstance(names, list | tuple) else [names]
-    return any(name and shutil.which(name) for name in (*names, "g++", "clang++"))
+    return any(name and shutil.which(name) for name in names)
 
 
 def _threads(setting: Setting) -> int:

@@ -79,6 +79,8 @@ class RunFolder:
         files = ("config.toml", "rounds.jsonl", "timing.jsonl", "clients.parquet", "summary.json")
         for name in (*files, "report.html"):
             (self.path / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
 
     def config(self) -> Config:
         """The run's complete config."""

@@ -81,7 +81,12 @@ def run(
         if overwrite:
             place.remove()
         place.create(setting.config)
-    return _go(setting, place, listener)
+    try:
+        return _go(setting, place, listener)
+    except TrainingError:
+        if place is not None and not place.checkpoints():
+            place.remove()  # nothing in it is of use
+        raise
 
 
 def resume(folder: Path | str, *, listener: Listener | None = None) -> Record:
@@ -137,6 +142,14 @@ def record(place: RunFolder) -> Record:
 
 
 def _go(setting: Setting, place: RunFolder | None, listener: Listener) -> Record:
+    threads = torch.get_num_threads()
+    try:
+        return _rounds(setting, place, listener)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _rounds(setting: Setting, place: RunFolder | None, listener: Listener) -> Record:
     config, algorithm = setting.config, setting.algorithm
     label = method_label(config)
     now = _start(setting, place, listener)
@@ -152,7 +165,7 @@ def _go(setting: Setting, place: RunFolder | None, listener: Listener) -> Record
             line = _one_round(setting, now)
             last = now.round == config.rounds
             if last:
-                now.server = _finish(setting, now)
+                now.server = _finish(setting, now, line)
             if last or now.round % config.evaluate.every == 0:
                 counts = evaluate(algorithm, now.server, now.engine, config.evaluate.split)
                 if wanted and losses is None:  # once, when first needed
@@ -171,6 +184,9 @@ def _go(setting: Setting, place: RunFolder | None, listener: Listener) -> Record
                 if due:
                     _save(place, now, config.checkpoint.keep)
             listener.round(now.round, config.rounds, line.get("metrics"))
+            if isinstance(now.engine, Batched) and now.engine.programs.trouble:
+                listener.note(f"compiling failed, going on without: {now.engine.programs.trouble}")
+                now.engine.programs.trouble = None
             if asked and not last:
                 if place is not None and not due:
                     _save(place, now, config.checkpoint.keep)
@@ -247,23 +263,30 @@ def _one_round(setting: Setting, now: _Progress) -> dict[str, Any]:
         "round": now.round,  # rounds done, from 1
         "cohort": len(ids),
         "answered": len(cohort.ids) if meter.answered else 0,
+        **_traffic(meter),
+    }
+
+
+def _finish(setting: Setting, now: _Progress, line: dict[str, Any]) -> Any:
+    """The algorithm's last phase, with all clients; its traffic goes with the last round's."""
+    work, rounds = setting.config.local.work(), setting.config.rounds
+    meter = Meter()
+    everyone = now.engine.everyone()
+    rate = work.rate(rounds, rounds)
+    cohort = now.engine.cohort(everyone, work=work, round=rounds, rate=rate, wrap=(meter,))
+    server = setting.algorithm.finish(now.server, cohort)
+    for name, value in _traffic(meter).items():
+        line[name] += value
+    return server
+
+
+def _traffic(meter: Meter) -> dict[str, int]:
+    return {
         "bytes_down": meter.down,
         "bytes_up": meter.up,
         "messages": meter.messages,
         "phases": meter.phases,
     }
-
-
-def _finish(setting: Setting, now: _Progress) -> Any:
-    """The algorithm's last phase, with all clients."""
-    work = setting.config.local.work()
-    cohort = now.engine.cohort(
-        now.engine.everyone(),
-        work=work,
-        round=setting.config.rounds,
-        rate=work.rate(setting.config.rounds, setting.config.rounds),
-    )
-    return setting.algorithm.finish(now.server, cohort)
 
 
 def _check_finite(setting: Setting, now: _Progress, ids: torch.Tensor) -> None:
