@@ -244,8 +244,11 @@ class Cohort:
         asked, total, folded, seen = self.ids, 0.0, None, []
         for chunk in self._ask(phase, message, each, work):
             w = weights[_positions(asked, chunk.ids)]
-            part = tree.tmap(lambda t, w=w: _fold(w, t), chunk.value)
-            folded = part if folded is None else tree.add(folded, part)
+            if folded is None:
+                folded = tree.tmap(
+                    lambda t: torch.zeros(t.shape[1:], dtype=torch.float64), chunk.value
+                )
+            tree.tmap(lambda sums, t, w=w: _fold(sums, w, t), folded, chunk.value)
             total += float(w.sum())
             seen.append(chunk.ids)
         self._answered(torch.cat(seen))
@@ -273,14 +276,15 @@ class Cohort:
         return self.ids
 
 
-def _fold(weight: Tensor, stacked: Tensor) -> Tensor:
-    """Weighted sum over the leading axis in double precision."""
-    if stacked.is_floating_point():
-        scale = weight.abs().max().clamp(min=torch.finfo(torch.float64).tiny)
-        part: Tensor = torch.tensordot((weight / scale).to(stacked.dtype), stacked, dims=1)
-        return part.to(torch.float64) * scale
-    whole: Tensor = torch.tensordot(weight, stacked.to(torch.float64), dims=1)
-    return whole
+def _fold(sums: Tensor, weight: Tensor, stacked: Tensor) -> Tensor:
+    """Add the weighted sum over the leading axis to `sums`, which is of double precision."""
+    if len(weight) == 1:
+        return sums.add_(stacked[0], alpha=float(weight))
+    if not stacked.is_floating_point():
+        return sums.add_(torch.tensordot(weight, stacked.to(torch.float64), dims=1))
+    scale = float(weight.abs().max()) or 1.0  # so that single precision sees weights of at most 1
+    part = torch.tensordot((weight / scale).to(stacked.dtype), stacked, dims=1)
+    return sums.add_(part, alpha=scale)
 
 
 def _positions(ids: Tensor, wanted: Tensor) -> Tensor:

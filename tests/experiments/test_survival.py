@@ -116,6 +116,42 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_resumes(tmp_path, whol
     assert result(folder) == result(whole)
 
 
+def test_what_a_kill_left_half_removed_goes_with_the_next_checkpoint(tmp_path, whole):
+    folder = tmp_path / "run"
+    with pytest.raises(Stopped):
+        run(parse(SMALL), folder, listener=StopAt(4))
+    (folder / "checkpoint" / "00000001.safetensors").write_bytes(b"its description is gone")
+    (folder / "checkpoint" / ".00000005.json.partial").write_bytes(b"{")
+    resume(folder)
+    assert result(folder) == result(whole)
+
+
+@pytest.mark.parametrize("last", ["whole", "damaged"])
+def test_a_kill_at_the_very_end(tmp_path, whole, last):
+    """After the tables were joined, before the summary; and the last checkpoint may be damaged."""
+    folder = tmp_path / "run"
+    run(parse(SMALL), folder)
+    (folder / "summary.json").unlink()
+    if last == "damaged":
+        (folder / "checkpoint" / "00000006.safetensors").write_bytes(b"")
+    resume(folder)
+    assert result(folder) == result(whole)
+
+
+def test_what_is_left_of_an_older_run_does_not_mislead(tmp_path, whole):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    (folder / "config.toml").unlink()  # killed while --overwrite removed it
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(Stopped):
+        run(parse(SMALL), folder, listener=StopAt(2))
+    assert not RunFolder(folder).complete
+    resume(folder)
+    assert (folder / "notes.txt").read_text() == "mine"
+    (folder / "notes.txt").unlink()
+    assert result(folder) == result(whole)
+
+
 def test_no_whole_checkpoint_is_a_clear_error(tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(Stopped):

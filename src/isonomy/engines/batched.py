@@ -32,6 +32,7 @@ CACHED = 5 * 2**20  # bytes of parameters that a chunk may have: what processors
 FEWEST, MOST = 16, 1024  # clients in a chunk of a light model
 MEMORY = 256 * 2**20  # bytes a chunk may take
 HEAVY = 4e6  # floating-point operations a step from which arithmetic outweighs overhead
+HUGE = 1e9  # from which many clients at once only cost memory
 CANDIDATES = (1, 4, 16)  # chunks that the probe tries for heavy models
 
 
@@ -140,7 +141,7 @@ class Batched(Engine):
         best, fastest = 1, float("inf")
         small = replace(ask, work=replace(ask.work, steps=2))
         for chunk in CANDIDATES:
-            if chunk > len(ask.ids):
+            if chunk > len(ask.ids) or (chunk > 4 and self._heaviness(ask) > HUGE):
                 break
             self._run(small, 0, chunk)  # traces and warms up
             spent = []

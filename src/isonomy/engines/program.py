@@ -488,9 +488,45 @@ def _update_in_place(graph: torch.fx.GraphModule, carried: int) -> None:
                 and _last_use(p, place) == place[sub]
             ):
                 sub.target = aten.sub_.Tensor
+                _scale_in_place(step)
     graph.recompile()
 
 
+def _scale_in_place(product: torch.fx.Node) -> None:
+    """Turn `rate * g` into a scaling of g itself, where g is fresh and used for nothing else."""
+    aten = torch.ops.aten
+    if product.target is not aten.mul.Tensor or len(product.users) > 1:
+        return
+    for g, rate in (product.args, product.args[::-1]):
+        if (
+            isinstance(g, torch.fx.Node)
+            and g is not rate
+            and _fresh(g)
+            and _layout(g.meta["tensor_meta"]) == _layout(product.meta["tensor_meta"])
+        ):
+            product.target, product.args = aten.mul_.Tensor, (g, rate)
+            return
+
+
+def _fresh(node: torch.fx.Node) -> bool:
+    """Whether the node's memory was made for it and is read by nobody else."""
+    while len(node.users) == 1:
+        if node.op != "call_function":
+            return False
+        if node.target not in _VIEWS:
+            return node.target in _MAKES
+        node = node.args[0]  # type: ignore[assignment]
+    return False
+
+
+_MAKES = {  # operations whose result is new memory, and one tensor
+    torch.ops.aten.add.Tensor,
+    torch.ops.aten.bmm.default,
+    torch.ops.aten.mm.default,
+    torch.ops.aten.sum.dim_IntList,
+    torch.ops.aten.mul.Tensor,
+    torch.ops.aten.div.Tensor,
+}
 _VIEWS = {
     torch.ops.aten.transpose.int,
     torch.ops.aten.t.default,

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
@@ -63,6 +64,7 @@ class RunFolder:
                 f"{self.path}`, choose another folder with --to, or replace it with --overwrite."
             )
         try:
+            self.remove()  # what a kill may have left of an older run
             (self.path / "checkpoint").mkdir(parents=True, exist_ok=True)
             (self.path / "clients").mkdir(exist_ok=True)
             self.write("config.toml", config.toml().encode())
@@ -74,11 +76,13 @@ class RunFolder:
 
     def remove(self) -> None:
         """Delete the run's own files (and nothing else that may lie in the folder)."""
+        # what says "complete" goes first and what says "a run" last: a kill must not mislead
+        (self.path / "summary.json").unlink(missing_ok=True)
         for name in ("checkpoint", "clients", "model"):
             shutil.rmtree(self.path / name, ignore_errors=True)
-        files = ("config.toml", "rounds.jsonl", "timing.jsonl", "clients.parquet", "summary.json")
-        for name in (*files, "report.html"):
+        for name in ("rounds.jsonl", "timing.jsonl", "clients.parquet", "report.html"):
             (self.path / name).unlink(missing_ok=True)
+        (self.path / "config.toml").unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.path.rmdir()
 
@@ -136,6 +140,12 @@ class RunFolder:
                     )
                 text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in kept)
                 self.write(name, text.encode())
+            joined = self.path / "clients.parquet"
+            if joined.exists():  # it was killed at its very end: back to parts
+                table = pq.read_table(joined)
+                early = table.filter(pc.field("round") <= round)
+                self.write(f"clients/{round:08d}.parquet", _parquet(early))
+                joined.unlink()
             for part in (self.path / "clients").glob("*.parquet"):
                 if int(part.stem) > round:
                     part.unlink()
@@ -145,9 +155,7 @@ class RunFolder:
     def write_clients(self, round: int, columns: dict[str, Any]) -> None:
         """Every client at one evaluation."""
         with saving(self.path):
-            sink = pa.BufferOutputStream()
-            pq.write_table(pa.table(columns), sink)
-            self.write(f"clients/{round:08d}.parquet", sink.getvalue().to_pybytes())
+            self.write(f"clients/{round:08d}.parquet", _parquet(pa.table(columns)))
 
     def clients(self) -> pa.Table | None:
         """Every client at every evaluation so far."""
@@ -174,9 +182,10 @@ class RunFolder:
                 "extra": extra,
             }
             self.write(f"{name}.json", json.dumps(about).encode())
-            for old in self.checkpoints()[keep:]:
-                for suffix in (".json", ".safetensors"):
-                    (self.path / "checkpoint" / f"{old:08d}{suffix}").unlink(missing_ok=True)
+            kept = {f"{old:08d}" for old in self.checkpoints()[:keep]}
+            for file in (self.path / "checkpoint").iterdir():
+                if file.stem not in kept:  # old ones, and what a kill may have left half-removed
+                    file.unlink(missing_ok=True)
 
     def checkpoints(self) -> list[int]:
         """Rounds with a checkpoint, newest first."""
@@ -227,11 +236,9 @@ class RunFolder:
             self.write("model/model.json", json.dumps(about, indent=1).encode())
             table = self.clients()
             if table is not None:
-                sink = pa.BufferOutputStream()
-                pq.write_table(table, sink)
-                self.write("clients.parquet", sink.getvalue().to_pybytes())
-            self.write("summary.json", json.dumps(summary, indent=1, allow_nan=False).encode())
+                self.write("clients.parquet", _parquet(table))
             shutil.rmtree(self.path / "clients", ignore_errors=True)
+            self.write("summary.json", json.dumps(summary, indent=1, allow_nan=False).encode())
 
     def summary(self) -> dict[str, Any]:
         """The last metrics."""
@@ -250,6 +257,13 @@ def decode(content: bytes, shapes: Any) -> dict[str, Tree]:
     """Undo `encode`."""
     arrays: dict[str, Tensor] = load_tensors(content)
     return dict(tree.unpack(arrays, shapes))
+
+
+def _parquet(table: pa.Table) -> bytes:
+    """A table's file; the same bytes however the table was put together."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.combine_chunks(), sink)
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def durable(file: BinaryIO) -> None:
