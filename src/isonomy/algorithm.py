@@ -257,7 +257,8 @@ class Cohort:
     def _ask(
         self, phase: Phase, message: Message, each: Message | None, work: Work | None
     ) -> Iterator[Replies]:
-        ask = Ask(phase, message, work or self.work, self.round, self.rate, self.ids, each)
+        rate = self.rate if work is None else work.lr  # other work brings its own rate
+        ask = Ask(phase, message, work or self.work, self.round, rate, self.ids, each)
         waiting = set(self.ids.tolist())
         for chunk in self._exchange(ask):
             ids = chunk.ids.tolist()

@@ -746,3 +746,18 @@ def test_errors_of_the_body_come_through_and_leave_vmap_usable() -> None:
 def test_plain_is_what_fold_runs_without_a_runner() -> None:
     xs = numbers("x", 4, 2)
     assert torch.equal(fold(torch.add, torch.zeros(2), xs), plain(torch.add, torch.zeros(2), xs))
+
+
+def test_a_body_that_cannot_be_traced_runs_plainly(monkeypatch):
+    from isonomy.engines import program
+
+    def refuse(function):
+        raise RuntimeError("not today")
+
+    monkeypatch.setattr(program, "make_fx", refuse)
+    runner = Programs()
+    xs = torch.arange(6.0).reshape(3, 2)
+    with using(runner):
+        got = torch.func.vmap(lambda x: fold(lambda c, t: c + t, torch.zeros(()), x))(xs)
+    assert got.tolist() == [1.0, 5.0, 9.0]
+    assert runner._refused

@@ -367,7 +367,10 @@ class Programs:
             return _apart(out, list(tensors[ends[0] :]))
 
         inputs = [*carry, *x, *lifted]
-        graph = make_fx(flat)(*inputs)
+        try:
+            graph = make_fx(flat)(*inputs)
+        except Exception as error:  # run plainly, a body that is wrong says so itself
+            raise _Refused(str(error)) from None
         for node in graph.graph.nodes:
             if node.op == "get_attr" and not all(u.target in _FRESH for u in node.users):
                 raise _Refused(node.target)  # a tensor the walk did not see: it would go stale
@@ -406,7 +409,7 @@ _FRESH = {torch.ops.aten.lift_fresh_copy.default}  # of a constant that the body
 
 
 class _Refused(Exception):
-    pass
+    """A body that cannot be traced, or not safely."""
 
 
 def ladder(active: int, *, floor: int) -> int:

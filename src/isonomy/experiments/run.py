@@ -274,7 +274,11 @@ def _finish(setting: Setting, now: _Progress, line: dict[str, Any]) -> Any:
     everyone = now.engine.everyone()
     rate = work.rate(rounds, rounds)
     cohort = now.engine.cohort(everyone, work=work, round=rounds, rate=rate, wrap=(meter,))
-    server = setting.algorithm.finish(now.server, cohort)
+    server = now.server
+    try:
+        server = setting.algorithm.finish(server, cohort)
+    except NoReplies:
+        now.lost += 1
     for name, value in _traffic(meter).items():
         line[name] += value
     return server
