@@ -65,7 +65,8 @@ def dot(a: Tree, b: Tree) -> Tensor:
 
 def sq_norm(a: Tree) -> Tensor:
     """Squared Euclidean norm of a tree seen as a vector."""
-    return dot(a, a)
+    parts = [t.square().sum() for t in leaves(a)]  # cheaper to differentiate than dot(a, a)
+    return torch.stack(parts).sum() if parts else torch.zeros(())
 
 
 def stack(trees: Sequence[Tree]) -> Tree:

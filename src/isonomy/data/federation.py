@@ -70,6 +70,10 @@ class Federation:
                 f"data '{self.source}': row {row} holds a feature that is not finite; fill or "
                 "drop missing values first."
             )
+        if not self.classes and not bool(torch.isfinite(self.y).all()):
+            raise DataError(
+                f"data '{self.source}': a target is not finite; fill or drop missing values first."
+            )
         wrong = self.y[(self.y < 0) | (self.y >= self.classes)] if self.classes else self.y[:0]
         if len(wrong):
             raise DataError(
