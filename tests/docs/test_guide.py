@@ -22,9 +22,8 @@ def test_the_python_example():
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(
-        r"after 5 rounds, worst off: client \d with accuracy \d\.\d\d\n", done.stdout
-    )
+    said = r"after 5 rounds, worst off: client \d with accuracy \d\.\d\d\n"
+    assert re.fullmatch(said, done.stdout)
 
 
 def test_the_configs_are_valid():
