@@ -16,16 +16,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import itertools
-import types
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 import torch._C._functorch as functorch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._functorch.pyfunctorch import (
     VmapInterpreter,
     retrieve_all_functorch_interpreters,
@@ -35,132 +33,10 @@ from torch.func import vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from isonomy.engines.graph import optimised, simplify
+from isonomy.engines.lift import Lift, NotLiftable
 from isonomy.fold import Body, plain
 from isonomy.tree import Tree
-
-Rebuild = Callable[[list[Tensor]], Any]
-
-
-class NotLiftable(Exception):
-    """The body closes over something whose tensors cannot be made inputs."""
-
-
-# --- lifting: find the tensors that a function closes over ----------------------------------------
-
-
-class Lift:
-    """Walks a function's closure; collects its tensors, and a key for everything else."""
-
-    def __init__(self) -> None:
-        self.tensors: list[Tensor] = []
-        self.alive: list[Any] = []  # what the key names by identity must outlive the key
-        self._seen: dict[int, int] = {}
-        self._open: set[int] = set()
-
-    def walk(self, value: Any) -> tuple[Any, Rebuild | None]:
-        """A hashable key, and how to rebuild the value with other tensors (None: as it is)."""
-        if isinstance(value, Tensor):
-            at = self._seen.get(id(value))
-            if at is None:
-                at = self._seen[id(value)] = len(self.tensors)
-                self.tensors.append(value)
-            return ("tensor", at), lambda new, at=at: new[at]
-        if value is None or isinstance(value, bool | int | float | str | bytes):
-            return (type(value).__name__, value), None
-        if isinstance(value, types.FunctionType):
-            return self._function(value)
-        if isinstance(value, types.MethodType):
-            key, parts = self._many((value.__func__, value.__self__))
-            if parts is None:
-                return ("method", key), None
-            return ("method", key), lambda new: types.MethodType(*parts(new))
-        if isinstance(value, functools.partial):
-            inner = (value.func, value.args, value.keywords)
-            key, parts = self._many(inner)
-            if parts is None:
-                return ("partial", key), None
-            return ("partial", key), lambda new: _partial(*parts(new))
-        if isinstance(value, dict):
-            key, parts = self._many(tuple(value.values()))
-            names = tuple(value)
-            if parts is None:
-                return ("dict", names, key), None
-            return ("dict", names, key), lambda new: dict(zip(names, parts(new), strict=True))
-        if isinstance(value, tuple | list):
-            key, parts = self._many(tuple(value))
-            kind = type(value)
-            if parts is None:
-                return (kind, key), None
-            if hasattr(kind, "_fields"):
-                return (kind, key), lambda new: kind(*parts(new))
-            return (kind, key), lambda new: kind(parts(new))
-        if isinstance(value, type | types.ModuleType | types.BuiltinFunctionType | nn.Module):
-            self.alive.append(value)
-            return ("object", id(value)), None
-        if isinstance(value, torch.dtype | torch.device | torch.Size):
-            return ("torch", str(value)), None
-        if dataclasses.is_dataclass(value):
-            return self._dataclass(value)
-        if callable(value) and type(value).__module__.startswith(("torch", "builtins", "numpy")):
-            self.alive.append(value)
-            return ("object", id(value)), None
-        raise NotLiftable(type(value).__name__)
-
-    def _many(
-        self, values: tuple[Any, ...]
-    ) -> tuple[Any, Callable[[list[Tensor]], list[Any]] | None]:
-        walked = [self.walk(v) for v in values]
-        key = tuple(k for k, _ in walked)
-        if all(r is None for _, r in walked):
-            return key, None
-        pairs = list(zip(values, [r for _, r in walked], strict=True))
-        return key, lambda new: [v if r is None else r(new) for v, r in pairs]
-
-    def _function(self, f: types.FunctionType) -> tuple[Any, Rebuild | None]:
-        self.alive.append(f.__code__)
-        cells = f.__closure__ or ()
-        try:
-            contents = tuple(cell.cell_contents for cell in cells)
-        except ValueError:
-            raise NotLiftable("a name that is not bound yet") from None
-        if id(f) in self._open:
-            raise NotLiftable("a recursive function")
-        self._open.add(id(f))
-        inner = (contents, f.__defaults__ or (), f.__kwdefaults__ or {})
-        key, parts = self._many(inner)
-        self._open.discard(id(f))
-        key = ("function", id(f.__code__), key)
-        if parts is None:
-            return key, None
-
-        def rebuild(new: list[Tensor]) -> types.FunctionType:
-            filled, defaults, named = parts(new)
-            made = tuple(types.CellType(c) for c in filled)
-            g = types.FunctionType(f.__code__, f.__globals__, f.__name__, tuple(defaults), made)
-            g.__kwdefaults__ = dict(named)
-            return g
-
-        return key, rebuild
-
-    def _dataclass(self, value: Any) -> tuple[Any, Rebuild | None]:
-        names = [f.name for f in dataclasses.fields(value)]
-        key, parts = self._many(tuple(getattr(value, n) for n in names))
-        key = ("dataclass", type(value), key)
-        if parts is None:
-            return key, None
-
-        def rebuild(new: list[Tensor]) -> Any:
-            made = object.__new__(type(value))
-            for n, v in zip(names, parts(new), strict=True):
-                object.__setattr__(made, n, v)
-            return made
-
-        return key, rebuild
-
-
-def _partial(func: Any, args: Any, keywords: Any) -> functools.partial:
-    return functools.partial(func, *args, **keywords)
-
 
 # --- vmap's wrappers, off and on ------------------------------------------------------------------
 
@@ -374,15 +250,14 @@ class Programs:
         for node in graph.graph.nodes:
             if node.op == "get_attr" and not all(u.target in _FRESH for u in node.users):
                 raise _Refused(node.target)  # a tensor the walk did not see: it would go stale
-        _simplify(graph)
+        simplify(graph)
         if self.compile:
             try:
                 return _compiled(graph, inputs)
             except Exception as error:  # whatever a compiler may do, the graph itself still runs
                 self.compile = False
                 self.trouble = str(error).strip().splitlines()[0]
-        _update_in_place(graph, len(carry))
-        return graph.forward
+        return optimised(graph, inputs, len(carry))
 
 
 def _compiled(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
@@ -436,135 +311,3 @@ def _unzip(
     pairs: list[tuple[Tensor, list[int | None]]],
 ) -> tuple[list[Tensor], list[list[int | None]]]:
     return [t for t, _ in pairs], [d for _, d in pairs]
-
-
-_SAME = {
-    torch.ops.aten.expand.default,
-    torch.ops.aten.view.default,
-    torch.ops.aten._unsafe_view.default,
-    torch.ops.aten.detach.default,
-    torch.ops.aten.contiguous.default,
-}
-
-
-def _simplify(graph: torch.fx.GraphModule) -> None:
-    """Drop operations that change nothing: vmap leaves about a third of them."""
-    for node in list(graph.graph.nodes):
-        if (
-            node.op != "call_function"
-            or not node.args
-            or not isinstance(node.args[0], torch.fx.Node)
-        ):
-            continue
-        source = node.args[0]
-        before, after = source.meta.get("tensor_meta"), node.meta.get("tensor_meta")
-        times_one = node.target is torch.ops.aten.mul.Scalar and node.args[1] == 1
-        if (node.target in _SAME or times_one) and _layout(before) == _layout(after) is not None:
-            node.replace_all_uses_with(source)
-            graph.graph.erase_node(node)
-    graph.graph.eliminate_dead_code()
-    graph.recompile()
-
-
-def _layout(meta: Any) -> Any:
-    return None if meta is None else (meta.shape, meta.stride, meta.dtype)
-
-
-def _update_in_place(graph: torch.fx.GraphModule, carried: int) -> None:
-    """Turn `p - step` into an update of p itself, where p is carried and not used after.
-
-    The runner owns what it carries, and the bits stay the same. It saves the cohort's parameters
-    a trip through fresh memory.
-    """
-    aten = torch.ops.aten
-    place = {node: i for i, node in enumerate(graph.graph.nodes)}
-    for p in list(place)[:carried]:
-        for sub in list(p.users):
-            if sub.target is not aten.sub.Tensor or sub.args[0] is not p or sub.kwargs:
-                continue
-            step = sub.args[1]
-            own = p.meta["tensor_meta"]
-            if (
-                isinstance(step, torch.fx.Node)
-                and _root(step) is not p
-                and _layout(sub.meta["tensor_meta"]) == _layout(own)
-                and _last_use(p, place) == place[sub]
-            ):
-                sub.target = aten.sub_.Tensor
-                _scale_in_place(step)
-    graph.recompile()
-
-
-def _scale_in_place(product: torch.fx.Node) -> None:
-    """Turn `rate * g` into a scaling of g itself, where g is fresh and used for nothing else."""
-    aten = torch.ops.aten
-    if product.target is not aten.mul.Tensor or len(product.users) > 1:
-        return
-    for g, rate in (product.args, product.args[::-1]):
-        if (
-            isinstance(g, torch.fx.Node)
-            and g is not rate
-            and _fresh(g)
-            and _layout(g.meta["tensor_meta"]) == _layout(product.meta["tensor_meta"])
-        ):
-            product.target, product.args = aten.mul_.Tensor, (g, rate)
-            return
-
-
-def _fresh(node: torch.fx.Node) -> bool:
-    """Whether the node's memory was made for it and is read by nobody else."""
-    while len(node.users) == 1:
-        if node.op != "call_function":
-            return False
-        if node.target not in _VIEWS:
-            return node.target in _MAKES
-        node = node.args[0]  # type: ignore[assignment]
-    return False
-
-
-_MAKES = {  # operations whose result is new memory, and one tensor
-    torch.ops.aten.add.Tensor,
-    torch.ops.aten.bmm.default,
-    torch.ops.aten.mm.default,
-    torch.ops.aten.sum.dim_IntList,
-    torch.ops.aten.mul.Tensor,
-    torch.ops.aten.div.Tensor,
-}
-_VIEWS = {
-    torch.ops.aten.transpose.int,
-    torch.ops.aten.t.default,
-    torch.ops.aten.view.default,
-    torch.ops.aten._unsafe_view.default,
-    torch.ops.aten.expand.default,
-    torch.ops.aten.unsqueeze.default,
-    torch.ops.aten.squeeze.dim,
-    torch.ops.aten.squeeze.dims,
-    torch.ops.aten.permute.default,
-    torch.ops.aten.select.int,
-    torch.ops.aten.slice.Tensor,
-    torch.ops.aten.detach.default,
-    torch.ops.aten.alias.default,
-    torch.ops.aten.contiguous.default,
-    torch.ops.aten.reshape.default,
-    torch.ops.aten.as_strided.default,
-}
-
-
-def _root(node: torch.fx.Node) -> torch.fx.Node:
-    """The node whose memory this one may share."""
-    while node.target in _VIEWS and isinstance(node.args[0], torch.fx.Node):
-        node = node.args[0]
-    return node
-
-
-def _last_use(p: torch.fx.Node, order: dict[torch.fx.Node, int]) -> int:
-    """The position of the last node that reads p or anything that may share its memory."""
-    last, todo, seen = 0, [p], set()
-    while todo:
-        node = todo.pop()
-        for user in node.users:
-            last = max(last, order[user])
-            if user not in seen and user.target in _VIEWS:
-                seen.add(user)
-                todo.append(user)
-    return last
