@@ -64,6 +64,7 @@ ALLOWED = full(
     "blocks",
     "models",
     "errors",
+    "importing",
     "data.federation",
     "fold",
     "work",

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -118,3 +119,27 @@ def test_folders_of_runs_come_in_the_order_of_their_numbers(tmp_path):
         (tmp_path / f"seed-{seed}").mkdir()
         (tmp_path / f"seed-{seed}" / "config.toml").write_text("")
     assert [p.name for p in api.run_folders(tmp_path)] == ["seed-0", "seed-2", "seed-10"]
+
+
+def test_an_algorithm_of_ones_own_is_found_in_the_current_folder(tmp_path):
+    """By the installed command itself, whose own folder is elsewhere."""
+    page = Path(__file__).parents[2] / "docs" / "adding-an-algorithm.md"
+    code = page.read_text().split("```python\n")[1].split("```")[0]
+    (tmp_path / "own_methods.py").write_text(code)
+    command = [str(Path(sys.executable).with_name("isonomy"))]
+    name = "own_methods:Skeleton"
+    changes = [f"algorithm={name}", "algorithm.strength=2.0", "data=synthetic", "rounds=1"]
+    changes += ["model=logistic", "excess.clusters=none"]
+    for words in (["run", "quickstart", *changes, "--to", "run", "--no-report"], ["show", name]):
+        done = subprocess.run(
+            command + words, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    assert "strength" in done.stdout
+    wrong = ["run", "quickstart", "algorithm=own_methods:Skeletton"]
+    done = subprocess.run(
+        command + wrong, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "Did you mean 'Skeleton'?" in done.stderr

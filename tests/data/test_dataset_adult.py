@@ -7,7 +7,7 @@ import torch
 from isonomy.data import load
 from isonomy.data.datasets import DATASETS, adult
 from isonomy.data.datasets.base import Request
-from isonomy.data.fetch import fetch
+from isonomy.data.fetch import Fetched, fetch
 from isonomy.data.partition import plan
 from isonomy.errors import ConfigError, DataError
 
@@ -51,7 +51,7 @@ def test_both_forms_are_read_alike(small):
 def federate(columns, **options):
     known = {name: option.default for name, option in adult.DATASET.options.items()}
     chosen = plan({"name": "iid", "minimum": 1})
-    return adult.federate(columns, Request(2, 0, *chosen, {**known, **options}), "here")
+    return adult.federate(columns, Request(2, 0, *chosen, {**known, **options}))
 
 
 def test_protected_columns_are_no_features(small):
@@ -208,3 +208,14 @@ def test_entry():
     entry = DATASETS["adult"]
     assert entry.licence == "CC BY 4.0"
     assert entry.protected == entry.options["protected"].default
+
+
+def test_where_the_files_came_from_is_no_part_of_the_result(columns, monkeypatch):
+    """Else a run that fetched its data would differ from one that found it in the cache."""
+    files = fetch(*adult.FILES)
+    for source in ("the local cache", "package somewhere 1.0"):
+        told = tuple(Fetched(file.path, source) for file in files)
+        monkeypatch.setattr(adult.fetch, "fetch", lambda *choices, told=told, **options: told)
+        federation = load("adult")
+        assert federation.origin == source
+        assert not any(source in note for note in federation.notes)

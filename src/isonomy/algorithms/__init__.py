@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from isonomy.algorithm import Algorithm
 from isonomy.errors import ConfigError, unknown
+from isonomy.importing import from_path
 
 __all__ = ["find", "make", "registry"]
 
@@ -29,13 +30,11 @@ def registry() -> dict[str, type[Algorithm]]:
 def find(name: str) -> type[Algorithm]:
     """The algorithm of that name, or, by 'package.module:Class', a user's own."""
     if ":" in name:
-        module, _, attribute = name.partition(":")
-        try:
-            value = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(f"algorithm '{name}' cannot be imported: {error}.") from None
+        value = from_path("algorithm", name)
         if not (isinstance(value, type) and issubclass(value, Algorithm)):
-            raise ConfigError(f"algorithm '{name}' is not a subclass of isonomy.Algorithm.")
+            raise ConfigError(
+                f"algorithm '{name}' is not a subclass of isonomy.Algorithm; name a class that is."
+            )
         return value
     if name not in registry():
         raise ConfigError(unknown("algorithm", name, registry()))

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from isonomy.errors import ConfigError, unknown
+from isonomy.importing import look_here
 
 PACKAGE = Path(str(files("isonomy")))
 SEES = {
@@ -90,6 +91,7 @@ def algorithm(name: str) -> Algorithm:
     """One by name, or by 'package.module:Class'."""
     if ":" in name:
         module, _, kind = name.partition(":")
+        look_here()
         try:
             spec = importlib.util.find_spec(module)
         except (ImportError, ValueError):

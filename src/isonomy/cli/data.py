@@ -48,5 +48,7 @@ def get(
     federation = load(name, progress=progress)
     rows, clients = federation.x.shape[0], len(federation)
     typer.echo(f"{name} is here: {rows:,} rows, {clients} clients by default.")
+    if federation.origin:
+        typer.echo(f"The files came from {federation.origin}.")
     for note in federation.notes:
         typer.echo(note)

@@ -49,6 +49,7 @@ class Federation:
     clusters: tuple[int, ...] | None = None
     source: str = ""
     notes: tuple[str, ...] = field(default=(), compare=False)
+    origin: str = ""  # where files were fetched from this time; never part of a result
 
     def __post_init__(self) -> None:
         rows = self.x.shape[0]

@@ -33,6 +33,7 @@ from isonomy.errors import DataError, FetchError
 Progress = Callable[[str, int, int], None]
 """Called with a file's name, the bytes had so far and the bytes there are."""
 
+CACHE = "the local cache"
 CONNECT_SECONDS = 10.0
 PIP_SECONDS = 600.0
 _BLOCK = 1 << 18
@@ -167,7 +168,7 @@ def _from_cache(file: File, cache: Path) -> Fetched:
             f"{path} is damaged or another file: its SHA-256 starts {found[:12]}, not "
             f"{file.sha256[:12]}; delete it to have it fetched again."
         )
-    return Fetched(path, "the local cache")
+    return Fetched(path, CACHE)
 
 
 def _whole(

@@ -19,6 +19,7 @@ from isonomy import algorithms
 from isonomy.algorithm import Algorithm
 from isonomy.data.datasets import DATASETS, load
 from isonomy.data.federation import Federation
+from isonomy.data.fetch import CACHE
 from isonomy.engines.base import Engine
 from isonomy.engines.batched import Batched
 from isonomy.engines.loop import Loop
@@ -48,6 +49,8 @@ def build(config: Config, note: Note = lambda _: None) -> Setting:
     algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
     config = effective(config, note)
     federation = federation_of(config)
+    if federation.origin not in ("", CACHE):
+        note(f"'{config.data.name}' came from {federation.origin}.")
     if config.cohort.size is not None and config.cohort.size > len(federation):
         raise ConfigError(
             f"cohort.size = {config.cohort.size}, but '{federation.source}' has only "

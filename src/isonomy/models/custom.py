@@ -21,11 +21,8 @@ rows of a batch, the other draws numbers inside the model, so that engines could
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
-import os
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -34,34 +31,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from isonomy.errors import ConfigError, did_you_mean, unknown
+from isonomy.errors import ConfigError, unknown
+from isonomy.importing import from_path, reason
 from isonomy.models.options import Shape
-
-
-def reason(error: BaseException) -> str:
-    """An exception as part of a sentence: its type and the first line of its message."""
-    line = (str(error).strip().splitlines() or [""])[0].rstrip(". ")
-    text = f"{type(error).__name__}: {line}" if line else type(error).__name__
-    return text if len(text) <= 240 else f"{text[:237]}..."
 
 
 def find(path: str) -> Callable[..., Any]:
     """The class or function that an import path names."""
-    module_name, _, attribute = path.partition(":")
-    if not all(part.isidentifier() for part in [*module_name.split("."), *attribute.split(".")]):
-        raise ConfigError(
-            f"model '{path}': an import path is written 'package.module:Class'; correct it."
-        )
-    module = _import(path, module_name)
-    found: Any = module
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            hint = did_you_mean(part, [n for n in dir(found) if callable(getattr(found, n, None))])
-            raise ConfigError(
-                f"model '{path}': '{module_name}' has no '{part}'; name a class that it defines."
-                f"{hint}"
-            )
-        found = getattr(found, part)
+    attribute = path.partition(":")[2]
+    found = from_path("model", path)
     if isinstance(found, nn.Module):
         raise ConfigError(
             f"model '{path}': '{attribute}' is a network already built; name its class or a "
@@ -73,32 +51,6 @@ def find(path: str) -> Callable[..., Any]:
             "function that returns one."
         )
     return found  # type: ignore[no-any-return]
-
-
-def _import(path: str, module_name: str) -> Any:
-    # As `python -m` does, and left there: a network may import more when it is built.
-    folder = os.getcwd()
-    if folder not in sys.path and "" not in sys.path:
-        sys.path.insert(0, folder)
-    importlib.invalidate_caches()
-    try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise ConfigError(
-                f"model '{path}': no module '{module_name}' in the current folder or among the "
-                "installed packages; start in the folder that holds it, or install it."
-            ) from error
-        raise ConfigError(_import_failed(path, module_name, error)) from error
-    except (Exception, SystemExit) as error:
-        raise ConfigError(_import_failed(path, module_name, error)) from error
-
-
-def _import_failed(path: str, module_name: str, error: BaseException) -> str:
-    return (
-        f"model '{path}': importing '{module_name}' failed with {reason(error)}; "
-        "put that right first."
-    )
 
 
 def arguments(

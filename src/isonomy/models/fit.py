@@ -12,7 +12,7 @@ from torch.func import functional_call, grad, vmap
 
 from isonomy.data.federation import Federation
 from isonomy.errors import ConfigError, DataError
-from isonomy.models.custom import reason
+from isonomy.importing import reason
 from isonomy.task import Batch, Task
 
 CAUSES: dict[str, str] = {

@@ -13,6 +13,7 @@ training rows' mean and standard deviation; categories become indicators.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -132,10 +133,10 @@ def load(request: Request) -> Federation:
         files = fetch.fetch(*FILES, progress=request.progress)
         columns, origin = parse([file.path for file in files]), files[0].source
     check(columns)
-    return federate(columns, request, origin)
+    return replace(federate(columns, request), origin=origin)
 
 
-def federate(columns: dict[str, Column], request: Request, origin: str) -> Federation:
+def federate(columns: dict[str, Column], request: Request) -> Federation:
     """The federation of parsed columns."""
     income = categories(columns, "income")
     features = {
@@ -160,7 +161,6 @@ def federate(columns: dict[str, Column], request: Request, origin: str) -> Feder
         features = {name: column for name, column in features.items() if name not in used}
     x, feature_names = encode(features, torch.cat(parts["train"]))
     notes = [
-        f"The files came from {origin}.",
         "fnlwgt is left out: it is a sampling weight.",
         "Numbers are standardised by all clients' training rows.",
     ]

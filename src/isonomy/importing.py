@@ -1,0 +1,66 @@
+"""A user's own class by import path, "package.module:Class": one way for models and algorithms."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+from isonomy.errors import ConfigError, did_you_mean
+
+
+def from_path(what: str, path: str) -> Any:
+    """What an import path names; `what` is its kind, for the sentence when it names nothing."""
+    module_name, _, attribute = path.partition(":")
+    if not all(part.isidentifier() for part in [*module_name.split("."), *attribute.split(".")]):
+        raise ConfigError(
+            f"{what} '{path}': an import path is written 'package.module:Class'; correct it."
+        )
+    found = _module(what, path, module_name)
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            hint = did_you_mean(part, [n for n in dir(found) if callable(getattr(found, n, None))])
+            raise ConfigError(
+                f"{what} '{path}': '{module_name}' has no '{part}'; name a class that it defines."
+                f"{hint}"
+            )
+        found = getattr(found, part)
+    return found
+
+
+def look_here() -> None:
+    """Let imports find modules in the current folder, as `python -m` does."""
+    folder = os.getcwd()  # left on the path: what is imported may import more when it is used
+    if folder not in sys.path and "" not in sys.path:
+        sys.path.insert(0, folder)
+    importlib.invalidate_caches()
+
+
+def reason(error: BaseException) -> str:
+    """An exception as part of a sentence: its type and the first line of its message."""
+    line = (str(error).strip().splitlines() or [""])[0].rstrip(". ")
+    text = f"{type(error).__name__}: {line}" if line else type(error).__name__
+    return text if len(text) <= 240 else f"{text[:237]}..."
+
+
+def _module(what: str, path: str, module_name: str) -> Any:
+    look_here()
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            raise ConfigError(
+                f"{what} '{path}': no module '{module_name}' in the current folder or among the "
+                "installed packages; start in the folder that holds it, or install it."
+            ) from error
+        raise ConfigError(_failed(what, path, module_name, error)) from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(_failed(what, path, module_name, error)) from error
+
+
+def _failed(what: str, path: str, module_name: str, error: BaseException) -> str:
+    return (
+        f"{what} '{path}': importing '{module_name}' failed with {reason(error)}; "
+        "put that right first."
+    )
