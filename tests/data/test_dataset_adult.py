@@ -6,7 +6,7 @@ import torch
 
 from isonomy.data import load
 from isonomy.data.datasets import DATASETS, adult
-from isonomy.data.datasets.base import Request
+from isonomy.data.datasets.base import Request, insist
 from isonomy.data.fetch import Fetched, fetch
 from isonomy.data.partition import plan
 from isonomy.errors import ConfigError, DataError
@@ -132,7 +132,7 @@ def columns():
 
 
 def test_facts(columns):
-    adult.check(columns)
+    insist("ADULT", adult._facts(columns))
     assert len(columns["age"]) == 48_842
     assert len(columns) == 15
     assert columns["income"].count(">50K") == 11_687
@@ -149,11 +149,11 @@ def test_check_counts(columns):
         for name, column in columns.items()
     }
     with pytest.raises(DataError, match="48,841 rows where there are 48,842"):
-        adult.check(fewer)
+        insist("ADULT", adult._facts(fewer))
     sex = columns["sex"]
     swapped = columns | {"sex": type(sex)(1 - sex.codes, sex.levels)}
     with pytest.raises(DataError, match="16,192 men where there are 32,650"):
-        adult.check(swapped)
+        insist("ADULT", adult._facts(swapped))
 
 
 @pytest.mark.usefixtures("columns")

@@ -1,6 +1,6 @@
 """Data sets by name.
 
-To add one, write a file in this folder with a `DATASET` and name it in the tuple below.
+To add one, write a file in this folder with a `DATASET`: every such file is found by itself.
 
 >>> federation = load("synthetic", clients=4, seed=1)
 >>> len(federation), federation.features
@@ -9,10 +9,11 @@ To add one, write a file in this folder with a `DATASET` and name it in the tupl
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
-from isonomy.data.datasets import adult, linear, synthetic
 from isonomy.data.datasets.base import Dataset, Request
 from isonomy.data.federation import Federation
 from isonomy.data.fetch import Progress
@@ -22,9 +23,17 @@ from isonomy.errors import ConfigError, unknown
 
 __all__ = ["DATASETS", "Dataset", "load"]
 
-DATASETS: Mapping[str, Dataset] = {
-    module.DATASET.name: module.DATASET for module in (adult, linear, synthetic)
-}
+
+def _found() -> dict[str, Dataset]:
+    modules = [
+        importlib.import_module(f"{__name__}.{one.name}")
+        for one in pkgutil.iter_modules(__path__)
+        if one.name != "base"
+    ]
+    return {module.DATASET.name: module.DATASET for module in modules}
+
+
+DATASETS: Mapping[str, Dataset] = _found()
 
 
 def load(
