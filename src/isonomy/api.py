@@ -199,7 +199,7 @@ def _read(base: str | Path) -> tuple[str, dict[str, Any]]:
     from importlib.resources import files
 
     from isonomy.errors import ConfigError, did_you_mean
-    from isonomy.experiments.schema import read_toml
+    from isonomy.experiments.schema import located, read_toml
 
     path = Path(base)
     if not path.exists() and path.suffix == "" and path.name == str(base):
@@ -212,7 +212,7 @@ def _read(base: str | Path) -> tuple[str, dict[str, Any]]:
                 f"a TOML config, or {' or '.join(sorted(plain))}.{did_you_mean(str(base), plain)}"
             )
         path = packaged
-    values = read_toml(path)
+    values = located(read_toml(path), path.parent)
     if "preset" in values:
         raise ConfigError(
             f"'{base}' is a paper's experiment, not a plain config; run it with `isonomy "

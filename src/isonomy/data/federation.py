@@ -6,9 +6,9 @@ range. Nothing is padded: a small client costs what it holds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -49,6 +49,8 @@ class Federation:
     clusters: tuple[int, ...] | None = None
     source: str = ""
     notes: tuple[str, ...] = field(default=(), compare=False)
+    warnings: tuple[str, ...] = ()  # what whoever trains on it should know about the data
+    preprocessing: Mapping[str, Any] | None = None  # how rows of a table became x, as JSON
     origin: str = ""  # where files were fetched from this time; never part of a result
 
     def __post_init__(self) -> None:

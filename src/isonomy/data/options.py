@@ -8,7 +8,7 @@ from typing import Any
 
 from isonomy.errors import ConfigError, did_you_mean
 
-Value = bool | int | float | str | tuple[str, ...] | tuple[float, ...]
+Value = bool | int | float | str | tuple[str, ...] | tuple[float, ...] | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,10 @@ def _as(where: str, name: str, default: Value, value: Any) -> Value:
         if isinstance(value, str):
             return value
         kind = "a text"
+    elif isinstance(default, Mapping):
+        if isinstance(value, Mapping):
+            return dict(value)
+        kind = "a table"
     else:
         numbers = bool(default) and isinstance(default[0], float)
         items = [value] if isinstance(value, str | int | float) else value
@@ -64,4 +68,5 @@ def _as(where: str, name: str, default: Value, value: Any) -> Value:
         ):
             return tuple(float(v) for v in items) if numbers else tuple(items)
         kind = "a list of numbers" if numbers else "a list of texts"
-    raise ConfigError(f"{where}: option '{name}' is {value!r}; give {kind}, such as {default!r}.")
+    such = f", such as {default!r}" if default not in ("", (), {}) else ""
+    raise ConfigError(f"{where}: option '{name}' is {value!r}; give {kind}{such}.")

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -20,6 +22,7 @@ from isonomy.algorithm import Algorithm
 from isonomy.data.datasets import DATASETS, load
 from isonomy.data.federation import Federation
 from isonomy.data.fetch import CACHE
+from isonomy.data.tables.federate import fingerprint
 from isonomy.engines.base import Engine
 from isonomy.engines.batched import Batched
 from isonomy.engines.loop import Loop
@@ -42,6 +45,7 @@ class Setting:
     task: Task
     algorithm: Algorithm
     params: Params
+    fingerprint: str = ""  # of the user's own tables, to know them again
 
 
 def build(config: Config, note: Note = lambda _: None) -> Setting:
@@ -58,7 +62,15 @@ def build(config: Config, note: Note = lambda _: None) -> Setting:
         )
     task = _task(federation, config.model.model_dump_json())
     params = task.init(config.seed)
-    return Setting(config, federation, task, algorithm, params)
+    if federation not in _told:
+        _told.add(federation)
+        for text in federation.warnings:
+            note(text)
+    own = fingerprint(federation) if config.data.name == "tables" else ""
+    return Setting(config, federation, task, algorithm, params, own)
+
+
+_told: WeakSet[Federation] = WeakSet()  # warnings are told once, not for each run
 
 
 def effective(config: Config, note: Note = lambda _: None) -> Config:
@@ -67,6 +79,10 @@ def effective(config: Config, note: Note = lambda _: None) -> Config:
     A run's folder holds this one, so that it says what was done, and resumes as it began.
     """
     data = config.data
+    path = data.options.get("path")
+    if isinstance(path, str) and path:  # found again wherever the run is resumed from
+        whole = data.model_copy(update={"path": str(Path(path).expanduser().absolute())})
+        config = config.model_copy(update={"data": whole})
     if data.fallback is None:
         return config
     if data.fallback not in DATASETS:
@@ -89,11 +105,26 @@ def federation_of(config: Config) -> Federation:
     """The config's examples; the same object when asked for again."""
     data = config.data
     seed = config.seed if data.seed is None else data.seed
-    return _load(data.name, data.clients, seed, _freeze(data.partition), _freeze(data.options))
+    stamp = _stamp(data.options.get("path"))
+    return _load(
+        data.name, data.clients, seed, _freeze(data.partition), _freeze(data.options), stamp
+    )
+
+
+def _stamp(path: Any) -> tuple[Any, ...]:
+    """What changes when a user's files do, so that a changed table is read again."""
+    if not isinstance(path, str) or not path:
+        return ()
+    place = Path(path).expanduser()
+    files = sorted(place.iterdir()) if place.is_dir() else [place]
+    return tuple((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.exists())
 
 
 @lru_cache(maxsize=8)
-def _load(name: str, clients: int | None, seed: int, partition: Any, options: Any) -> Federation:
+def _load(
+    name: str, clients: int | None, seed: int, partition: Any, options: Any, stamp: Any
+) -> Federation:
+    del stamp  # only part of the key
     return load(
         name, clients=clients, seed=seed, partition=_thaw(partition), options=_thaw(options) or {}
     )

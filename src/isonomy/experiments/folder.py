@@ -4,7 +4,7 @@
     rounds.jsonl     one line a round, streamed: who took part, traffic, metrics when measured
     clients.parquet  every client at every evaluation (while the run goes on: clients/*.parquet)
     checkpoint/      the last few states: tensors, and a description with their checksum
-    model/           the trained model: what clients need to predict
+    model/           the trained model: what clients need to predict, from their tables on
     summary.json     the last metrics; its presence says that the run is complete
     timing.jsonl     seconds; apart, because everything else is the same whenever it is run
 
@@ -19,7 +19,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -226,9 +226,18 @@ class RunFolder:
 
     # --- the end --------------------------------------------------------------------------------
 
-    def finish(self, model: dict[str, Tree], card: dict[str, Any], summary: dict[str, Any]) -> None:
+    def finish(
+        self,
+        model: dict[str, Tree],
+        card: dict[str, Any],
+        summary: dict[str, Any],
+        preprocessing: Mapping[str, Any] | None = None,
+    ) -> None:
         """Write the model, the joined client table, and last the summary that says 'complete'."""
         with saving(self.path):
+            if preprocessing is not None:
+                text = json.dumps(preprocessing, indent=1, allow_nan=False)
+                self.write("model/preprocessing.json", text.encode())
             content, shapes = encode(model)
             self.write("model/model.safetensors", content)
             sha = hashlib.sha256(content).hexdigest()

@@ -182,14 +182,14 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener) -> Re
                 place.append("rounds.jsonl", line, flush=True)
                 place.append("timing.jsonl", {"round": line["round"], "seconds": spent})
                 if due:
-                    _save(place, now, config.checkpoint.keep)
+                    _save(place, now, setting)
             listener.round(now.round, config.rounds, line.get("metrics"))
             if isinstance(now.engine, Batched) and now.engine.programs.trouble:
                 listener.note(f"compiling failed, going on without: {now.engine.programs.trouble}")
                 now.engine.programs.trouble = None
             if asked and not last:
                 if place is not None and not due:
-                    _save(place, now, config.checkpoint.keep)
+                    _save(place, now, setting)
                 where = f"; go on with `isonomy resume {place.path}`" if place is not None else ""
                 raise Stopped(f"stopped after round {now.round}{where}.", asked[0])
     listener.end(label)
@@ -200,7 +200,7 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener) -> Re
         metrics = _last(place.lines("rounds.jsonl"))
         model = {"server": algorithm.deployed(now.server), "clients": now.engine.states.stacked}
         summary = {"metrics": metrics, "notes": list(notes), "facts": facts}
-        place.finish(model, _card(setting), summary)
+        place.finish(model, _card(setting), summary, setting.federation.preprocessing)
         return record(place)
     merged = {k: [v for part in columns for v in part[k]] for k in columns[0]}
     return Record(
@@ -233,6 +233,11 @@ def _start(setting: Setting, place: RunFolder | None, listener: Listener) -> _Pr
     round, trees, extra, damaged = found
     for text in damaged:
         listener.note(text)
+    if extra.get("data", setting.fingerprint) != setting.fingerprint:
+        raise RunError(
+            f"the tables at '{setting.config.data.options.get('path')}' are not those that "
+            f"'{place.path}' began with; put them back, or start again with --overwrite."
+        )
     server = tree.like(server, trees["server"])
     engine.states.stacked = tree.like(engine.states.stacked, trees["clients"])
     place.rewind(round)
@@ -348,10 +353,13 @@ def _notes(setting: Setting, now: _Progress) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _save(place: RunFolder, now: _Progress, keep: int) -> None:
+def _save(place: RunFolder, now: _Progress, setting: Setting) -> None:
     chunks = now.engine.chunks if isinstance(now.engine, Batched) else {}
     trees = {"server": now.server, "clients": now.engine.states.stacked}
-    place.save_checkpoint(now.round, trees, {"lost": now.lost, "chunks": chunks}, keep)
+    extra = {"lost": now.lost, "chunks": chunks}
+    if setting.fingerprint:
+        extra["data"] = setting.fingerprint
+    place.save_checkpoint(now.round, trees, extra, setting.config.checkpoint.keep)
 
 
 def _card(setting: Setting) -> dict[str, Any]:

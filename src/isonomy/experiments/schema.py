@@ -47,7 +47,10 @@ class _Named(BaseModel):
 class Data(_Named):
     """Where the examples come from and how they lie with clients."""
 
-    name: str = Field("adult", description="a data set's name; see `isonomy ls`")
+    name: str = Field(
+        "adult",
+        description="a data set's name, see `isonomy ls`; with `path` and no name, own tables",
+    )
     clients: int | None = Field(
         None, ge=1, description="number of clients (data set's own if unset)"
     )
@@ -60,6 +63,13 @@ class Data(_Named):
     fallback: str | None = Field(
         None, description="data set to use instead when this one cannot be fetched"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own(cls, value: Any) -> Any:
+        """A path and no name: the user's own tables."""
+        own = isinstance(value, dict) and "path" in value and "name" not in value
+        return {"name": "tables", **value} if own else value
 
 
 class Model(_Named):
@@ -223,7 +233,7 @@ def parse(values: dict[str, Any], *, where: str = "config") -> Config:
 def read(path: Path | str, overrides: list[str] | None = None) -> Config:
     """A config from a TOML file with `key=value` overrides."""
     path = Path(path)
-    values = read_toml(path)
+    values = located(read_toml(path), path.parent)
     for override in overrides or []:
         values = merge(values, parse_override(override))
     return parse(values, where=path.name)
@@ -239,6 +249,14 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"'{path}' cannot be read ({error}); give a TOML text file.") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"'{path}' is not valid TOML: {error}; mend that line.") from None
+
+
+def located(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """With the path of data beside a config found from where the config is."""
+    data = values.get("data")
+    if not isinstance(data, dict) or not isinstance(data.get("path"), str) or not data["path"]:
+        return values
+    return values | {"data": data | {"path": str(folder / Path(data["path"]).expanduser())}}
 
 
 def parse_override(text: str) -> dict[str, Any]:

@@ -1,0 +1,254 @@
+"""How a table becomes tensors: fitted once, the same at every client, kept with the model.
+
+A `Schema` says what the columns are; a `Preprocessing` adds the numbers found by `fit`. Both are
+plain JSON and hold no row.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from isonomy.data.tables.columns import (
+    MISSING,
+    Column,
+    Numbers,
+    Other,
+    Table,
+    Words,
+    as_text,
+    as_words,
+)
+from isonomy.data.tables.roles import parts
+from isonomy.errors import DataError
+
+OTHER, GONE = "other", "missing"
+Codes = NDArray[np.int64]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Label(_Model):
+    """The column to be predicted; without classes it is a number."""
+
+    name: str
+    classes: tuple[str, ...] = ()
+
+
+class Groups(_Model):
+    """A protected column's groups: its values, or the stretches between edges."""
+
+    name: str
+    levels: tuple[str, ...]
+    edges: tuple[float, ...] = ()
+
+
+class Schema(_Model):
+    """What the columns are, as all clients have them."""
+
+    label: Label
+    protected: tuple[str, ...] = ()
+    groups: tuple[Groups, ...] = ()
+    features: dict[str, Literal["number", "category"]] = {}
+    split: str = ""
+    missing: tuple[str, ...] = MISSING
+
+    def levels(self, attribute: str) -> tuple[str, ...]:
+        """The groups of an attribute; of an intersection, the last column's vary fastest."""
+        known = {group.name: group.levels for group in self.groups}
+        out = [""]
+        for name in parts(attribute):
+            out = [f"{a} & {b}" if a else b for a in out for b in known[name]]
+        return tuple(out)
+
+    def target(self, table: Table) -> tuple[Codes | NDArray[np.float32], NDArray[np.bool_]]:
+        """Each row's class (or number), and whether it has one."""
+        column = table.columns[self.label.name]
+        if not self.label.classes:
+            if not isinstance(column, Numbers):
+                return np.zeros(len(column), dtype=np.float32), ~column.missing()
+            values = column.values.astype(np.float64)
+            wrong = np.flatnonzero(np.isinf(values))
+            if len(wrong):
+                raise DataError(infinite_number(table, self.label.name, int(wrong[0])))
+            return np.nan_to_num(values).astype(np.float32), ~np.isnan(values)
+        codes = recode(as_words(column), self.label.classes)
+        return np.maximum(codes, 0), codes >= 0
+
+    def group_codes(self, table: Table) -> Codes:
+        """Each row's group of every attribute, [rows, attributes]."""
+        known = {group.name: group for group in self.groups}
+        single = {name: _group(group, table.columns[name]) for name, group in known.items()}
+        out = np.zeros((table.rows, len(self.protected)), dtype=np.int64)
+        for a, attribute in enumerate(self.protected):
+            for name in parts(attribute):
+                out[:, a] = out[:, a] * len(known[name].levels) + single[name]
+        return out
+
+
+def _group(group: Groups, column: Column) -> Codes:
+    last = len(group.levels) - 1  # where the missing ones are, if there are any
+    if not group.edges:
+        codes = recode(as_words(column), group.levels)
+        return np.where(codes < 0, last, codes)
+    if not isinstance(column, Numbers):
+        return np.full(len(column), last, dtype=np.int64)
+    values = column.values.astype(np.float64)
+    at = np.searchsorted(np.array(group.edges), values, side="right").astype(np.int64)
+    return np.where(np.isnan(values), last, at)
+
+
+def stretches(edges: tuple[float, ...]) -> tuple[str, ...]:
+    """The names of the stretches that edges cut.
+
+    >>> stretches((25, 60))
+    ('below 25', '25 to below 60', '60 and above')
+    """
+    texts = [as_text(edge) for edge in edges]
+    inner = [f"{a} to below {b}" for a, b in itertools.pairwise(texts)]
+    return (f"below {texts[0]}", *inner, f"{texts[-1]} and above")
+
+
+class Number(_Model):
+    """A feature of numbers: fill what is missing, then (value - shift) / scale."""
+
+    kind: Literal["number"] = "number"
+    name: str
+    fill: float
+    shift: float
+    scale: float
+    indicate: bool = False  # a feature more, 1 where the value is missing
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of what it becomes."""
+        return (self.name, f"{self.name} is missing") if self.indicate else (self.name,)
+
+    def write(self, column: Column, x: NDArray[np.float32], at: int) -> None:
+        """Fill the columns of `x` from `at`."""
+        gone = column.missing()
+        if isinstance(column, Numbers):
+            values = column.values.astype(np.float64)
+        else:
+            values = np.full(len(column), np.nan)
+        if gone.any():
+            values[gone] = self.fill
+        x[:, at] = (values - self.shift) / self.scale
+        if self.indicate:
+            x[:, at + 1] = gone
+
+
+class Category(_Model):
+    """A feature of categories: one indicator a level, one for all other values.
+
+    Missing values are a level of their own where training rows had enough of them, else other.
+    """
+
+    kind: Literal["category"] = "category"
+    name: str
+    levels: tuple[str, ...]
+    missing: bool = False  # an indicator for missing values
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of what it becomes."""
+        shown = [f"{self.name}={level}" for level in self.levels if level != OTHER]
+        shown += [f"{self.name} is missing"] if self.missing else []
+        return (*shown, f"{self.name}={OTHER}")
+
+    def write(self, column: Column, x: NDArray[np.float32], at: int) -> None:
+        """Fill the columns of `x` from `at`."""
+        words = as_words(column)
+        levels = tuple(level for level in self.levels if level != OTHER)
+        other = len(levels) + self.missing
+        codes = recode(words, levels)
+        codes = np.where(codes < 0, other, codes)
+        if self.missing:
+            codes[words.missing()] = len(levels)
+        x[np.arange(len(words)), at + codes] = 1
+
+
+def recode(words: Words, levels: tuple[str, ...]) -> Codes:
+    """Each row's number in `levels`; -1 where it is in none of them, or missing."""
+    rank = {level: r for r, level in enumerate(levels)}
+    table = np.array([rank.get(level, -1) for level in words.levels] + [-1], dtype=np.int64)
+    return table[words.codes]  # -1 takes the last
+
+
+class Preprocessing(_Model):
+    """A schema and the fitted encoders of its features."""
+
+    version: Literal[1] = 1
+    table: Schema
+    encoders: tuple[Annotated[Number | Category, Field(discriminator="kind")], ...]
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of the features."""
+        return tuple(name for encoder in self.encoders for name in encoder.features)
+
+    def transform(self, table: Table) -> NDArray[np.float32]:
+        """A table's features [rows, features]; it needs no label and no protected column."""
+        x = np.zeros((table.rows, len(self.features)), dtype=np.float32)
+        at = 0
+        for encoder in self.encoders:
+            column = table.columns.get(encoder.name)
+            if column is None:
+                raise DataError(
+                    f"{table.place or 'the table'} has no column '{encoder.name}', which the model "
+                    "was trained on; add it (it may be empty)."
+                )
+            self._fits(encoder, column, table)
+            encoder.write(column, x, at)
+            at += len(encoder.features)
+        return x
+
+    def _fits(self, encoder: Number | Category, column: Column, table: Table) -> None:
+        if encoder.kind == "category" or (isinstance(column, Other) and column.kind == "empty"):
+            return
+        where = f"column '{encoder.name}' of {table.place or 'the table'}"
+        if not isinstance(column, Numbers):
+            held = "texts" if isinstance(column, Words) else "dates"
+            raise DataError(f"{where} holds {held} where numbers are needed; mend it.")
+        if column.values.dtype.kind == "f":
+            wrong = np.flatnonzero(np.isinf(column.values))
+            if len(wrong):
+                raise DataError(infinite_number(table, encoder.name, int(wrong[0])))
+
+    def dump(self) -> str:
+        """As JSON."""
+        return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False) + "\n"
+
+
+def load(path: str | Path) -> Preprocessing:
+    """A saved preprocessing."""
+    try:
+        return Preprocessing.model_validate_json(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"cannot read {path} ({error.strerror}); check the path.") from error
+    except (ValidationError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{path} is no whole preprocessing; take the one beside the model it was trained with."
+        ) from error
+
+
+def of(values: Mapping[str, object]) -> Preprocessing:
+    """A preprocessing from plain values, as a federation or a model's card holds it."""
+    return Preprocessing.model_validate(dict(values))
+
+
+def infinite_number(table: Table, name: str, row: int) -> str:
+    """What to say of an infinite number."""
+    return (
+        f"column '{name}' of {table.place or 'the table'} holds an infinite number in row "
+        f"{row + 1}; mend it, or leave that value empty to have it filled."
+    )

@@ -1,0 +1,132 @@
+"""What each column of a table is: label, protected, feature, client, split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from isonomy.data.tables.columns import MISSING
+from isonomy.errors import ConfigError, did_you_mean
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The user's statement about a table; what is left out is found from the data.
+
+    `protected` names columns, or intersections such as "sex*race". `bins` says where a protected
+    column of numbers is cut: edges, or a number of equally large groups. `positive` is the label
+    that becomes class 1. `features` are all other columns unless named; protected ones are no
+    features unless `keep_protected`.
+    """
+
+    label: str
+    protected: tuple[str, ...] = ()
+    bins: Mapping[str, Sequence[float] | int] = field(default_factory=dict)
+    positive: str = ""
+    task: Literal["auto", "classification", "regression"] = "auto"
+    features: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    keep_protected: bool = False
+    numeric: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    split: str = ""
+    missing: tuple[str, ...] = MISSING
+    impute: Literal["mean", "median", "zero"] = "mean"
+    indicate: bool = False
+    scale: Literal["standard", "minmax", "none"] = "standard"
+    rare: int = 10
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            raise ConfigError("no label was named; say which column is to be predicted: label.")
+        for name, kinds in (
+            ("task", ("auto", "classification", "regression")),
+            ("impute", ("mean", "median", "zero")),
+            ("scale", ("standard", "minmax", "none")),
+        ):
+            if getattr(self, name) not in kinds:
+                raise ConfigError(
+                    f"{name} is '{getattr(self, name)}'; give one of {', '.join(kinds)}."
+                )
+        if self.rare < 1:
+            raise ConfigError(f"rare is {self.rare}; give 1 or more.")
+        if len(set(self.protected)) < len(self.protected):
+            raise ConfigError(f"protected is {list(self.protected)}; name every attribute once.")
+        for name, edges in self.bins.items():
+            self._check_bins(name, edges)
+        for name in self.numeric:
+            if name in self.categorical:
+                raise ConfigError(f"column '{name}' is both numeric and categorical; choose one.")
+        if self.label in (*self.protected_columns, *self.features, *self.drop, self.split):
+            raise ConfigError(
+                f"column '{self.label}' is the label and cannot be protected, a feature, dropped "
+                "or the split as well."
+            )
+        for name in self.protected_columns:
+            if name in self.drop:
+                raise ConfigError(
+                    f"column '{name}' is protected and dropped; protected columns are no features "
+                    "anyway, so take it out of drop."
+                )
+        for name in self.features:
+            if name in self.drop:
+                raise ConfigError(f"column '{name}' is a feature and dropped; choose one.")
+
+    def _check_bins(self, name: str, edges: Sequence[float] | int) -> None:
+        if name not in self.protected_columns:
+            raise ConfigError(
+                f"bins cuts '{name}', which is not protected; protected columns are "
+                f"{', '.join(self.protected_columns) or 'none'}."
+            )
+        if isinstance(edges, int):
+            if edges < 2:
+                raise ConfigError(f"bins of '{name}' is {edges}; give 2 groups or more.")
+            return
+        numbers = isinstance(edges, list | tuple) and all(
+            isinstance(e, int | float) and not isinstance(e, bool) for e in edges
+        )
+        if not numbers or not edges or list(edges) != sorted(set(edges)):
+            raise ConfigError(
+                f"bins of '{name}' is {edges!r}; give edges in ascending order, such as [25, 60], "
+                "or a number of equally large groups."
+            )
+
+    @property
+    def protected_columns(self) -> tuple[str, ...]:
+        """The columns that protected attributes are made of, each once."""
+        return tuple(dict.fromkeys(p for name in self.protected for p in parts(name)))
+
+    def named(self) -> tuple[str, ...]:
+        """Every column that is named anywhere."""
+        every = (
+            self.label,
+            *self.protected_columns,
+            *self.features,
+            *self.drop,
+            *self.numeric,
+            *self.categorical,
+            self.split,
+        )
+        return tuple(dict.fromkeys(name for name in every if name))
+
+    def check(self, known: Iterable[str], where: str) -> None:
+        """Refuse a named column that a table does not have."""
+        known = list(known)
+        for name in self.named():
+            if name not in known:
+                raise ConfigError(
+                    f"{where} has no column '{name}'; its columns are {listed(known)}."
+                    f"{did_you_mean(name, known)}"
+                )
+
+
+def parts(attribute: str) -> list[str]:
+    """The columns of an attribute: "sex*race" has two."""
+    return [part.strip() for part in attribute.split("*")]
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """Names in a sentence; some of them where there are many."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
