@@ -67,8 +67,8 @@ class Federation:
                 f"data '{self.source}': no training examples at {', '.join(empty[:5])}; give "
                 "every client at least one, or leave it out."
             )
-        if not bool(torch.isfinite(self.x).all()):
-            row = int((~torch.isfinite(self.x.reshape(rows, -1)).all(1)).nonzero()[0])
+        row = _not_finite(self.x)
+        if row is not None:
             raise DataError(
                 f"data '{self.source}': row {row} holds a feature that is not finite; fill or "
                 "drop missing values first."
@@ -151,6 +151,31 @@ class Federation:
         return at.start, at.stop
 
 
+def _not_finite(x: Tensor) -> int | None:
+    """The first row with a number that is not finite; by blocks, since x may fill the memory."""
+    block = max(1, (1 << 22) // max(1, x[:1].numel()))
+    for start in range(0, x.shape[0], block):
+        part = x[start : start + block]
+        if not bool(torch.isfinite(part).all()):
+            wrong = ~torch.isfinite(part.reshape(part.shape[0], -1)).all(1)
+            return start + int(wrong.nonzero()[0])
+    return None
+
+
+def arrange(parts: dict[Split, list[Tensor]]) -> tuple[Tensor, Tensor]:
+    """Row numbers ordered by client and split, and each client's ranges in that order."""
+    order: list[Tensor] = []
+    ranges = np.zeros((len(parts["train"]), len(SPLITS), 2), dtype=np.int64)
+    at = 0
+    for k in range(ranges.shape[0]):
+        for s, split in enumerate(SPLITS):
+            index = torch.as_tensor(parts[split][k]) if split in parts else torch.arange(0)
+            order.append(index.to(torch.int64))
+            ranges[k, s] = at, at + len(index)
+            at += len(index)
+    return torch.cat(order), torch.from_numpy(ranges)
+
+
 def build(
     x: Tensor,
     y: Tensor,
@@ -167,21 +192,12 @@ def build(
     notes: tuple[str, ...] = (),
 ) -> Federation:
     """Order the rows by client and split. `parts[split][k]` are client k's row numbers."""
-    order: list[Tensor] = []
-    ranges = np.zeros((len(parts["train"]), len(SPLITS), 2), dtype=np.int64)
-    at = 0
-    for k in range(ranges.shape[0]):
-        for s, split in enumerate(SPLITS):
-            index = torch.as_tensor(parts[split][k]) if split in parts else torch.arange(0)
-            order.append(index.to(torch.int64))
-            ranges[k, s] = at, at + len(index)
-            at += len(index)
-    rows = torch.cat(order)
+    rows, ranges = arrange(parts)
     return Federation(
         x=x[rows].to(torch.float32),
         y=y[rows],
         groups=groups[rows],
-        ranges=torch.from_numpy(ranges),
+        ranges=ranges,
         classes=classes,
         attributes=attributes,
         names=names,

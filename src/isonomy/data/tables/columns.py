@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -103,7 +103,16 @@ class Table:
     columns: Mapping[str, Column]
     rows: int
     place: str = ""
-    size: int = field(default=0)  # bytes, for whoever keeps tables
+
+    @property
+    def size(self) -> int:
+        """Bytes of its values."""
+        held = self.columns.values()
+        return sum(
+            c.values.nbytes if isinstance(c, Numbers) else c.codes.nbytes
+            for c in held
+            if not isinstance(c, Other)
+        )
 
 
 def column(values: Any, missing: Sequence[str] = MISSING, comma: bool = False) -> Column:
@@ -115,6 +124,8 @@ def column(values: Any, missing: Sequence[str] = MISSING, comma: bool = False) -
     ('no', 'yes')
     """
     if isinstance(values, pa.ChunkedArray):
+        if pa.types.is_dictionary(values.type):
+            values = values.unify_dictionaries()
         values = values.combine_chunks()
         if isinstance(values, pa.ChunkedArray):  # an older pyarrow, or no chunk at all
             values = pa.concat_arrays(values.chunks) if values.chunks else pa.array([], values.type)

@@ -116,11 +116,12 @@ def assemble(
     for k in range(len(names)):
         client = ask.client(k)
         assert client.kept is not None
-        order = _order(client.kept.part)
+        order = _order(client.kept)
         at = slice(int(ranges[k, 0, 0]), int(ranges[k, -1, 1]))
-        x[at] = prepared.transform(client.table)[order]
-        y[at] = client.kept.target[order]
-        groups[at] = client.kept.groups[order]
+        # clip: the indices are right, and other modes would copy once more
+        np.take(prepared.transform(client.table), order, axis=0, out=x[at], mode="clip")
+        y[at] = schema.target(client.table)[0][order]
+        groups[at] = schema.group_codes(client.table)[order]
     return Federation(
         x=torch.from_numpy(x),
         y=torch.from_numpy(y),

@@ -37,6 +37,7 @@ CSV = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz")
 PARQUET = (".parquet", ".pq")
 _DELIMITERS = ",;\t|"
 _PEEK = 1 << 16
+_SMALL = 1 << 26  # bytes of a Parquet file up to which it is read at once
 
 
 def find(path: str | Path) -> tuple[list[Path], bool]:
@@ -96,7 +97,18 @@ def read(path: Path, missing: Sequence[str] = MISSING, encoding: str = "utf-8") 
     """A file's table, all its columns."""
     raw = _open(path, missing, encoding)
     columns = {name: raw.column(name) for name in raw.names}
-    return Table(columns, raw.rows, str(path), raw.taken)
+    return Table(columns, raw.rows, str(path))
+
+
+def read_piece(
+    path: Path, piece: bytes, missing: Sequence[str] = MISSING, encoding: str = "utf-8"
+) -> Table:
+    """Some whole lines of a CSV file, read as all of it would be; broken ones are left out."""
+    read_, delimiter = _read_csv(path, missing, encoding, piece)
+    raw = _Raw(
+        path, read_.column_names, len(read_), read_.column, missing, comma=delimiter != ","
+    )
+    return Table({name: raw.column(name) for name in raw.names}, raw.rows, str(path))
 
 
 def read_clients(
@@ -148,13 +160,10 @@ class _Raw:
     one: Callable[[int], Any]
     missing: Sequence[str]
     comma: bool
-    taken: int = 0
 
     def column(self, name: str) -> Column:
         try:
-            values = self.one(self.names.index(name))
-            self.taken += values.nbytes
-            return column(values, self.missing, self.comma)
+            return column(self.one(self.names.index(name)), self.missing, self.comma)
         except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
             raise DataError(
                 f"column '{name}' of {self.path} cannot be read ({_short(error)}); write the file "
@@ -167,14 +176,11 @@ def _open(path: Path, missing: Sequence[str], encoding: str) -> _Raw:
         file = _open_parquet(path)
         given = file.schema_arrow.names
         names = _names(path, given)
-        return _Raw(
-            path,
-            names,
-            file.metadata.num_rows,
-            lambda i: file.read(columns=[given[i]]).column(0),
-            missing,
-            comma=False,
-        )
+        if path.stat().st_size < _SMALL:
+            one = _whole(path, file).column
+        else:
+            one = lambda i: file.read(columns=[given[i]]).column(0)  # noqa: E731
+        return _Raw(path, names, file.metadata.num_rows, one, missing, comma=False)
     table, delimiter = _read_csv(path, missing, encoding)
     names = _names(path, table.column_names)
     return _Raw(path, names, len(table), table.column, missing, comma=delimiter != ",")
@@ -193,18 +199,33 @@ def column_names(path: Path, encoding: str = "utf-8") -> list[str]:
 
 def _open_parquet(path: Path) -> Any:
     try:
-        return pq.ParquetFile(path, memory_map=True)
+        schema = pq.read_schema(path)
+        texts = [f.name for f in schema if pa.types.is_string(f.type)]
+        return pq.ParquetFile(path, read_dictionary=texts)  # texts as numbers in a dictionary
     except (OSError, pa.ArrowException) as error:
-        raise DataError(
-            f"{path} cannot be read as Parquet ({_short(error)}); it may be cut off or another "
-            "kind of file, so get a whole copy."
-        ) from error
+        raise DataError(_parquet_trouble(path, error)) from error
+
+
+def _whole(path: Path, file: Any) -> Any:
+    try:
+        return file.read()
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(_parquet_trouble(path, error)) from error
+
+
+def _parquet_trouble(path: Path, error: Exception) -> str:
+    return (
+        f"{path} cannot be read as Parquet ({_short(error)}); it may be cut off or another kind "
+        "of file, so get a whole copy."
+    )
 
 
 # --- CSV -----------------------------------------------------------------------------------------
 
 
-def _read_csv(path: Path, missing: Sequence[str], encoding: str) -> tuple[Any, str]:
+def _read_csv(
+    path: Path, missing: Sequence[str], encoding: str, piece: bytes | None = None
+) -> tuple[Any, str]:
     text = _peek(path, encoding)
     delimiter = _delimiter(text)
     header = next(csv.reader([_first(text)], delimiter=delimiter), [])
@@ -218,9 +239,15 @@ def _read_csv(path: Path, missing: Sequence[str], encoding: str) -> tuple[Any, s
     )
     try:
         table = pacsv.read_csv(
-            path,
-            read_options=pacsv.ReadOptions(column_names=names, skip_rows=1, encoding=encoding),
-            parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values='"' in text),
+            path if piece is None else pa.BufferReader(piece),
+            read_options=pacsv.ReadOptions(
+                column_names=names, skip_rows=1 if piece is None else 0, encoding=encoding
+            ),
+            parse_options=pacsv.ParseOptions(
+                delimiter=delimiter,
+                newlines_in_values='"' in text,
+                invalid_row_handler=None if piece is None else lambda _: "skip",
+            ),
             convert_options=convert,
         )
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
@@ -334,7 +361,7 @@ class Files:
         paths: Sequence[Path],
         missing: Sequence[str] = MISSING,
         encoding: str = "utf-8",
-        keep: int = 1 << 30,
+        keep: int = 3 << 29,
     ) -> None:
         self.names = tuple(client_name(path) for path in paths)
         self._paths, self._missing, self._encoding = list(paths), missing, encoding

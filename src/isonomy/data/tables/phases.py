@@ -35,13 +35,8 @@ _PARTS = {
 _PART = {word: s for s, split in enumerate(SPLITS) for word in _PARTS[split]}
 
 
-@dataclass(frozen=True, eq=False)
-class Kept:
-    """What a client keeps between phases: its rows' labels, groups and splits (-1: left out)."""
-
-    target: NDArray[Any]
-    groups: NDArray[np.int64]
-    part: NDArray[np.int8]
+Kept = NDArray[np.int8]
+"""What a client keeps between phases: each row's split, in the order of SPLITS; -1: left out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +142,7 @@ def _numbers(message: Message, client: Client) -> NDArray[np.float64]:
     if len(infinite):
         raise DataError(infinite_number(client.table, message["column"], int(infinite[0])))
     if message["train"] and client.kept is not None:
-        values = values[client.kept.part == 0]
+        values = values[client.kept == 0]
     return values[~np.isnan(values)]
 
 
@@ -159,7 +154,7 @@ def survey(message: Message, client: Client) -> tuple[Reply, Kept]:
     """
     schema = Schema.model_validate(message["schema"])
     kept = _keep(schema, message, client)
-    train = kept.part == 0
+    train = kept == 0
     if not train.any():
         raise DataError(
             f"{_where(client)} has no row to train on; a client needs at least one with a label"
@@ -176,10 +171,10 @@ def survey(message: Message, client: Client) -> tuple[Reply, Kept]:
             categories[name] = {"missing": gone, "values": _told(words)}
         else:
             numbers[name] = _moments(client.table, name, train)
-    sizes = [int((kept.part == s).sum()) for s in range(len(SPLITS))]
+    sizes = [int((kept == s).sum()) for s in range(len(SPLITS))]
     reply = {
         "sizes": sizes,
-        "unlabelled": int((kept.part < 0).sum()),
+        "unlabelled": int((kept < 0).sum()),
         "numbers": numbers,
         "categories": categories,
     }
@@ -214,21 +209,20 @@ def _moments(table: Table, name: str, train: NDArray[np.bool_]) -> dict[str, Any
 
 def _keep(schema: Schema, message: Message, client: Client) -> Kept:
     target, labelled = schema.target(client.table)
-    groups = schema.group_codes(client.table)
     part = np.full(client.table.rows, -1, dtype=np.int8)
     if schema.split:
         part[:] = _given(schema.split, client)
         part[~labelled] = -1
-        return Kept(target, groups, part)
+        return part
     rows = torch.from_numpy(np.flatnonzero(labelled))
     strata = target if schema.label.classes else np.zeros(len(target), dtype=np.int64)
-    first = groups[:, 0] if groups.shape[1] else None
+    first = schema.group_codes(client.table)[:, 0] if schema.protected else None
     seed = (int(message["seed"]), client.number)
     if len(rows):
         pieces = deal(rows, strata.astype(np.int64), first, message["fractions"], seed)
         for s, name in enumerate(SPLITS):
             part[pieces[name].numpy()] = s
-    return Kept(target, groups, part)
+    return part
 
 
 def _given(split: str, client: Client) -> NDArray[np.int8]:

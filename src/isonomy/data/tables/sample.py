@@ -1,0 +1,208 @@
+"""A look at tables without reading all of them: some files, some rows, every file's header.
+
+What is looked at is bounded, so that a first look at a terabyte takes seconds. Of a large file
+stretches from its whole length are taken, since files are often sorted.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from isonomy.data.tables.columns import MISSING, Table, column
+from isonomy.data.tables.files import PARQUET, column_names, find, read, read_piece
+from isonomy.errors import DataError
+
+FILES = 20  # looked into; of others only the header
+BYTES = 8 << 20  # of a CSV file
+ROWS = 100_000  # of a Parquet file
+_STRETCHES = 8
+_START = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What was seen of the tables at a path.
+
+    `headers` are every file's column names, `tables` the files looked into, by their number.
+    `rows` is of all files, an estimate unless `whole`.
+    """
+
+    paths: tuple[Path, ...]
+    folder: bool
+    headers: tuple[tuple[str, ...], ...]
+    tables: dict[int, Table]
+    rows: int
+    whole: bool
+    size: int
+    encoding: str = "utf-8"
+
+
+def look_at(
+    path: str | Path, missing: Sequence[str] = MISSING, *, files: int = FILES, most: int = BYTES
+) -> Look:
+    """Look at the tables of a folder, or at one table; a folder of one table is that table."""
+    paths, folder = find(path)
+    folder = folder and len(paths) > 1
+    chosen = spread(len(paths), files)
+    encoding = encoding_of(paths, chosen, most)
+    headers = tuple(tuple(column_names(p, encoding)) for p in paths)
+    sizes = [p.stat().st_size for p in paths]
+    tables, seen, rows, whole = {}, 0, 0, len(chosen) == len(paths)
+    for k in chosen:
+        tables[k], there, complete = _sample(paths[k], missing, encoding, most)
+        whole = whole and complete
+        seen += sizes[k]
+        rows += there
+    rows = rows if seen == sum(sizes) else round(rows * sum(sizes) / max(seen, 1))
+    return Look(tuple(paths), folder, headers, tables, rows, whole, sum(sizes), encoding)
+
+
+def spread(count: int, most: int) -> list[int]:
+    """At most so many of the numbers below `count`, evenly spaced.
+
+    >>> spread(3, 5), spread(9, 3)
+    ([0, 1, 2], [0, 4, 8])
+    """
+    if count <= most:
+        return list(range(count))
+    return [round(i * (count - 1) / (most - 1)) for i in range(most)] if most > 1 else [0]
+
+
+# --- one file ------------------------------------------------------------------------------------
+
+
+def _sample(
+    path: Path, missing: Sequence[str], encoding: str, most: int
+) -> tuple[Table, int, bool]:
+    """Some of a file's rows, how many it has by all appearance, and whether these are all."""
+    if path.name.lower().endswith(PARQUET):
+        return _sample_parquet(path, missing)
+    if path.stat().st_size <= most and not path.name.lower().endswith(".gz"):
+        table = read(path, missing, encoding)
+        return table, table.rows, True
+    pieces = _pieces(path, most)
+    table = read_piece(path, b"".join(pieces), missing, encoding)
+    taken = sum(map(len, pieces))
+    if path.name.lower().endswith(".gz"):
+        whole = taken < most
+        packed = 1.0 if whole else 4.0 * path.stat().st_size / taken  # texts pack about so well
+        return table, round(table.rows * max(packed, 1.0)), whole
+    return table, round(table.rows * path.stat().st_size / taken), False
+
+
+def _sample_parquet(path: Path, missing: Sequence[str]) -> tuple[Table, int, bool]:
+    file = pq.ParquetFile(path)
+    rows, groups = file.metadata.num_rows, file.num_row_groups
+    if rows <= ROWS:
+        table = read(path, missing)
+        return table, rows, True
+    chosen = spread(groups, _STRETCHES)
+    batches = []
+    for group in chosen:
+        left = ROWS // len(chosen)
+        for batch in file.iter_batches(batch_size=left, row_groups=[group]):
+            batches.append(batch.slice(0, left))
+            left -= len(batches[-1])
+            if left <= 0:
+                break
+    taken: Any = pa.Table.from_batches(batches)
+    names = [name.strip() for name in taken.column_names]
+    columns = {n: column(taken.column(i), missing) for i, n in enumerate(names)}
+    return Table(columns, taken.num_rows, str(path)), rows, False
+
+
+def _pieces(path: Path, most: int) -> list[bytes]:
+    """Whole lines from along a CSV file, without its first line.
+
+    Where texts hold line breaks, a stretch could begin inside of one: then the file's beginning
+    has to do, as it has for a packed file.
+    """
+    with _opened(path) as stream:
+        start = stream.read(most)
+        start = start if len(start) < most else _whole_lines(start)
+        first = start[start.find(b"\n") + 1 :]
+        if path.name.lower().endswith(".gz") or broken_lines(start):
+            return [first]
+        share = most // _STRETCHES
+        out = [_whole_lines(first[:share])]
+        size = path.stat().st_size
+        for i in range(1, _STRETCHES):
+            stream.seek((size - share) * i // (_STRETCHES - 1))
+            stretch = stream.read(share)
+            cut = _whole_lines(stretch[stretch.find(b"\n") + 1 :])
+            out.append(cut if cut.endswith(b"\n") else cut + b"\n")
+    return out
+
+
+def _opened(path: Path) -> Any:
+    return gzip.open(path, "rb") if path.name.lower().endswith(".gz") else path.open("rb")
+
+
+def _whole_lines(raw: bytes) -> bytes:
+    return raw[: raw.rfind(b"\n") + 1] or raw
+
+
+def broken_lines(raw: bytes) -> bool:
+    r"""Whether a quoted text holds a line break.
+
+    >>> broken_lines(b'a,b\n"x","y"\n'), broken_lines(b'a,b\n"x\ny",2\n')
+    (False, True)
+    """
+    if b'"' not in raw:
+        return False
+    lines = io.StringIO(raw.decode("latin-1"), newline="")
+    csv.field_size_limit(max(csv.field_size_limit(), len(raw)))
+    return any("\n" in value for row in csv.reader(lines) for value in row)
+
+
+# --- encodings -----------------------------------------------------------------------------------
+
+
+def encoding_of(paths: Sequence[Path], chosen: Sequence[int], most: int = BYTES) -> str:
+    """What CSV files are written in: UTF-8, or else what Windows writes in the West."""
+    kinds: dict[str, Path] = {}
+    for k, path in enumerate(paths):
+        if path.name.lower().endswith(PARQUET):
+            continue
+        try:
+            with _opened(path) as stream:
+                raw = stream.read(most if k in chosen else _START)
+        except (OSError, EOFError):
+            continue  # reading says what is wrong
+        if raw[:2] not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and b"\0" not in raw:
+            kinds.setdefault(text_kind(raw), path)
+    odd = kinds.get("cp1252") or kinds.get("latin-1")
+    if odd is None:
+        return "utf-8"
+    if "utf-8" in kinds:
+        raise DataError(
+            f"{odd} is not UTF-8 text and {kinds['utf-8'].name} is; save all files as UTF-8, so "
+            "that letters such as ä or é are read alike."
+        )
+    return "latin-1" if "latin-1" in kinds else "cp1252"
+
+
+def text_kind(raw: bytes) -> str:
+    """The plainest encoding that can read a text.
+
+    >>> text_kind(b"age"), text_kind("Müller".encode()), text_kind("Müller".encode("cp1252"))
+    ('ascii', 'utf-8', 'cp1252')
+    """
+    whole = _whole_lines(raw)
+    for name in ("ascii", "utf-8", "cp1252"):
+        try:
+            whole.decode(name)
+        except UnicodeDecodeError:
+            continue
+        return name
+    return "latin-1"
