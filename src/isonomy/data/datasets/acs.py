@@ -1,0 +1,263 @@
+"""ACS: five questions about people in the United States, a client for each state (folktables).
+
+Ding et al. (2021), "Retiring Adult: New Datasets for Fair Machine Learning", from the American
+Community Survey's 1-Year person files (see `isonomy.data.pums`). `task` is one of
+
+    income           PINCP > 50,000   of AGEP > 16, PINCP > 100, WKHP > 0, PWGTP >= 1
+    public_coverage  PUBCOV = 1       of AGEP < 65, PINCP <= 30,000
+    mobility         MIG = 1          of 18 < AGEP < 35
+    employment       ESR = 1          of 16 < AGEP < 90, PWGTP >= 1
+    employment_all   ESR = 1          of everybody
+    travel_time      JWMNP > 20       of AGEP > 16, PWGTP >= 1, ESR = 1
+
+with the paper's features and RAC1P, the race, as protected attribute. `employment` is the paper's
+task, which folktables calls ACSEmploymentFiltered; its ACSEmployment, without GCL among the
+features and with children and the very old among the rows, is `employment_all`. Who works at home
+has no JWMNP and counts as no more than 20 minutes, as there. From 2019 on the Bureau's RELSHIPP
+and JWTRNS, and from 2023 on STATE, serve as RELP, JWTR and ST.
+
+Our choices: AGEP, WKHP, PINCP, JWMNP and POVPIP are numbers, 0 where blank as in folktables,
+standardised by the training rows; all else are categories, with a blank as one of its own. A
+protected column is no feature unless `keep_protected` is true. By default the 50 states are clients
+(folktables adds PR, Puerto Rico). A row takes 4 bytes for each value of each category: income of
+all states has about 800 features and 5 GB. `density` takes a random share of each state's rows, and
+`rare` puts values with fewer training rows together as one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.data import pums
+from isonomy.data.datasets.base import Dataset, Request
+from isonomy.data.federation import Federation
+from isonomy.data.options import Option
+from isonomy.data.partition import FRACTIONS, PARTITIONS, generator
+from isonomy.errors import ConfigError, DataError, unknown
+
+Numbers = NDArray[np.float64]
+People = Mapping[str, Numbers]  # columns, NaN where blank: no comparison holds there
+
+NUMERIC = ("AGEP", "WKHP", "PINCP", "JWMNP", "POVPIP")
+WORDS = {
+    "SEX": {1: "male", 2: "female"},
+    "RAC1P": {
+        1: "White",
+        2: "Black",
+        3: "American Indian",
+        4: "Alaska Native",
+        5: "American Indian or Alaska Native, tribe not told",
+        6: "Asian",
+        7: "Pacific Islander",
+        8: "other race",
+        9: "two or more races",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A question: who is asked, what is known of them, what the answer is.
+
+    `rows` is how many the authors count in 2018 with Puerto Rico, where their texts agree.
+    """
+
+    features: str
+    target: str
+    positive: Callable[[Numbers], NDArray[np.bool_]]
+    labels: tuple[str, str]
+    asked: Callable[[People], NDArray[np.bool_]] | None = None
+    needs: str = ""  # columns that `asked` looks at
+    rows: int = 0
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that have to be read."""
+        return tuple(dict.fromkeys([*self.features.split(), self.target, *self.needs.split()]))
+
+
+_EMPLOYED = "AGEP SCHL MAR RELP DIS ESP CIT MIG MIL ANC NATIVITY DEAR DEYE DREM SEX RAC1P"
+
+TASKS = {
+    "income": Task(
+        features="AGEP COW SCHL MAR OCCP POBP RELP WKHP SEX RAC1P",
+        target="PINCP",
+        positive=lambda income: income > 50_000,
+        labels=("at most $50,000", "more than $50,000"),
+        asked=lambda p: (p["AGEP"] > 16) & (p["PINCP"] > 100) & (p["WKHP"] > 0) & (p["PWGTP"] >= 1),
+        needs="PWGTP",
+        rows=1_664_500,
+    ),
+    "public_coverage": Task(
+        features="AGEP SCHL MAR SEX DIS ESP CIT MIG MIL ANC NATIVITY DEAR DEYE DREM PINCP ESR ST "
+        "FER RAC1P",
+        target="PUBCOV",
+        positive=lambda covered: covered == 1,
+        labels=("not covered", "covered"),
+        asked=lambda p: (p["AGEP"] < 65) & (p["PINCP"] <= 30_000),
+    ),
+    "mobility": Task(
+        features="AGEP SCHL MAR SEX DIS ESP CIT MIL ANC NATIVITY RELP DEAR DEYE DREM RAC1P GCL COW "
+        "ESR WKHP JWMNP PINCP",
+        target="MIG",
+        positive=lambda moved: moved == 1,
+        labels=("moved", "same address"),
+        asked=lambda p: (p["AGEP"] > 18) & (p["AGEP"] < 35),
+        rows=620_937,
+    ),
+    "employment": Task(
+        features=_EMPLOYED + " GCL",
+        target="ESR",
+        positive=lambda status: status == 1,
+        labels=("not employed", "employed"),
+        asked=lambda p: (p["AGEP"] > 16) & (p["AGEP"] < 90) & (p["PWGTP"] >= 1),
+        needs="PWGTP",
+        rows=2_320_013,
+    ),
+    "employment_all": Task(
+        features=_EMPLOYED,
+        target="ESR",
+        positive=lambda status: status == 1,
+        labels=("not employed", "employed"),
+        rows=3_236_107,
+    ),
+    "travel_time": Task(
+        features="AGEP SCHL MAR SEX DIS ESP MIG RELP RAC1P PUMA ST CIT OCCP JWTR POWPUMA POVPIP",
+        target="JWMNP",
+        positive=lambda minutes: minutes > 20,
+        labels=("at most 20 minutes", "more than 20 minutes"),
+        asked=lambda p: (p["AGEP"] > 16) & (p["PWGTP"] >= 1) & (p["ESR"] == 1),
+        needs="PWGTP ESR",
+    ),
+}
+LABEL, STATE = "label", "state"
+
+
+def people(task: Task, table: Any) -> Any:
+    """Those of a state's table that the task asks: their features, and the answer as `label`."""
+    pa: Any = importlib.import_module("pyarrow")
+    columns = {name: table[name].to_numpy().astype(np.float64) for name in task.columns}
+    asked = np.ones(table.num_rows, dtype=np.bool_) if task.asked is None else task.asked(columns)
+    kept = {name: columns[name][asked] for name in task.features.split()}
+    answer = task.positive(columns[task.target][asked])
+    arrays = {name: _words(name, values) for name, values in kept.items()}
+    return pa.table(arrays | {LABEL: pa.array(np.array(task.labels)[answer.astype(np.int64)])})
+
+
+def _words(name: str, values: Numbers) -> Any:
+    """Numbers with null for blank; codes that have words, as these."""
+    pa: Any = importlib.import_module("pyarrow")
+    if name not in WORDS:
+        return pa.array(values, from_pandas=True)
+    known = WORDS[name]
+    wrong = values[~np.isin(values, list(known))]
+    if len(wrong):
+        raise DataError(
+            f"{name} is {wrong[0]:g} in one row, where it has to be 1 to {max(known)}; get a whole "
+            "copy of the file from the Census Bureau."
+        )
+    words = pa.array([known[code] for code in sorted(known)])
+    return words.take(pa.array(values.astype(np.int64) - 1))
+
+
+def load(request: Request) -> Federation:
+    """Find or fetch every state's file, read what the task needs, then as any table."""
+    options = request.options
+    if options["task"] not in TASKS:
+        raise ConfigError(unknown("task of data set 'acs'", options["task"], TASKS))
+    if not 0 < options["density"] <= 1:
+        raise ConfigError(
+            f"data set 'acs': density is {options['density']}; give a share above 0, at most 1."
+        )
+    states = options["states"] or pums.STATES
+    paths, origin = pums.obtain(states, options["year"], options["path"], request.progress)
+    tables, sums = [], []
+    for state, path in zip(states, paths, strict=True):
+        table, digest = _state(state, path, request)
+        tables.append(table)
+        sums.append(digest)
+    pa: Any = importlib.import_module("pyarrow")
+    return replace(federate(pa.concat_tables(tables), sums, request), origin=origin)
+
+
+def _state(state: str, path: Path, request: Request) -> tuple[Any, str]:
+    """A state's people, all or a random share, with the state's name in each row."""
+    pa: Any = importlib.import_module("pyarrow")
+    options = request.options
+    task = TASKS[options["task"]]
+    table, digest = pums.read(path, state, options["year"], task.columns)
+    table = people(task, table)
+    if options["density"] < 1:
+        rng = generator("acs", (request.seed, int(pums.CODES[state])))
+        count = round(options["density"] * table.num_rows)
+        table = table.take(np.sort(rng.permutation(table.num_rows)[:count]))
+    return table.append_column(STATE, pa.array([state] * table.num_rows, pa.string())), digest
+
+
+def federate(table: Any, sums: list[str], request: Request) -> Federation:
+    """The federation of all states' people."""
+    from isonomy.data import tables
+
+    options = request.options
+    task = TASKS[options["task"]]
+    features = task.features.split()
+    roles = tables.Roles(
+        label=LABEL,
+        positive=task.labels[1],
+        protected=options["protected"],
+        bins=options["bins"],
+        keep_protected=options["keep_protected"],
+        drop=(STATE,),
+        numeric=tuple(name for name in features if name in NUMERIC),
+        categorical=tuple(name for name in features if name not in NUMERIC),
+        impute="zero",
+        rare=options["rare"],
+    )
+    notes = [f"SHA-256 of {_read_what(sums)}: {_together(sums)}."]
+    whole = len(sums) == len(pums.STATES) + 1 and "PR" in options["states"]
+    if task.rows and whole and options["year"] == 2018 and options["density"] == 1:
+        notes.append(f"{table.num_rows:,} rows; Ding et al. (2021) count {task.rows:,}.")
+    return tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
+
+
+def _read_what(sums: list[str]) -> str:
+    return "the table read" if len(sums) == 1 else f"the SHA-256 of the {len(sums)} tables read"
+
+
+def _together(sums: list[str]) -> str:
+    if len(sums) == 1:
+        return sums[0]
+    return hashlib.sha256("".join(f"{one}\n" for one in sums).encode()).hexdigest()
+
+
+DATASET = Dataset(
+    name="acs",
+    description="census samples of the US states: employment, income and three more (folktables)",
+    source="ACS 1-Year PUMS, US Census Bureau, as in folktables (Ding et al., 2021)",
+    licence="public, under the Census Bureau's terms of service",
+    load=load,
+    options={
+        "task": Option("employment", f"the question: {', '.join(TASKS)}"),
+        "states": Option((), "postal codes such as ['CA', 'TX', 'PR']; the 50 states if empty"),
+        "year": Option(2018, "the survey's year"),
+        "density": Option(1.0, "share of each state's rows to take, at random"),
+        "rare": Option(10, "values with fewer training rows than this become 'other'"),
+        "protected": Option(("RAC1P",), "protected attributes: columns, or 'RAC1P*SEX'"),
+        "keep_protected": Option(False, "whether the protected columns are features too"),
+        "bins": Option({}, "where protected numbers are cut, such as {AGEP = [30, 60]}"),
+        "fractions": Option(FRACTIONS, "shares of a client's rows to train, validate and test"),
+        "path": Option("", "a folder with csv_p??.zip or psam_p??.csv, instead of fetching them"),
+    },
+    protected=("RAC1P",),
+    clients=50,
+    partition={"name": "column", "column": STATE},
+    partitions=PARTITIONS,
+)

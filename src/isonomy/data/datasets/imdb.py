@@ -1,0 +1,304 @@
+"""IMDB: is a film review favourable? 50,000 reviews, half of them.
+
+Maas et al. (2011), "Learning word vectors for sentiment analysis",
+https://ai.stanford.edu/~amaas/data/sentiment. All reviews are pooled, given to clients and then
+split at each client, so the official halves for training and testing are not used. `size = "10k"`
+is a published subset of 10,000, half of them favourable, that is quicker to fetch; its letters
+with accents were garbled on the way and are mended, after which each of its reviews is one of the
+50,000.
+
+Our choices: HTML tags (nearly all `<br />`) are taken out and spaces made single; reviews are put
+in alphabetical order, so that the archive and the tables that carry it give the same clients. 422
+reviews are repeats of another and are kept. The features are TF-IDF of the `words` words that most
+training reviews have, fitted from counts that clients report (see `isonomy.data.text`).
+
+With `partition = "length"` the clients fall into clusters by the length of their reviews, shortest
+first: `shares` of the clients each, all clients equally large, rows dealt at random in a cluster.
+It stands in for text of two domains (FOCUS has reviews of films and of businesses). What differs
+between these clusters is length and what goes with it, not the language of a domain.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from isonomy.data import fetch, text
+from isonomy.data.archives import DAMAGE
+from isonomy.data.datasets.base import Dataset, Fact, Request, insist
+from isonomy.data.federation import SPLITS, Federation, Split, build
+from isonomy.data.options import Option
+from isonomy.data.partition import (
+    FRACTIONS,
+    PARTITIONS,
+    Integers,
+    Partition,
+    Rows,
+    allocate,
+    generator,
+)
+from isonomy.data.partition import split as deal
+from isonomy.errors import ConfigError, DataError, unknown
+
+_ARCHIVE = fetch.File(
+    "aclImdb_v1.tar.gz",
+    "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
+    84_125_825,
+    (fetch.Url("https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"),),
+)
+_TABLE = fetch.File(
+    "imdb.parquet",
+    "52f1080cbb7cd42d377a8b07451dd3262a1725b6eef9192b5ca5017cd2dadc50",
+    42_680_192,
+    (fetch.Package("mlutilities-udea", "0.0.13", "mlutilities/datasets/data/imdb.parquet"),),
+)
+_SUBSET = fetch.File(
+    "IMDB-Dataset-10K.csv.gz",
+    "a80205d80445445dcb60010afcf0f0831d82c6087ae1d63a5213c40563494299",
+    5_303_462,
+    (fetch.Package("mlba", "2.0.5", "mlba/csvFiles/IMDB-Dataset-10K.csv.gz"),),
+)
+SIZES = {"50k": ((_ARCHIVE,), (_TABLE,)), "10k": ((_SUBSET,),)}
+LABELS = ("negative", "positive")
+
+_TAG = re.compile(r"</?(?:br|p|hr|i|b|em|u|strong)\s*/?>", re.IGNORECASE)
+_FOLDER = re.compile(r"(?:^|/)(?:train|test)/(pos|neg)/[^/]+\.txt$")
+
+
+@dataclass(frozen=True, eq=False)
+class Reviews:
+    """Cleaned texts in alphabetical order, and their labels."""
+
+    texts: tuple[str, ...]
+    labels: Integers
+
+
+def parse(paths: Sequence[Path]) -> Reviews:
+    """The reviews of a table (Parquet or CSV) or of the official archive."""
+    found = [pair for path in paths for pair in _read(path)]
+    pairs = sorted((_clean(review), label) for review, label in found)
+    labels = np.array([label for _, label in pairs], dtype=np.int64)
+    return Reviews(tuple(review for review, _ in pairs), labels)
+
+
+def _clean(review: str) -> str:
+    return " ".join(_TAG.sub(" ", _mend(review)).split())
+
+
+def _mend(review: str) -> str:
+    """Undo UTF-8 read as Mac Roman, as in the published subset; whatever else stays as it is.
+
+    >>> _mend("clich√©"), _mend("cliché")
+    ('cliché', 'cliché')
+    """
+    if review.isascii():
+        return review
+    try:
+        return review.encode("mac_roman").decode("utf-8")
+    except UnicodeError:
+        return review
+
+
+def _read(path: Path) -> Iterator[tuple[str, int]]:
+    if path.name.endswith((".tar.gz", ".tgz", ".tar")):
+        return _archived(path)
+    return _tabled(path)
+
+
+def _archived(path: Path) -> Iterator[tuple[str, int]]:
+    """The archive's labelled reviews: aclImdb/train/pos/0_9.txt and so on."""
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                at = _FOLDER.search(member.name)
+                stream = archive.extractfile(member) if at else None
+                if at and stream:
+                    yield stream.read().decode("utf-8"), int(at[1] == "pos")
+    except DAMAGE as error:
+        raise _unreadable(path, error) from error
+
+
+def _tabled(path: Path) -> Iterator[tuple[str, int]]:
+    """A table's reviews, in columns `review` and `sentiment`."""
+    pa: Any = importlib.import_module("pyarrow")
+    try:
+        if path.suffix == ".parquet":
+            pq: Any = importlib.import_module("pyarrow.parquet")
+            table = pq.read_table(path)
+        else:
+            csv: Any = importlib.import_module("pyarrow.csv")
+            table = csv.read_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True))
+        columns = [table[name].to_pylist() for name in ("review", "sentiment")]
+    except (*DAMAGE, KeyError, pa.ArrowException) as error:
+        raise _unreadable(path, error) from error
+    for row, (review, sentiment) in enumerate(zip(*columns, strict=True)):
+        if not isinstance(review, str) or sentiment not in LABELS:
+            raise DataError(
+                f"row {row + 1} of {path.name} has no review, or a sentiment that is not "
+                "'positive' or 'negative'; get a whole copy."
+            )
+        yield review, LABELS.index(sentiment)
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    said = (str(error).splitlines() or [type(error).__name__])[0][:120]
+    return DataError(
+        f"cannot read {path} as IMDb reviews ({said}); give aclImdb_v1.tar.gz, or a Parquet or "
+        "CSV file with columns review and sentiment."
+    )
+
+
+def facts(paths: Sequence[Path]) -> list[Fact]:
+    """What is true of all 50,000 reviews."""
+    return _facts(parse(paths), "50k")
+
+
+def _facts(reviews: Reviews, size: str) -> list[Fact]:
+    rows, distinct = {"50k": (50_000, 49_578), "10k": (10_000, 9_983)}[size]
+    return [
+        Fact("rows", len(reviews.texts), rows),
+        Fact("favourable reviews", int(reviews.labels.sum()), rows // 2),
+        Fact("different reviews", len(set(reviews.texts)), distinct),
+    ]
+
+
+def load(request: Request) -> Federation:
+    """Fetch, check, partition, split, count, weigh."""
+    options = request.options
+    if options["size"] not in SIZES:
+        raise ConfigError(unknown("size of data set 'imdb'", options["size"], SIZES))
+    if options["path"]:
+        reviews, origin = parse([Path(options["path"]).expanduser()]), "the file given"
+    else:
+        files = fetch.fetch(*SIZES[options["size"]], progress=request.progress)
+        reviews, origin = parse([file.path for file in files]), files[0].source
+    insist("IMDb", _facts(reviews, options["size"]))
+    return replace(federate(reviews, request), origin=origin)
+
+
+def federate(reviews: Reviews, request: Request) -> Federation:
+    """The federation of parsed reviews."""
+    parts, names, clusters = _share_out(reviews, request)
+    held = [
+        np.concatenate(pieces) for pieces in zip(*(parts[name] for name in SPLITS), strict=True)
+    ]
+    clients = [text.tokenise([reviews.texts[row] for row in rows]) for rows in held]
+    replies = [
+        text.tell(tokens, np.arange(len(train)))
+        for tokens, train in zip(clients, parts["train"], strict=True)
+    ]
+    vocabulary = text.agree(replies, request.options["words"])
+    x = np.empty((len(reviews.texts), len(vocabulary.words)), dtype=np.float32)
+    for rows, tokens in zip(held, clients, strict=True):
+        x[rows] = text.weigh(tokens, vocabulary)
+    return build(
+        torch.from_numpy(x),
+        torch.from_numpy(reviews.labels),
+        torch.zeros(len(reviews.texts), 0, dtype=torch.int64),
+        parts,
+        classes=2,
+        names=names,
+        labels=LABELS,
+        features=vocabulary.words,
+        clusters=clusters,
+        source=DATASET.source,
+        notes=(
+            f"Features are TF-IDF of the {len(vocabulary.words):,} words that most training "
+            "reviews have, fitted from counts that clients report.",
+            "Some reviews occur twice; the two may be at different clients or in different splits.",
+        ),
+    )
+
+
+def _share_out(
+    reviews: Reviews, request: Request
+) -> tuple[dict[Split, list[Tensor]], tuple[str, ...], tuple[int, ...] | None]:
+    fractions = request.options["fractions"]
+    if request.partition.name != "length":
+        rows = Rows(reviews.labels)
+        how, clients = request.partition_options, request.clients
+        return *allocate(rows, request.partition, how, clients, request.seed, fractions), None
+    lengths = np.array([len(review) for review in reviews.texts])
+    shares = request.partition_options["shares"]
+    members, clusters = by_length(lengths, request.clients, request.seed, shares)
+    parts: dict[Split, list[Tensor]] = {name: [] for name in SPLITS}
+    for k, mine in enumerate(members):
+        pieces = deal(mine, reviews.labels, None, fractions, (request.seed, k))
+        for name in SPLITS:
+            parts[name].append(pieces[name])
+    return parts, tuple(f"client {k}" for k in range(request.clients)), clusters
+
+
+def by_length(
+    lengths: NDArray[np.int64], clients: int, seed: int, shares: Sequence[float]
+) -> tuple[list[Tensor], tuple[int, ...]]:
+    """Each client's rows, and its cluster: the shortest reviews to the first, and so on.
+
+    Which rows a cluster has does not depend on the seed; who of its clients has them does.
+
+    >>> members, clusters = by_length(np.array([5, 1, 9, 3, 7, 8]), 3, 0, (0.7, 0.3))
+    >>> sorted(torch.cat(members[:2]).tolist()), members[2].tolist(), clusters
+    ([0, 1, 3, 4], [2, 5], (0, 0, 1))
+    """
+    if len(shares) < 2 or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
+        raise ConfigError(
+            f"partition 'length': shares are {list(shares)}; give two or more above 0 that add up "
+            "to 1, such as [0.7, 0.3]."
+        )
+    if clients > len(lengths):
+        raise DataError(
+            f"partition 'length': {clients} clients and {len(lengths)} reviews; take fewer clients."
+        )
+    ends = np.floor(np.cumsum(shares) * clients + 0.5 + 1e-9).astype(np.int64)
+    counts = np.diff(ends, prepend=0)
+    if counts.min() < 1:
+        raise ConfigError(
+            f"partition 'length': shares {list(shares)} of {clients} clients leave a cluster "
+            "without any; take more clients or other shares."
+        )
+    rng = generator("length", seed)
+    order = np.argsort(lengths, kind="stable")
+    members: list[Tensor] = []
+    at = len(lengths) * np.concatenate([[0], ends]) // clients
+    for count, start, stop in zip(counts, at[:-1], at[1:], strict=True):
+        mixed = rng.permutation(order[start:stop])
+        members += [torch.from_numpy(np.sort(piece)) for piece in np.array_split(mixed, count)]
+    return members, tuple(np.repeat(np.arange(len(shares)), counts).tolist())
+
+
+DATASET = Dataset(
+    name="imdb",
+    description="50,000 film reviews as weighted words; is a review favourable?",
+    source="IMDb reviews (Maas et al., 2011)",
+    licence="not stated by its authors, who ask to be cited",
+    load=load,
+    options={
+        "size": Option("50k", "how many reviews: '50k', all, or '10k', a published subset"),
+        "words": Option(2_000, "how many words are features, those in most training reviews"),
+        "fractions": Option(FRACTIONS, "shares of a client's rows to train, validate and test"),
+        "path": Option("", "a copy of the whole data set to read instead of fetching it"),
+    },
+    protected=(),
+    clients=10,
+    partition={"name": "dirichlet"},
+    partitions={
+        **{name: each for name, each in PARTITIONS.items() if name != "column"},
+        "length": Partition(
+            "length",
+            "clusters of clients by the length of their reviews, shortest first",
+            {"shares": Option((0.7, 0.3), "each cluster's share of the clients, and of the rows")},
+        ),
+    },
+    files=SIZES["50k"],
+    facts=facts,
+)
