@@ -19,6 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from isonomy.cli.static import Constants
 from isonomy.errors import ConfigError, unknown
 from isonomy.importing import look_here
 
@@ -217,6 +218,23 @@ def datasets() -> list[Entry]:
             if name == "DATASET":
                 found.append(Entry(str(said["name"]), str(said["description"])))
     return sorted(found, key=lambda entry: entry.name)
+
+
+def files_of_datasets() -> list[tuple[Entry, Any]]:
+    """Every data set with its choices of files to fetch; None where the source does not tell."""
+    found = []
+    for path in (PACKAGE / "data" / "datasets").glob("*.py"):
+        for holder, call in _assigned(path, "Dataset"):
+            if holder != "DATASET":
+                continue
+            said = {k.arg: k.value for k in call.keywords if k.arg}
+            entry = Entry(str(_constant(said["name"])), str(_constant(said["description"])))
+            try:
+                given = Constants(path, PACKAGE).value(said["files"]) if "files" in said else ()
+            except Exception:  # whatever a file may hold: the list goes on without
+                given = None
+            found.append((entry, given))
+    return sorted(found, key=lambda one: one[0].name)
 
 
 def models() -> list[Entry]:

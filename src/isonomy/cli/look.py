@@ -14,6 +14,8 @@ from isonomy.errors import ConfigError, unknown
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from isonomy.data.partition import Partition
+
 
 def add(app: typer.Typer) -> None:
     """Add the verbs."""
@@ -44,11 +46,6 @@ def ls(
             out,
             "More on any of them: isonomy show NAME. Every key of a config: isonomy show config.",
         )
-
-
-def list_data() -> None:
-    """The data sets, as `ls data`."""
-    _data(console())
 
 
 def show(
@@ -84,12 +81,12 @@ def show(
 
 def _algorithms(out: Console) -> None:
     rows = [(a.name, a.family, a.title, a.paper) for a in catalogue.algorithms().values()]
-    _table(out, "Algorithms", ("name", "family", "what it is", "paper"), rows)
+    table(out, "Algorithms", ("name", "family", "what it is", "paper"), rows)
 
 
 def _entries(title: str, read: Callable[[], list[catalogue.Entry]]) -> Callable[[Console], None]:
     def listed(out: Console) -> None:
-        _table(out, title, ("name", "what it is"), [(e.name, e.text) for e in read()])
+        table(out, title, ("name", "what it is"), [(e.name, e.text) for e in read()])
 
     return listed
 
@@ -100,13 +97,12 @@ def _presets(out: Console) -> None:
         head = values.get("preset")
         run = "isonomy reproduce" if head else "isonomy run, compare, sweep"
         rows.append((name, head["title"] if head else catalogue.opening(name), run))
-    _table(out, "Presets", ("name", "what it is", "used by"), rows)
+    table(out, "Presets", ("name", "what it is", "used by"), rows)
 
 
-_data = _entries("Data sets", catalogue.datasets)
 _LISTS: dict[str, Callable[[Any], None]] = {
     "algorithms": _algorithms,
-    "data": _data,
+    "data": _entries("Data sets", catalogue.datasets),
     "models": _entries("Models", catalogue.models),
     "partitions": _entries("Partitions", catalogue.partitions),
     "presets": _presets,
@@ -126,7 +122,7 @@ def _show_algorithm(name: str) -> bool:
     _options(out, "Hyper-parameters", [(o.name, o.kind, o.default, o.meaning) for o in it.options])
     rows = [(p.name, p.when, p.sent, p.replied, catalogue.SEES[p.verb], p.does) for p in it.phases]
     heads = ("phase", "in", "server sends", "client replies", "server sees", "what the client does")
-    _table(out, "Phases", heads, rows)
+    table(out, "Phases", heads, rows)
     _line(out, f"Revealed to the server: {it.reveals}.")
     _line(out, f'In a config: algorithm = {{ name = "{name}"{_shown(it.options)} }}')
     return True
@@ -168,19 +164,31 @@ def _show_model(name: str) -> bool:
 
 def _show_partition(name: str) -> bool:
     from isonomy.data.datasets import DATASETS
-    from isonomy.data.partition import PARTITIONS
+    from isonomy.data.partition import IMAGE_PARTITIONS, PARTITIONS
 
+    shared = PARTITIONS | IMAGE_PARTITIONS
     holders = [d for d in DATASETS.values() if name in d.partitions]
-    if name not in PARTITIONS and not holders:
+    if name not in shared and not holders:
         return False
-    it = PARTITIONS[name] if name in PARTITIONS else holders[0].partitions[name]
     out = console()
-    _head(out, f"{name}: {it.meaning}", "partition")
-    rows = [(key, _kind(o.default), _value(o.default), o.meaning) for key, o in it.options.items()]
-    _options(out, "Options", rows)
-    _line(out, f"Data sets that understand it: {', '.join(d.name for d in holders)}")
+    if name in shared:
+        _head(out, f"{name}: {shared[name].meaning}", "partition")
+        _partition_options(out, "Options", shared[name])
+        _line(out, f"Data sets that understand it: {', '.join(d.name for d in holders)}")
+    else:
+        _head(out, f"{name}: clients that a data set makes itself", "partition")
+        for holder in holders:
+            it = holder.partitions[name]
+            _line(out, f"{holder.name}: {it.meaning}")
+            if it.options:
+                _partition_options(out, f"Options with {holder.name}", it)
     _line(out, f'In a config: data.partition = {{ name = "{name}" }}')
     return True
+
+
+def _partition_options(out: Console, title: str, it: Partition) -> None:
+    rows = [(key, _kind(o.default), _value(o.default), o.meaning) for key, o in it.options.items()]
+    _options(out, title, rows)
 
 
 def _show_preset(name: str) -> bool:
@@ -200,11 +208,11 @@ def _show_preset(name: str) -> bool:
         (e["method"], e.get("setting", ""), e["metric"], _value(e["value"]), e.get("note", ""))
         for e in values.get("expected", ())
     ]
-    _table(out, "The paper's numbers", ("method", "setting", "metric", "paper", "note"), rows)
+    table(out, "The paper's numbers", ("method", "setting", "metric", "paper", "note"), rows)
     methods = [
         (m["label"], m.get("setting", ""), _value(m["algorithm"])) for m in values["methods"]
     ]
-    _table(out, "What is run", ("method", "setting", "algorithm"), methods)
+    table(out, "What is run", ("method", "setting", "algorithm"), methods)
     for text in head.get("notes", ()):
         _line(out, f"- {text}")
     _line(out, f"Run it: isonomy reproduce {name}")
@@ -232,7 +240,7 @@ def _show_config(name: str) -> bool:
     walk(Config, "")
     out = console()
     _head(out, "config: every key of an experiment's config", "a TOML file, or key=value")
-    _table(out, "Keys", ("key", "default", "meaning"), rows)
+    table(out, "Keys", ("key", "default", "meaning"), rows)
     _line(out, "Data sets, models and algorithms have options of their own: isonomy show NAME.")
     return True
 
@@ -292,26 +300,26 @@ def _line(out: Console, text: str) -> None:
 
 def _options(out: Console, title: str, rows: Sequence[Sequence[str]]) -> None:
     if rows:
-        _table(out, title, ("name", "holds", "default", "meaning"), rows)
+        table(out, title, ("name", "holds", "default", "meaning"), rows)
     else:
         _line(out, f"{title}: none")
         out.print()
 
 
-def _table(out: Console, title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def table(out: Console, title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Aligned columns; a terminal's width wraps the last ones, a pipe's does not."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(
+    grid = Table(
         title=Text(title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
     )
     for i, head in enumerate(heads):
-        table.add_column(head, no_wrap=i == 0, overflow="fold")
+        grid.add_column(head, no_wrap=i == 0, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell, style="cyan" if i == 0 else "") for i, cell in enumerate(row)))
-    out.print(table)
+        grid.add_row(*(Text(cell, style="cyan" if i == 0 else "") for i, cell in enumerate(row)))
+    out.print(grid)
 
 
 def _shown(options: Sequence[catalogue.Option]) -> str:
@@ -329,7 +337,7 @@ def _kind(default: Any) -> str:
     if isinstance(default, tuple):
         return "list"
     names = {bool: "true or false", int: "whole number", float: "number", str: "text"}
-    return names.get(type(default), "")
+    return "table" if isinstance(default, dict) else names.get(type(default), "")
 
 
 def _value(value: Any) -> str:

@@ -133,8 +133,8 @@ def all_figures(records: list[Record]) -> list[Figure]:
         (
             "holdings",
             "Who holds what",
-            "The examples of each client, and what share of them has each label or belongs to each "
-            "group.",
+            "The training rows of each client: how many there are, how many of each label and of "
+            "each group, and their shares.",
             holdings,
         ),
         (
@@ -371,10 +371,12 @@ def groups(records: list[Record]) -> Plot | None:
 
 
 def holdings(records: list[Record]) -> Plot | None:
-    """How many examples each client has, and their shares of labels and groups.
+    """What each client holds: rows and shares of each label and of each group.
 
     Reads `facts["data"]`: `names`, `sizes`, `labels`, `label_shares` [clients][labels] and
     `groups` {attribute: {"levels": [...], "shares": [clients][levels]}}, whichever are there.
+    Few clients stand in their own order under their names, many by their shares and, without
+    them, from the largest to the smallest. What has many levels is drawn as a map.
     """
     views = _Views()
     found = runs.methods(records)
@@ -395,40 +397,128 @@ def holdings(records: list[Record]) -> Plot | None:
         number = max([len(sizes), *(len(rows) for _, _, rows in shares)], default=0)
         given = _items(data, "names")
         names = [str(given[k]) if k < len(given) else f"client {k}" for k in range(number)]
-        at_x = list(range(number))
         after = f", {method.data}" if several else ""
-        axis = _client_axis(names)
-        if sizes:
-            views.view(f"examples of each client{after}", **_axes(y="examples"), **axis)
-            views.add(
-                go.Bar(
-                    x=at_x[: len(sizes)],
-                    y=[_clean(size) for size in sizes],
-                    marker={"color": PALETTE[0]},
-                    customdata=[[safe(name)] for name in names[: len(sizes)]],
-                    hovertemplate="%{customdata[0]}: %{y} examples<extra></extra>",
-                    showlegend=False,
-                )
-            )
         for what, levels, rows in shares:
-            views.view(f"share of each {what}{after}", **_axes(y="share of examples"), **axis)
             many = max(len(row) for row in rows)
-            colours = _level_colours(many)
-            for j in range(many):
-                level = safe(str(levels[j]) if j < len(levels) else str(j))
-                views.add(
-                    go.Bar(
-                        x=at_x[: len(rows)],
-                        y=[_clean(runs.number(r[j])) if j < len(r) else None for r in rows],
-                        name=level,
-                        marker={"color": colours[j]},
-                        customdata=[[safe(name), level] for name in names[: len(rows)]],
-                        hovertemplate="%{customdata[0]}: %{y:.1%} are %{customdata[1]}"
-                        "<extra></extra>",
-                    )
-                )
-    plot = views.figure(barmode="stack", bargap=0.15, showlegend=True)
+            said = [str(levels[j]) if j < len(levels) else str(j) for j in range(many)]
+            even = [
+                [runs.number(r[j]) if j < len(r) else math.nan for j in range(many)] for r in rows
+            ]
+            if many > len(PALETTE):
+                _hold_map(views, f"share of each {what}{after}", what, names, said, even)
+                continue
+            if len(sizes) == len(rows) <= _MANY_CLIENTS:
+                _hold_rows(views, f"rows of each {what}{after}", names, sizes, said, even)
+            _hold_shares(views, f"share of each {what}{after}", names, said, even)
+        if sizes and (not shares or len(sizes) > _MANY_CLIENTS):
+            _hold_rows(views, f"rows of each client{after}", names, sizes, [""], [[1.0]] * number)
+    plot = views.figure(barmode="stack", showlegend=True)
     return None if plot is None else plot.update_layout(legend={"traceorder": "normal"})
+
+
+def _hold_rows(
+    views: _Views,
+    title: str,
+    names: Sequence[str],
+    sizes: Sequence[float],
+    levels: Sequence[str],
+    shares: Sequence[Sequence[float]],
+) -> None:
+    """Training rows of each client as a bar, a part for each level."""
+    order = list(range(len(sizes)))
+    if len(sizes) > _MANY_CLIENTS:
+        order.sort(key=lambda k: -sizes[k])
+    axis = _client_axis([names[k] for k in order], "from the most rows to the fewest")
+    views.view(title, **_axes(y="training rows"), **axis, **_level_axis(None))
+    for j, level in enumerate(levels):
+        text = safe(level)
+        views.add(
+            go.Bar(
+                x=list(range(len(order))),
+                y=[_clean(sizes[k] * shares[k][j]) for k in order],
+                name=text,
+                marker={"color": PALETTE[j], "line": {"width": 0}},
+                customdata=[[safe(names[k]), text] for k in order],
+                hovertemplate="%{customdata[0]}: %{y:,.0f} rows %{customdata[1]}<extra></extra>",
+                showlegend=bool(level),
+            )
+        )
+
+
+def _hold_shares(
+    views: _Views,
+    title: str,
+    names: Sequence[str],
+    levels: Sequence[str],
+    shares: Sequence[Sequence[float]],
+) -> None:
+    """Each client as a bar of the same height, cut by the shares of levels."""
+    order = _by_share(shares)
+    axis = _client_axis([names[k] for k in order], "ordered by their shares")
+    views.view(title, **_axes(y="share of training rows"), **axis, **_level_axis(None))
+    for j, level in enumerate(levels):
+        text = safe(level)
+        views.add(
+            go.Bar(
+                x=list(range(len(order))),
+                y=[_clean(shares[k][j]) for k in order],
+                name=text,
+                marker={"color": PALETTE[j], "line": {"width": 0}},
+                customdata=[[safe(names[k]), text] for k in order],
+                hovertemplate="%{customdata[0]}: %{y:.1%} are %{customdata[1]}<extra></extra>",
+            )
+        )
+
+
+def _hold_map(
+    views: _Views,
+    title: str,
+    what: str,
+    names: Sequence[str],
+    levels: Sequence[str],
+    shares: Sequence[Sequence[float]],
+) -> None:
+    """Clients along, levels up, the share as colour."""
+    order = _by_share(shares)
+    axis = _client_axis([names[k] for k in order], "ordered by their shares")
+    views.view(title, **_axes(y=safe(what)), **axis, **_level_axis(levels))
+    views.add(
+        go.Heatmap(
+            z=[[_clean(shares[k][j]) for k in order] for j in range(len(levels))],
+            x=list(range(len(order))),
+            y=list(range(len(levels))),
+            text=[[safe(names[k]) for k in order]] * len(levels),
+            customdata=[[safe(level)] * len(order) for level in levels],
+            zmin=0,
+            colorscale=[[0, "rgba(47,134,201,0.03)"], [1, "rgba(47,134,201,1)"]],
+            colorbar={"title": {"text": "share"}, "tickformat": ".0%", "thickness": 12},
+            hovertemplate="%{text}: %{z:.1%} are %{customdata}<extra></extra>",
+            showlegend=False,
+        )
+    )
+
+
+def _by_share(shares: Sequence[Sequence[float]]) -> list[int]:
+    """Few clients as they come; many by their commonest level, and by how common it is there."""
+    order = list(range(len(shares)))
+    if len(order) <= _MANY_CLIENTS:
+        return order
+    if len(shares[0]) == 2:
+        return sorted(order, key=lambda k: -shares[k][0])
+    top = [max(range(len(row)), key=lambda j: -1.0 if math.isnan(row[j]) else row[j])
+           for row in shares]  # fmt: skip
+    return sorted(order, key=lambda k: (top[k], -shares[k][top[k]]))
+
+
+def _level_axis(levels: Sequence[str] | None) -> dict[str, Any]:
+    """Names at 0, 1, 2, ... of the y axis; or its numbers again."""
+    most = 31  # names that have room
+    step = 1 if levels is None else -(-len(levels) // most)
+    return {
+        "yaxis.tickmode": "auto" if levels is None else "array",
+        "yaxis.tickvals": None if levels is None else list(range(0, len(levels), step)),
+        "yaxis.ticktext": None if levels is None else [safe(_short(v)) for v in levels[::step]],
+    }
 
 
 def costs(records: list[Record]) -> Plot | None:
@@ -578,9 +668,12 @@ def _items(holder: Mapping[str, Any], key: str) -> list[Any]:
     return [] if found is None else list(found)
 
 
-def _client_axis(names: Sequence[str]) -> dict[str, Any]:
-    named = _ticks(None if len(names) > _MANY_CLIENTS else names)
-    return {**named, "xaxis.title.text": f"clients ({len(names)})"}
+def _client_axis(names: Sequence[str], order: str = "") -> dict[str, Any]:
+    """Few clients by name; many without, and the order in which they stand."""
+    many = len(names) > _MANY_CLIENTS
+    said = f"clients ({len(names)})" + (f", {order}" if many and order else "")
+    gap = 0.0 if many else 0.15
+    return {**_ticks(None if many else names), "xaxis.title.text": said, "bargap": gap}
 
 
 def _ticks(names: Sequence[str] | None) -> dict[str, Any]:
@@ -597,13 +690,6 @@ def _ticks(names: Sequence[str] | None) -> dict[str, Any]:
 
 def _short(name: str, most: int = 20) -> str:
     return name if len(name) <= most else name[: most - 1] + "…"
-
-
-def _level_colours(number: int) -> list[str]:
-    if number <= len(PALETTE):
-        return list(PALETTE[:number])
-    colors: Any = import_module("plotly.colors")
-    return list(colors.sample_colorscale("Turbo", [j / (number - 1) for j in range(number)]))
 
 
 def _colour(i: int) -> str:

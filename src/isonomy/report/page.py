@@ -21,7 +21,7 @@ from typing import Any
 import tomli_w
 
 from isonomy.errors import RunError
-from isonomy.report import figures, runs, tables, words
+from isonomy.report import data, figures, runs, tables, words
 from isonomy.report.record import Record
 from isonomy.report.runs import Method
 from isonomy.report.tables import Cell, Column, Table
@@ -35,8 +35,15 @@ def write(records: list[Record], path: str | Path, title: str = "Isonomy report"
     Of `facts` the page uses `data` (see `figures.holdings`; also `source`), `versions` (a dict)
     and `command` (a line that repeats the run).
     """
-    to = Path(path)
-    text = render(records, title)
+    return _write(render(records, title), Path(path))
+
+
+def write_data(facts: dict[str, Any], path: str | Path, title: str = "Data") -> Path:
+    """A page on data alone, of what `Description.facts` says."""
+    return _write(render_data(facts, title), Path(path))
+
+
+def _write(text: str, to: Path) -> Path:
     part = to.with_name(f".{to.name}.{os.getpid()}.part")
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
@@ -61,15 +68,6 @@ def render(records: list[Record], title: str = "Isonomy report") -> str:
     table = tables.comparison(records)
     marks = any(cell.best for row in table.rows for cell in row)
     shaded = "At the last evaluation" + ("; the best of a column is shaded." if marks else ".")
-    # Only these two may run; a closing tag inside them would end them early.
-    offline: Any = import_module("plotly.offline")
-    given = (str(offline.get_plotlyjs()), _asset("js"))
-    scripts = [text.replace("</script", r"<\/script") for text in given]
-    allowed = " ".join(f"'sha256-{_digest(text)}'" for text in scripts)
-    policy = (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
-    )
     links = [("comparison", "Comparison"), *((f.name, f.title) for f in drawn)]
     links += [("metrics", "Every metric"), ("runs", "Runs")]
     body = [
@@ -90,12 +88,44 @@ def render(records: list[Record], title: str = "Isonomy report") -> str:
         _html_table(table, shaded),
         _list(table.footnotes),
         "</section>",
-        *(_figure(figure) for figure in drawn),
+        *(_figure(f, _held(records) if f.name == "holdings" else "") for f in drawn),
         _every_metric(records),
         _runs(records),
         "</main>",
         "<noscript><p>The figures need JavaScript; the tables do not.</p></noscript>",
     ]
+    return _document(title, body)
+
+
+def render_data(facts: dict[str, Any], title: str = "Data") -> str:
+    """The page on data alone, as text."""
+    records = [data.record(facts)]
+    rows = (f"<dt>{_e(name)}</dt><dd>{_e(text)}</dd>" for name, text in data.headline(facts))
+    drawn = [figure for figure in figures.all_figures(records) if figure.name == "holdings"]
+    body = [
+        "<header>",
+        f"<h1>{_e(title)}</h1>",
+        f'<dl class="facts">{"".join(rows)}</dl>',
+        "</header>",
+        "<main>",
+        *(_figure(figure, _held(records)) for figure in drawn),
+        "</main>",
+        "<noscript><p>The figure needs JavaScript; the tables do not.</p></noscript>",
+    ]
+    return _document(title, body)
+
+
+def _document(title: str, body: Sequence[str]) -> str:
+    """A whole page around what stands in it."""
+    # Only these two may run; a closing tag inside them would end them early.
+    offline: Any = import_module("plotly.offline")
+    given = (str(offline.get_plotlyjs()), _asset("js"))
+    scripts = [text.replace("</script", r"<\/script") for text in given]
+    allowed = " ".join(f"'sha256-{_digest(text)}'" for text in scripts)
+    policy = (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
     head = [
         "<!DOCTYPE html>",
         '<html lang="en">',
@@ -200,9 +230,13 @@ def _warnings(records: Sequence[Record], found: Sequence[Method]) -> str:
             said.setdefault(str(note), []).append(who)
     if len({method.data for method in found}) > 1:
         said["The runs are on different data: compare only methods on the same data."] = []
-    if not said:
-        return ""
     rows = []
+    warned = sum(len(one.warnings) for one in data.held(records))
+    if warned:
+        link = '<a href="#holdings">who holds what</a>'
+        rows.append(f"<li>{_count(warned, 'warning')} about the data: see {link}.</li>")
+    if not said and not rows:
+        return ""
     for text, names in said.items():
         who = f"All {len(names)} runs" if len(names) == len(records) > 1 else _some(names, 6)
         rows.append(f"<li>{_e(f'{who}: {text}' if names else text)}</li>")
@@ -266,7 +300,36 @@ def _js(at: float) -> str:
     return repr(at)
 
 
-def _figure(figure: figures.Figure) -> str:
+def _held(records: Sequence[Record]) -> str:
+    """Below the figure of who holds what: how clients differ, and what to beware of."""
+    found = data.held(records)
+    out = []
+    for one in found:
+        out.append(f"<h3>{_e(one.name)}</h3>" if len(found) > 1 else "")
+        out.append(f'<p class="soft">{_e(one.note)}</p>' if one.note else "")
+        if one.warnings:
+            said = "".join(
+                f"<li>{'<strong>!</strong> ' * (weight > 2)}{_e(text)}</li>"
+                for weight, text in one.warnings
+            )
+            out.append(
+                f'<div class="warning" role="note"><strong>Beware</strong><ul>{said}</ul></div>'
+            )
+        if one.measures:
+            caption = (
+                "How clients' training rows differ. By chance: what clients drawn at random from "
+                "all rows would have."
+            )
+            out.append(_html_table(one.measures, caption, sortable=False))
+        if one.clients:
+            grid = _html_table(one.clients, "Shares are of the client's training rows.")
+            notes = _list(one.clients.footnotes)
+            number = _count(len(one.clients.rows), "client")
+            out.append(f"<details><summary>{number}, one by one</summary>{grid}{notes}</details>")
+    return "".join(out)
+
+
+def _figure(figure: figures.Figure, after: str = "") -> str:
     given = json.loads(figure.plot.to_json())
     menus = given["layout"].pop("updatemenus", [])
     buttons = menus[0]["buttons"] if menus else []
@@ -281,7 +344,7 @@ def _figure(figure: figures.Figure) -> str:
         f'<section id="{figure.name}"><figure data-plot="{figure.name}">'
         f"<h2>{_e(figure.title)}</h2><figcaption>{_e(figure.caption)}</figcaption>{choose}"
         f'<div class="plot" role="img" aria-label="{said}"></div>'
-        f'<script type="application/json">{_json(given)}</script></figure></section>'
+        f'<script type="application/json">{_json(given)}</script></figure>{after}</section>'
     )
 
 
