@@ -367,6 +367,18 @@ def test_a_killed_download_is_resumed_and_never_taken_as_whole(tmp_path, web):
     assert names(cache) == {"thing"}
 
 
+def test_two_processes_fetch_once(tmp_path, web):
+    body = os.urandom(1_500_000)
+    web.pages["/thing"], web.slow = body, 0.02
+    digest, cache = hashlib.sha256(body).hexdigest(), tmp_path / "cache"
+    command = [sys.executable, "-c", CHILD, f"{web.address}/thing", digest, str(len(body))]
+    both = [subprocess.Popen([*command, str(cache)]) for _ in range(2)]
+    assert [child.wait(60) for child in both] == [0, 0]
+    assert web.asked == ["/thing"]
+    assert (cache / "thing").read_bytes() == body
+    assert names(cache) == {"thing"}
+
+
 PACKED = """
 import sys, pathlib
 from isonomy.data import fetch

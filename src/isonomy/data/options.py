@@ -8,7 +8,8 @@ from typing import Any
 
 from isonomy.errors import ConfigError, did_you_mean
 
-Value = bool | int | float | str | tuple[str, ...] | tuple[float, ...] | Mapping[str, Any]
+Lists = tuple[str, ...] | tuple[float, ...] | tuple[int, ...]
+Value = bool | int | float | str | Lists | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,13 @@ def _as(where: str, name: str, default: Value, value: Any) -> Value:
         kind = "a table"
     else:
         numbers = bool(default) and isinstance(default[0], float)
+        whole = bool(default) and isinstance(default[0], int)
         items = [value] if isinstance(value, str | int | float) else value
-        wanted = (int, float) if numbers else (str,)
+        wanted = (int, float) if numbers else (int,) if whole else (str,)
         if isinstance(items, list | tuple) and all(
             isinstance(v, wanted) and not isinstance(v, bool) for v in items
         ):
             return tuple(float(v) for v in items) if numbers else tuple(items)
-        kind = "a list of numbers" if numbers else "a list of texts"
+        kind = f"a list of {'numbers' if numbers else 'whole numbers' if whole else 'texts'}"
     such = f", such as {default!r}" if default not in ("", (), {}) else ""
     raise ConfigError(f"{where}: option '{name}' is {value!r}; give {kind}{such}.")

@@ -87,7 +87,8 @@ class Partition:
     """A partition by name: its options and what it means.
 
     `function` is None where a data set makes its clients itself; `counts` is true where the
-    number of clients follows from the data.
+    number of clients follows from the data or the options. `angles`, of a partition whose clients
+    also see their images turned, gives each client's angle in degrees for some options.
     """
 
     name: str
@@ -95,19 +96,33 @@ class Partition:
     options: Mapping[str, Option] = field(default_factory=dict)
     function: _Function | None = None
     counts: bool = False
+    angles: Callable[..., tuple[float, ...]] | None = None
 
 
 PARTITIONS: dict[str, Partition] = {}
+"""Those that share out the rows of any data set."""
+
+IMAGE_PARTITIONS: dict[str, Partition] = {}
+"""Those for data sets of images only."""
+
 _F = TypeVar("_F", bound=Callable[..., list[Tensor]])
 
 
-def _partition(name: str, meaning: str, *, counts: bool = False, **options: str) -> Callable:
-    """Enter a function in PARTITIONS; the defaults are those of its signature."""
+def _partition(
+    name: str,
+    meaning: str,
+    *,
+    counted: bool = False,
+    angles: Callable[..., tuple[float, ...]] | None = None,
+    **options: str,
+) -> Callable:
+    """Enter a function in its registry; the defaults are those of its signature."""
 
     def enter(function: _F) -> _F:
         defaults = inspect.signature(function).parameters
         entries = {key: Option(defaults[key].default, text) for key, text in options.items()}
-        PARTITIONS[name] = Partition(name, meaning, entries, function, counts)
+        registry = PARTITIONS if angles is None else IMAGE_PARTITIONS
+        registry[name] = Partition(name, meaning, entries, function, counted, angles)
         return function
 
     return enter
@@ -122,7 +137,7 @@ _EXPONENT = "client k's size falls as (k+1) to minus this; 0 is equal sizes"
 def iid(rows: Rows, clients: int, seed: Seed, *, minimum: int = 10) -> list[Tensor]:
     """Rows at random, sizes equal or one apart; the minimum holds when it can at all."""
     _feasible(len(rows), clients, minimum)
-    sizes = _round(np.full(clients, 1 / clients), len(rows))
+    sizes = largest_remainders(np.full(clients, 1 / clients), len(rows))
     return _cut(generator("partition", seed).permutation(len(rows)), sizes)
 
 
@@ -169,7 +184,9 @@ def dirichlet(
     members: list[list[Integers]] = [[] for _ in range(clients)]
     for cell, share in enumerate(shares):
         mine = rng.permutation(np.flatnonzero(cells == cell))
-        for k, piece in enumerate(np.split(mine, np.cumsum(_round(share, len(mine)))[:-1])):
+        for k, piece in enumerate(
+            np.split(mine, np.cumsum(largest_remainders(share, len(mine)))[:-1])
+        ):
             members[k].append(piece)
     parts = [rng.permutation(np.concatenate(pieces)) for pieces in members]
     return [torch.from_numpy(np.sort(part)) for part in _fill(parts, minimum)]
@@ -209,10 +226,10 @@ def uneven(
     parts: list[Tensor] = [torch.empty(0)] * clients
     for k in np.argsort(sizes, kind="stable"):
         there = np.array([len(rest) for rest in left])
-        take = np.minimum(_round(mixes[k], int(sizes[k])), there)
+        take = np.minimum(largest_remainders(mixes[k], int(sizes[k])), there)
         short = int(sizes[k]) - int(take.sum())
         if short:
-            take = take + _round((there - take) / (there - take).sum(), short)
+            take = take + largest_remainders((there - take) / (there - take).sum(), short)
         part = np.concatenate([rest[:count] for rest, count in zip(left, take, strict=True)])
         left = [rest[count:] for rest, count in zip(left, take, strict=True)]
         parts[k] = torch.from_numpy(np.sort(part))
@@ -253,7 +270,7 @@ def shards(
 @_partition(
     "column",
     "a client for each value of a column, such as a state or a hospital",
-    counts=True,
+    counted=True,
     column="the column's name",
     minimum=_MINIMUM,
 )
@@ -280,6 +297,67 @@ def column_names(rows: Rows, column: str, minimum: int = 10) -> tuple[str, ...]:
     return _values(rows, column, minimum)[1]
 
 
+def rotation_angles(
+    degrees: Sequence[float], counts: Sequence[int], minimum: int = 10
+) -> tuple[float, ...]:
+    """Every client's angle under the partition `rotations`, cluster after cluster.
+
+    >>> rotation_angles((0, 90), (3, 1))
+    (0.0, 0.0, 0.0, 90.0)
+    """
+    del minimum
+    if len(degrees) != len(counts) or not degrees:
+        raise ConfigError(
+            f"partition 'rotations': {len(degrees)} degrees and {len(counts)} counts; give as many "
+            "of one as of the other, an angle and a number of clients for each cluster."
+        )
+    if not all(math.isfinite(angle) for angle in degrees):
+        raise ConfigError(f"partition 'rotations': degrees are {list(degrees)}; give numbers.")
+    if len({angle % 360 for angle in degrees}) < len(degrees):
+        raise ConfigError(
+            f"partition 'rotations': degrees are {list(degrees)}; give every cluster another angle."
+        )
+    if min(counts) < 1:
+        raise ConfigError(
+            f"partition 'rotations': counts are {list(counts)}; give every cluster 1 client or "
+            "more, or leave its angle out."
+        )
+    pairs = zip(degrees, counts, strict=True)
+    return tuple(float(angle) for angle, count in pairs for _ in range(count))
+
+
+@_partition(
+    "rotations",
+    "clusters of clients that see their images turned by different angles",
+    counted=True,
+    angles=rotation_angles,
+    degrees="each cluster's angle, counter-clockwise; multiples of 90 are exact",
+    counts="each cluster's number of clients",
+    minimum=_MINIMUM,
+)
+def rotations(
+    rows: Rows,
+    clients: int,
+    seed: Seed,
+    *,
+    degrees: Sequence[float] = (0.0, 90.0, 180.0),
+    counts: Sequence[int] = (7, 2, 1),
+    minimum: int = 10,
+) -> list[Tensor]:
+    """Chu et al. (FOCUS): rows dealt as by `iid`; the data set turns them by `rotation_angles`.
+
+    `clients` is 0, or the sum of the counts.
+    """
+    there = len(rotation_angles(degrees, counts))
+    if clients not in (0, there):
+        raise ConfigError(
+            f"partition 'rotations': counts {list(counts)} make {there} clients, not {clients}; "
+            f"leave the number of clients out, or set counts that add up to {clients}."
+        )
+    parts: list[Tensor] = iid(rows, there, seed, minimum=minimum)
+    return parts
+
+
 def plan(
     spec: Spec, known: Mapping[str, Partition] = PARTITIONS
 ) -> tuple[Partition, dict[str, Any]]:
@@ -304,21 +382,29 @@ def allocate(
     fractions: Sequence[float] = FRACTIONS,
 ) -> tuple[dict[Split, list[Tensor]], tuple[str, ...]]:
     """Partition the rows, then split every client's: what `federation.build` wants, and names."""
-    if partition.function is None:
-        raise ConfigError(f"partition '{partition.name}' belongs to one data set only.")
-    if len(rows) == 0:
-        raise DataError("there are no rows to share out; give at least one a client.")
-    members = partition.function(rows, clients, seed, **options)
-    names = (
-        column_names(rows, options["column"], options["minimum"])
-        if partition.counts
-        else tuple(f"client {k}" for k in range(len(members)))
-    )
+    members, names = deal(rows, partition, options, clients, seed)
     parts: dict[Split, list[Tensor]] = {name: [] for name in SPLITS}
     for k, mine in enumerate(members):
         for name, piece in split(mine, rows.labels, rows.groups, fractions, (seed, k)).items():
             parts[name].append(piece)
     return parts, names
+
+
+def deal(
+    rows: Rows, partition: Partition, options: Mapping[str, Any], clients: int, seed: int
+) -> tuple[list[Tensor], tuple[str, ...]]:
+    """Every client's rows, before they are split, and its name."""
+    if partition.function is None:
+        raise ConfigError(f"partition '{partition.name}' belongs to one data set only.")
+    if len(rows) == 0:
+        raise DataError("there are no rows to share out; give at least one a client.")
+    members = partition.function(rows, clients, seed, **options)
+    if partition.angles is not None:
+        angles = partition.angles(**options)
+        return members, tuple(f"client {k}, {angle:g} degrees" for k, angle in enumerate(angles))
+    if partition.counts:
+        return members, column_names(rows, options["column"], options["minimum"])
+    return members, tuple(f"client {k}" for k in range(len(members)))
 
 
 def split(
@@ -407,8 +493,12 @@ def _positive(name: str, option: str, value: float) -> None:
         raise ConfigError(f"partition '{name}': {option} is {value}; give a number above 0.")
 
 
-def _round(shares: NDArray[np.float64], total: int) -> Integers:
-    """Whole numbers in proportion to shares that add up to `total`: largest remainders go up."""
+def largest_remainders(shares: NDArray[np.float64], total: int) -> Integers:
+    """Whole numbers in proportion to shares that add up to `total`: largest remainders go up.
+
+    >>> largest_remainders(np.array([0.5, 0.3, 0.2]), 6).tolist()
+    [3, 2, 1]
+    """
     exact = shares * total
     out = np.floor(exact + 1e-9).astype(np.int64)
     over = total - int(out.sum())
@@ -422,7 +512,7 @@ def _power_sizes(rows: int, clients: int, exponent: float, minimum: int) -> Inte
     if not (math.isfinite(exponent) and exponent >= 0):
         raise ConfigError(f"the power law's exponent is {exponent}; give a number of 0 or more.")
     weights = np.arange(1, clients + 1, dtype=np.float64) ** -exponent
-    return minimum + _round(weights / weights.sum(), rows - clients * minimum)
+    return minimum + largest_remainders(weights / weights.sum(), rows - clients * minimum)
 
 
 def _cut(order: Integers, sizes: Integers) -> list[Tensor]:

@@ -1,0 +1,345 @@
+"""Images: from files to pixels, to clients who may see them turned, to a federation.
+
+Pixels are kept as bytes until every client has its rows, and become float32 in the one tensor
+that the federation holds: four bytes a pixel are had once.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from isonomy.data import fetch
+from isonomy.data.federation import Attribute, Federation, Split, arrange
+from isonomy.data.official import allocate_tested
+from isonomy.data.options import Option
+from isonomy.data.partition import (
+    IMAGE_PARTITIONS,
+    PARTITIONS,
+    Categories,
+    Integers,
+    Rows,
+    generator,
+    largest_remainders,
+)
+from isonomy.errors import ConfigError, DataError
+
+if TYPE_CHECKING:  # the data sets import this module, so it may only look back when it is used
+    from isonomy.data.datasets.base import Fact, Request
+
+Pixels = NDArray[np.uint8]
+
+UNDERSTOOD = PARTITIONS | IMAGE_PARTITIONS
+"""The partitions of the data sets whose images are anybody's."""
+
+OPTIONS = {
+    "validation": Option(0.1, "share of a client's training images that validate"),
+    "examples": Option(
+        0, "images to keep, every label of training and test in proportion; 0 is all of them"
+    ),
+    "normalise": Option(
+        False, "whether pixels are standardised by the training images' mean and deviation"
+    ),
+    "path": Option("", "a folder with the data set's files, to read instead of fetching them"),
+}
+_BLOCK = 4096  # images that are worked on at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Pixels [n, channels, height, width] and labels [n]; the official test rows come last."""
+
+    pixels: Pixels
+    labels: Integers
+    train: int
+
+
+@dataclass(frozen=True)
+class About:
+    """What a loader says of its images: names for messages, and what `facts` checks."""
+
+    name: str
+    source: str
+    labels: tuple[str, ...]
+    train: int
+    test: int
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
+def obtain(
+    about: About,
+    files: Sequence[tuple[fetch.File, ...]],
+    names: Sequence[str],
+    parse: Callable[[Sequence[Path]], Images],
+    request: Request,
+) -> Federation:
+    """Find the files, read them, make the federation.
+
+    What was fetched is right by its checksums; files given by the user are counted first.
+    """
+    from isonomy.data.datasets.base import insist
+
+    if request.options["path"]:
+        folder = Path(request.options["path"]).expanduser()
+        images, origin = parse([_given(about, folder, name) for name in names]), "the folder given"
+        insist(about.name, facts(about, images))
+    else:
+        fetched = fetch.fetch(*files, progress=request.progress)
+        images, origin = parse([file.path for file in fetched]), fetched[0].source
+    return federate(about, images, request, origin)
+
+
+def _given(about: About, folder: Path, name: str) -> Path:
+    for path in (folder / name, folder / name.removesuffix(".gz")):
+        if path.is_file():
+            return path
+    raise DataError(
+        f"{folder} holds no {name}; give the folder with all files of {about.name}, or leave the "
+        "option 'path' out to have them fetched."
+    )
+
+
+def facts(about: About, images: Images) -> list[Fact]:
+    """What must be true of the whole data set; means are of the training images, within 0.00005."""
+    from isonomy.data.datasets.base import Fact
+
+    test = len(images.labels) - images.train
+    out = [
+        Fact("training images", images.train, about.train),
+        Fact("test images", test, about.test),
+        Fact("labels", len(np.unique(images.labels)), len(about.labels)),
+        Fact("channels", images.pixels.shape[1], len(about.mean)),
+    ]
+    if all(fact.holds for fact in out):
+        for channel, known in enumerate(zip(about.mean, about.deviation, strict=True)):
+            found = _moments(images.pixels[: images.train, channel])
+            of = f" of channel {channel}" if len(about.mean) > 1 else ""
+            out.append(Fact(f"mean pixel{of}", found[0], known[0], within=5e-5))
+            out.append(Fact(f"pixels' deviation{of}", found[1], known[1], within=5e-5))
+    return out
+
+
+def balance(about: About, images: Images) -> list[Fact]:
+    """That every label is equally frequent, in training and in test."""
+    from isonomy.data.datasets.base import Fact
+
+    out = []
+    for what, labels, count in (
+        ("training", images.labels[: images.train], about.train),
+        ("test", images.labels[images.train :], about.test),
+    ):
+        each = np.bincount(labels, minlength=len(about.labels))
+        out.append(Fact(f"{what} images of the rarest label", int(each.min()), count // len(each)))
+    return out
+
+
+def _moments(pixels: Pixels) -> tuple[float, float]:
+    """Mean and standard deviation in [0, 1], exact up to the last division."""
+    counts = np.zeros(256, dtype=np.int64)
+    for start in range(0, len(pixels), _BLOCK):
+        counts += np.bincount(pixels[start : start + _BLOCK].reshape(-1), minlength=256)
+    levels = np.arange(256) / 255
+    mean = float(counts @ levels / counts.sum())
+    return mean, math.sqrt(float(counts @ (levels - mean) ** 2 / counts.sum()))
+
+
+def federate(about: About, images: Images, request: Request, origin: str = "") -> Federation:
+    """The federation of images with official test rows, as the request wants it."""
+    options = request.options
+    keep = subset(images, options["examples"], request.seed)
+    train = int((keep < images.train).sum())
+    labels = images.labels[keep]
+    parts, names = allocate_tested(
+        Rows(labels[:train], None, {"label": Categories(labels[:train], about.labels)}),
+        Rows(labels[train:]),
+        request.partition,
+        request.partition_options,
+        request.clients,
+        request.seed,
+        options["validation"],
+    )
+    angles = request.partition.angles
+    kept = torch.from_numpy(keep)
+    return compose(
+        torch.from_numpy(images.pixels),
+        torch.from_numpy(images.labels),
+        torch.zeros(len(images.labels), 0, dtype=torch.int64),
+        {name: [kept[piece] for piece in pieces] for name, pieces in parts.items()},
+        names=names,
+        labels=about.labels,
+        angles=None if angles is None else angles(**request.partition_options),
+        scale=(about.mean, about.deviation) if options["normalise"] else None,
+        source=about.source,
+        origin=origin,
+    )
+
+
+def subset(images: Images, count: int, seed: int) -> Integers:
+    """Rows, ascending: `count` of them (0: all), each label of training and test in proportion.
+
+    A larger count keeps what a smaller one has, but for a row where shares are rounded.
+    """
+    total = len(images.labels)
+    if count == 0 or count == total:
+        return np.arange(total)
+    if not 0 < count < total:
+        raise ConfigError(f"examples is {count:,}; give 1 to {total:,}, or 0 for all.")
+    cells = images.labels * 2 + (np.arange(total) >= images.train)
+    order = generator("subset", seed).permutation(total)
+    stock = np.bincount(cells)
+    wanted = largest_remainders(stock / total, count)
+    return np.sort(
+        np.concatenate([order[cells[order] == cell][:many] for cell, many in enumerate(wanted)])
+    )
+
+
+def compose(
+    pixels: Tensor,
+    y: Tensor,
+    groups: Tensor,
+    parts: dict[Split, list[Tensor]],
+    *,
+    names: tuple[str, ...],
+    labels: tuple[str, ...],
+    attributes: tuple[Attribute, ...] = (),
+    angles: tuple[float, ...] | None = None,
+    scale: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
+    source: str = "",
+    notes: tuple[str, ...] = (),
+    origin: str = "",
+) -> Federation:
+    """The federation of byte images [n, channels, height, width].
+
+    x is in [0, 1], then turned by the client's angle, then scaled by mean and deviation of each
+    channel. Clients with the same angle are one cluster.
+    """
+    rows, ranges = arrange(parts)
+    x = torch.empty((len(rows), *pixels.shape[1:]))
+    for start in range(0, len(rows), _BLOCK):
+        block = x[start : start + _BLOCK]
+        block[:] = pixels[rows[start : start + _BLOCK]]
+        block /= 255
+    for client, angle in enumerate(angles or ()):
+        first, last = int(ranges[client].min()), int(ranges[client].max())
+        for start in range(first, last, _BLOCK):
+            block = x[start : min(start + _BLOCK, last)]
+            block[:] = turn(block, angle)
+    if scale is not None:
+        mean, deviation = (torch.tensor(values)[:, None, None] for values in scale)
+        x.sub_(mean).div_(deviation)
+    return Federation(
+        x=x,
+        y=y[rows],
+        groups=groups[rows],
+        ranges=ranges,
+        classes=len(labels),
+        attributes=attributes,
+        names=names,
+        labels=labels,
+        clusters=None if angles is None else _clusters(angles),
+        source=source,
+        notes=notes,
+        origin=origin,
+    )
+
+
+def _clusters(angles: Sequence[float]) -> tuple[int, ...]:
+    known = list(dict.fromkeys(angles))
+    return tuple(known.index(angle) for angle in angles)
+
+
+def turn(x: Tensor, degrees: float) -> Tensor:
+    """Square images [n, channels, side, side] turned counter-clockwise about their centre.
+
+    Multiples of 90 degrees only move pixels. Other angles interpolate linearly between the four
+    nearest, with zeros (black) outside of the image.
+
+    >>> turn(torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]]), 90).tolist()
+    [[[[2.0, 4.0], [1.0, 3.0]]]]
+    """
+    if x.shape[-1] != x.shape[-2]:
+        raise DataError(
+            f"images of {x.shape[-2]} by {x.shape[-1]} pixels cannot be turned; take square ones."
+        )
+    if degrees % 90 == 0:
+        return torch.rot90(x, int(degrees // 90) % 4, (-2, -1))
+    return _between(x, degrees)
+
+
+def _between(x: Tensor, degrees: float) -> Tensor:
+    """By linear interpolation: every new pixel looks back to where it was before the turn."""
+    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    back = torch.tensor([[cos, -sin, 0.0], [sin, cos, 0.0]]).expand(len(x), 2, 3)
+    size = [len(x), x.shape[1], x.shape[2], x.shape[3]]
+    grid = torch.nn.functional.affine_grid(back, size, align_corners=False)
+    return torch.nn.functional.grid_sample(
+        x, grid, mode="bilinear", padding_mode="zeros", align_corners=False
+    )
+
+
+def read_idx(path: Path) -> Pixels:
+    """An array of bytes in the IDX form of MNIST's files, gzipped or not."""
+    try:
+        with path.open("rb") as stream:
+            packed = stream.read(2) == b"\x1f\x8b"
+        raw = gzip.decompress(path.read_bytes()) if packed else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or error
+        raise DataError(f"cannot read {path} ({why}); get a whole copy of it.") from error
+    sizes = struct.unpack_from(f">{raw[3]}I", raw, 4) if _is_idx(raw) else ()
+    start = 4 + 4 * len(sizes)
+    if not sizes or len(raw) - start != math.prod(sizes):
+        raise DataError(
+            f"{path} is no whole IDX file of bytes: it may have been cut off or be something "
+            "else, so get a whole copy of it."
+        )
+    return np.frombuffer(raw, np.uint8, offset=start).reshape(sizes)
+
+
+def _is_idx(raw: bytes) -> bool:
+    """Two zeros, the kind (8: bytes), the number of dimensions, and a size for each."""
+    return len(raw) >= 4 and raw[:3] == b"\x00\x00\x08" and 0 < raw[3] <= (len(raw) - 4) // 4
+
+
+IDX_NAMES = (
+    "train-images-idx3-ubyte.gz",
+    "train-labels-idx1-ubyte.gz",
+    "t10k-images-idx3-ubyte.gz",
+    "t10k-labels-idx1-ubyte.gz",
+)
+
+
+def parse_idx(paths: Sequence[Path]) -> Images:
+    """MNIST's four files and those made like them, in the order of IDX_NAMES."""
+    arrays = [read_idx(path) for path in paths]
+    for path, array, dimensions in zip(paths, arrays, (3, 1, 3, 1), strict=True):
+        if array.ndim != dimensions:
+            raise DataError(
+                f"{path} holds {array.ndim} dimensions, not {dimensions}; give images and labels "
+                "in their own files."
+            )
+    if arrays[0].shape[1:] != arrays[2].shape[1:]:
+        raise DataError(
+            f"{paths[0]} and {paths[2]} hold images of different sizes; give both of one data set."
+        )
+    for i in (0, 2):
+        if len(arrays[i]) != len(arrays[i + 1]):
+            raise DataError(
+                f"{paths[i + 1]} holds {len(arrays[i + 1]):,} labels for {len(arrays[i]):,} "
+                "images; give both of one data set."
+            )
+    pixels = np.concatenate([arrays[0], arrays[2]])[:, None]
+    labels = np.concatenate([arrays[1], arrays[3]]).astype(np.int64)
+    return Images(pixels, labels, len(arrays[0]))
