@@ -10,15 +10,22 @@ import isonomy
 from isonomy import algorithms
 from isonomy.cli import catalogue
 from isonomy.data import DATASETS, PARTITIONS
+from isonomy.data.partition import IMAGE_PARTITIONS
 from isonomy.experiments import reproduce
 from isonomy.experiments.schema import Config
 from isonomy.models import MODELS
 
-VERBS = ["ls", "show", "run", "compare", "sweep", "resume", "report", "reproduce"]
+VERBS = ["init", "ls", "show", "run", "compare", "sweep", "resume", "report", "reproduce"]
 
 
 @pytest.mark.parametrize(
-    "verb", [[], *([v] for v in VERBS), ["data"], ["data", "ls"], ["data", "get"]]
+    "verb",
+    [
+        [],
+        *([v] for v in VERBS),
+        ["data"],
+        *(["data", verb] for verb in ("ls", "get", "check", "describe")),
+    ],
 )
 def test_help_has_an_example(cli, verb):
     text = cli(*verb, "--help").stdout
@@ -41,7 +48,7 @@ def test_no_verb_prints_the_help(cli):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["ls"], ["show", "fedprox"], ["show", "quickstart"]]
+    "arguments", [["--help"], ["ls"], ["data", "ls"], ["show", "fedprox"], ["show", "quickstart"]]
 )
 def test_looking_does_not_wait_for_torch(arguments):
     code = (
@@ -72,10 +79,6 @@ def test_ls_lists_everything(cli):
 def test_ls_one_kind(cli, what, names):
     text = cli("ls", what).stdout
     assert all(name in text for name in names)
-
-
-def test_data_ls(cli):
-    assert cli("data", "ls").stdout == cli("ls", "data").stdout
 
 
 def test_data_get_of_generated_data(cli):
@@ -112,7 +115,7 @@ def test_lists_agree_with_the_registries():
         (name, m.description) for name, m in MODELS.items()
     ]
     assert [(e.name, e.text) for e in catalogue.partitions()] == [
-        (name, p.meaning) for name, p in PARTITIONS.items()
+        (name, p.meaning) for name, p in (PARTITIONS | IMAGE_PARTITIONS).items()
     ]
 
 
@@ -188,7 +191,7 @@ def test_show_model(cli, name):
     assert all(option.meaning in text for option in MODELS[name].options.values())
 
 
-@pytest.mark.parametrize("name", [*PARTITIONS, "paper"])
+@pytest.mark.parametrize("name", [*PARTITIONS, *IMAGE_PARTITIONS, "paper"])
 def test_show_partition(cli, name):
     assert f'data.partition = {{ name = "{name}" }}' in cli("show", name).stdout
 

@@ -315,3 +315,25 @@ def test_adult_with_flipped_labels_at_one_client(adult):
         y[at] = 1 - y[at]
     said = text(replace(adult, y=y), "concept-shift")
     assert "differs at 1 of 10 clients (client 6), and is reversed at 1" in said
+
+
+@pytest.mark.slow
+def test_turned_digits_are_found():
+    """MNIST's clients 7 to 9 see their images turned; nobody else is named."""
+    try:
+        data = load("mnist", partition="rotations")
+    except FetchError as error:
+        pytest.skip(str(error))
+    said = text(data, "concept-shift")
+    assert "at 3 of 10 clients (client 9, 180 degrees, client" in said
+    assert "is reversed at 3" in said
+    assert "label-shift" not in kinds(data)
+
+
+@pytest.mark.slow
+def test_digits_dealt_by_label_shift_in_labels_only():
+    try:
+        data = load("mnist", clients=20, partition={"name": "dirichlet", "beta": 0.3})
+    except FetchError as error:
+        pytest.skip(str(error))
+    assert set(kinds(data)) <= {"label-shift", "small-client", "one-label", "label-at-one"}

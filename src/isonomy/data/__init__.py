@@ -1,8 +1,17 @@
-"""Data: federations, the ways to make clients of rows, and data sets by name."""
+"""Data: federations, the ways to make clients of rows, and data sets by name.
 
-from isonomy.data.datasets import DATASETS, load
-from isonomy.data.federation import SPLITS, Attribute, Federation, Split, build
-from isonomy.data.partition import PARTITIONS
+What is below comes with its first use, so that looking for a file does not wait for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from isonomy.data.datasets import DATASETS, load
+    from isonomy.data.federation import SPLITS, Attribute, Federation, Split, build
+    from isonomy.data.partition import PARTITIONS
 
 __all__ = [
     "DATASETS",
@@ -14,3 +23,19 @@ __all__ = [
     "build",
     "load",
 ]
+
+_HOMES = {
+    "DATASETS": "isonomy.data.datasets",
+    "PARTITIONS": "isonomy.data.partition",
+    "load": "isonomy.data.datasets",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'isonomy.data' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES.get(name, "isonomy.data.federation")), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import sys
@@ -81,7 +82,8 @@ def effective(config: Config, note: Note = lambda _: None) -> Config:
     data = config.data
     path = data.options.get("path")
     if isinstance(path, str) and path:  # found again wherever the run is resumed from
-        whole = data.model_copy(update={"path": str(Path(path).expanduser().absolute())})
+        place = Path(os.path.expanduser(path)).absolute()
+        whole = data.model_copy(update={"path": str(place)})
         config = config.model_copy(update={"data": whole})
     if data.fallback is None:
         return config
@@ -115,9 +117,12 @@ def _stamp(path: Any) -> tuple[Any, ...]:
     """What changes when a user's files do, so that a changed table is read again."""
     if not isinstance(path, str) or not path:
         return ()
-    place = Path(path).expanduser()
-    files = sorted(place.iterdir()) if place.is_dir() else [place]
-    return tuple((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.exists())
+    place = Path(os.path.expanduser(path))
+    try:
+        files = sorted(place.iterdir()) if place.is_dir() else [place]
+        return tuple((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.exists())
+    except (OSError, ValueError):  # whoever reads it says what is wrong with it
+        return ()
 
 
 @lru_cache(maxsize=8)

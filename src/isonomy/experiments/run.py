@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from isonomy import tree
 from isonomy.algorithm import NoReplies
+from isonomy.data.describe import describe
 from isonomy.engines.base import Engine, Meter, dropout, sample
 from isonomy.engines.batched import Batched
 from isonomy.errors import ConfigError, IsonomyError, RunError, TrainingError
 from isonomy.experiments import surrogate
 from isonomy.experiments.build import Setting, build, engine_of, versions
-from isonomy.experiments.describe import describe_data
 from isonomy.experiments.evaluate import evaluate
 from isonomy.experiments.folder import RunFolder
 from isonomy.experiments.schema import Config
@@ -195,7 +195,8 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener) -> Re
     listener.end(label)
     notes = _notes(setting, now)
     metrics = now.metrics or _last(memory)
-    facts = {"data": describe_data(setting.federation), "versions": config.versions}
+    said = describe(setting.federation, config.evaluate.split)
+    facts = {"data": said.facts(), "versions": config.versions}
     if place is not None:
         metrics = _last(place.lines("rounds.jsonl"))
         model = {"server": algorithm.deployed(now.server), "clients": now.engine.states.stacked}
@@ -344,7 +345,7 @@ def _last(lines: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def _notes(setting: Setting, now: _Progress) -> tuple[str, ...]:
-    notes = list(setting.federation.notes)
+    notes = [*setting.federation.notes, *setting.federation.warnings]
     stated = surrogate.statement(setting)
     if stated:
         notes.append(stated)

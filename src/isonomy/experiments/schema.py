@@ -7,6 +7,7 @@ Data sets, models and algorithms have options of their own, which sit in the sam
 
 from __future__ import annotations
 
+import os
 import tomllib
 import types
 from pathlib import Path
@@ -241,6 +242,10 @@ def read(path: Path | str, overrides: list[str] | None = None) -> Config:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file's values."""
+    if path.is_dir() or (path.is_file() and path.suffix in (".csv", ".tsv", ".parquet", ".pq")):
+        raise ConfigError(
+            f"'{path}' is no config; `isonomy init {path}` makes one from the tables there."
+        )
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -256,7 +261,7 @@ def located(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     data = values.get("data")
     if not isinstance(data, dict) or not isinstance(data.get("path"), str) or not data["path"]:
         return values
-    return values | {"data": data | {"path": str(folder / Path(data["path"]).expanduser())}}
+    return values | {"data": data | {"path": str(folder / os.path.expanduser(data["path"]))}}
 
 
 def parse_override(text: str) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 `files` reads CSV and Parquet into `columns`, and `roles` is what the user says of them. `phases`
 is the client's half of the preparation and `fit` the server's, which sees only what clients reply;
-the outcome is a `preprocessing`. `federate` is the whole way, and `guess` writes a first config.
+the outcome is a `preprocessing`. `federate` is the whole way. `sample`, `seen`, `words` and `guess`
+are a first look at tables, from which `isonomy init` writes a config.
 """
 
 from isonomy.data.tables.federate import federate, own

@@ -1,14 +1,16 @@
 """Columns as they are read: numbers or words, and what is missing in them.
 
-A column is one of four kinds: `number` (whole numbers, reals and true/false), `text`, `time`
-(dates and times) and `empty` (nothing in it). Texts that all read as numbers are numbers.
+A column is one of five kinds: `number` (whole numbers, reals and true/false), `text`, `time`
+(dates and times), `other` (lists, bytes) and `empty` (nothing in it). Texts that all read as
+numbers, true/false or dates are that, so a column is the same whatever kind of file held it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, time
 from typing import Any, Literal
 
 import numpy as np
@@ -16,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-Kind = Literal["number", "text", "time", "empty"]
+Kind = Literal["number", "text", "time", "other", "empty"]
 
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "?")
-"""Texts that stand for a missing value unless the user says otherwise."""
+"""Texts that stand for a missing value unless the user says otherwise; an empty one always does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,10 +79,10 @@ class Words:
 
 @dataclass(frozen=True, eq=False)
 class Other:
-    """A column that cannot be used as it is: dates and times, or nothing at all."""
+    """A column that cannot be used as it is: dates and times, lists, or nothing at all."""
 
     rows: int
-    kind: Literal["time", "empty"]
+    kind: Literal["time", "other", "empty"]
 
     def __len__(self) -> int:
         return self.rows
@@ -136,40 +138,58 @@ def column(values: Any, missing: Sequence[str] = MISSING, comma: bool = False) -
     if values.null_count == rows or pa.types.is_null(kind):
         return Other(rows, "empty")
     if pa.types.is_boolean(kind):
-        values, kind = values.cast(pa.int8()), pa.int8()
+        return _numbers(values.cast(pa.int8()), ())
     if pa.types.is_decimal(kind):
         values, kind = values.cast(pa.float64()), pa.float64()
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        if values.null_count and pa.types.is_integer(kind):
-            values = values.cast(pa.float64())
-        elif pa.types.is_float16(kind):
-            values = values.cast(pa.float32())
-        numbers = values.to_numpy(zero_copy_only=False)
-        empty = numbers.dtype.kind == "f" and bool(np.isnan(numbers).all())
-        return Other(rows, "empty") if empty else Numbers(numbers)
+        return _numbers(values, missing)
     if pa.types.is_temporal(kind):
         return Other(rows, "time")
     if pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _texts(values, missing, comma)
-    return _texts(pc.cast(values, pa.string()), missing, comma)
+    try:
+        texts = pc.cast(values, pa.string())
+    except pa.ArrowException:
+        return Other(rows, "other")
+    return _texts(texts, missing, comma)
+
+
+def _numbers(values: Any, missing: Sequence[str]) -> Column:
+    if values.null_count and pa.types.is_integer(values.type):
+        values = values.cast(pa.float64(), safe=False)  # beyond 2^53 the nearest real will do
+    elif pa.types.is_float16(values.type):
+        values = values.cast(pa.float32())
+    numbers = values.to_numpy(zero_copy_only=False)
+    marks = [m for m in (_number(word, False) for word in missing) if m is not None and m == m]
+    if marks and (gone := np.isin(numbers, marks)).any():
+        numbers = np.where(gone, np.nan, numbers)
+    return _unless_empty(numbers)
+
+
+def _unless_empty(numbers: NDArray[Any]) -> Column:
+    empty = numbers.dtype.kind == "f" and bool(np.isnan(numbers).all())
+    return Other(len(numbers), "empty") if empty else Numbers(numbers)
 
 
 def _texts(values: Any, missing: Sequence[str], comma: bool) -> Column:
     coded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
-    words = [word.strip() for word in coded.dictionary.to_pylist()]
-    gone = set(missing)
+    words = [(word or "").strip() for word in coded.dictionary.to_pylist()]
+    gone = {"", *missing}
     there = [word not in gone for word in words]
-    indices = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
+    indices = coded.indices.cast(pa.int32()).fill_null(-1).to_numpy(zero_copy_only=False)
     used = np.zeros(len(words) + 1, dtype=np.bool_)  # the last place takes -1
     used[indices] = True
     kept = [i for i, word in enumerate(words) if there[i] and used[i]]
     if not kept:
         return Other(len(indices), "empty")
-    numbers = [_number(words[i], comma) for i in kept]
-    if None not in numbers:
+    found = [words[i] for i in kept]
+    numbers = _all(found, lambda word: _number(word, comma)) or _all(found, _truth)
+    if numbers is not None:
         table = np.full(len(words) + 1, np.nan)
         table[kept] = np.array(numbers, dtype=np.float64)
-        return Numbers(table[indices])
+        return _unless_empty(table[indices])
+    if _all(found, _time) is not None:
+        return Other(len(indices), "time")
     levels = sorted({words[i] for i in kept})
     rank = {word: r for r, word in enumerate(levels)}
     codes = np.full(len(words) + 1, -1, dtype=np.int32)
@@ -177,13 +197,51 @@ def _texts(values: Any, missing: Sequence[str], comma: bool) -> Column:
     return Words(codes[indices], tuple(levels))
 
 
-_PLAIN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|Inf|INF|[Ii]nfinity)")
+# What arrow's reader of CSV takes for a number or a time, so that texts in Parquet read alike.
+_PLAIN = re.compile(
+    r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(?i:inf|infinity|nan)|(0[xX][0-9a-fA-F]{1,15})"
+)
+_HOUR = r"\d\d(:\d\d(:\d\d(\.\d{1,9})?)?)?"
+_DAY = re.compile(rf"\d{{4}}-\d\d-\d\d([ T]{_HOUR}(Z|[+-]\d\d(:?\d\d)?)?)?")
+_CLOCK = re.compile(r"\d\d:\d\d(:\d\d)?")
+_TRUTHS = {"true": 1.0, "1": 1.0, "false": 0.0, "0": 0.0}
+
+
+def _all(words: Sequence[str], read: Callable[[str], float | None]) -> list[float] | None:
+    """What every word reads as; None as soon as one does not."""
+    out = []
+    for word in words:
+        value = read(word)
+        if value is None:
+            return None
+        out.append(value)
+    return out
 
 
 def _number(word: str, comma: bool) -> float | None:
     if comma and "." not in word:
         word = word.replace(",", ".")
-    return float(word) if _PLAIN.fullmatch(word) else None
+    plain = _PLAIN.fullmatch(word)
+    if plain is None:
+        return None
+    return float(int(word, 16)) if plain[3] else float(word)
+
+
+def _truth(word: str) -> float | None:
+    return _TRUTHS.get(word.casefold())
+
+
+def _time(word: str) -> float | None:
+    try:
+        if _DAY.fullmatch(word):
+            datetime.fromisoformat(word)
+        elif _CLOCK.fullmatch(word):
+            time.fromisoformat(word)
+        else:
+            return None
+    except ValueError:
+        return None
+    return 0.0
 
 
 def as_words(of: Column) -> Words:
@@ -200,9 +258,11 @@ def as_words(of: Column) -> Words:
     distinct, codes = np.unique(of.values[~gone], return_inverse=True)
     out = np.full(len(of), -1, dtype=np.int32)
     out[~gone] = codes
+    if distinct.dtype == np.float32:  # 0.1 is not to read as 0.10000000149011612
+        distinct = distinct.astype(str).astype(np.float64)
     return Words(out, tuple(as_text(value) for value in distinct.tolist()))
 
 
 def as_text(value: float) -> str:
     """A number as a person would write it."""
-    return str(int(value)) if np.isfinite(value) and value == int(value) else repr(value)
+    return str(int(value)) if abs(value) < 2**64 and value == int(value) else repr(value)

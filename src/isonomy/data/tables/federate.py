@@ -16,6 +16,7 @@ from isonomy.data.partition import FRACTIONS, Categories, Partition, Rows, colum
 from isonomy.data.tables.columns import Column, Numbers, Table, Words, as_words, column
 from isonomy.data.tables.files import Files, Pieces, Source, find, read, read_clients, reorder
 from isonomy.data.tables.fit import Asking, Fitted, agree, fit
+from isonomy.data.tables.preprocessing import check_finite
 from isonomy.data.tables.roles import Roles
 from isonomy.errors import ConfigError, DataError
 
@@ -61,6 +62,8 @@ def share_out(
         target = target[keep]
     groups = schema.group_codes(table)
     labels = target.astype(np.int64) if schema.label.classes else np.zeros(table.rows, np.int64)
+    for name in schema.features:  # here rows still have the numbers that the file gives them
+        check_finite(table, name)
     named = {name: _categories(values) for name, values in table.columns.items() if _short(values)}
     rows = Rows(labels, groups[:, 0] if groups.shape[1] else None, named)
     if not len(rows):
@@ -79,9 +82,7 @@ def share_out(
 
 def _short(values: Column) -> bool:
     """Whether a partition by this column could make sense."""
-    return isinstance(values, Words) or (
-        isinstance(values, Numbers) and values.values.dtype.kind in "iu"
-    )
+    return isinstance(values, Words) or (isinstance(values, Numbers) and values.whole())
 
 
 def _categories(values: Column) -> Categories:
@@ -185,6 +186,11 @@ def own(
             )
         source = Files(paths, roles.missing, encoding)
     elif client:
+        if client in roles.named():
+            raise ConfigError(
+                f"column '{client}' tells the clients apart and cannot be the label, protected, "
+                "a feature, dropped or the split as well; take it out there."
+            )
         source = read_clients(paths[0], client, roles.missing, encoding)
     else:
         raise ConfigError(
@@ -223,6 +229,8 @@ def _dealt(
 def fingerprint(federation: Federation) -> str:
     """A short digest of the examples, to tell whether tables changed between two readings."""
     digest = hashlib.blake2b(digest_size=16)
+    named = (federation.names, federation.labels, federation.features, federation.attributes)
+    digest.update(repr(named).encode())
     for part in (federation.x, federation.y, federation.groups, federation.ranges):
         digest.update(np.ascontiguousarray(part.numpy()).data)
     return digest.hexdigest()

@@ -10,13 +10,19 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
-from collections.abc import Callable, Sequence
+import io
+import os
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
@@ -36,23 +42,34 @@ from isonomy.errors import ConfigError, DataError, did_you_mean
 CSV = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz")
 PARQUET = (".parquet", ".pq")
 _DELIMITERS = ",;\t|"
+_UNREADABLE = (OSError, EOFError, ValueError, zlib.error, pa.ArrowException)
 _PEEK = 1 << 16
+_LINE = 1 << 24  # the longest line of names
 _SMALL = 1 << 26  # bytes of a Parquet file up to which it is read at once
 
 
 def find(path: str | Path) -> tuple[list[Path], bool]:
     """The table files at a path, and whether each is a client (a folder was named)."""
-    place = Path(path).expanduser()
+    place = Path(os.path.expanduser(path))  # a user that does not exist stays as it is
+    try:
+        return _find(place)
+    except OSError as error:
+        raise DataError(
+            f"'{place}' cannot be looked into ({_short(error)}); check data.path and who may read "
+            "it."
+        ) from error
+
+
+def _find(place: Path) -> tuple[list[Path], bool]:
     if place.is_dir():
-        found = sorted(p for p in place.iterdir() if p.is_file() and _kind(p) and _seen(p))
+        found = _ordered(p for p in place.iterdir() if p.is_file() and _kind(p) and _seen(p))
         if not found:
             raise DataError(
                 f"there is no table in the folder '{place}'; put one file for each client there, "
                 f"ending in {', '.join((*CSV[:2], *PARQUET[:1]))}."
             )
-        names = [client_name(p) for p in found]
-        for name in names:
-            if names.count(name) > 1:
+        for name, times in Counter(client_name(p) for p in found).items():
+            if times > 1:
                 raise DataError(
                     f"two tables in '{place}' are called '{name}'; each file is a client, so give "
                     "them different names."
@@ -66,6 +83,15 @@ def find(path: str | Path) -> tuple[list[Path], bool]:
             )
         return [place], False
     raise DataError(f"there is no file or folder '{place}'; check data.path.")
+
+
+def _ordered(paths: Iterable[Path]) -> list[Path]:
+    """In the order in which a client column would have them: by name, or by number if all are."""
+    found = sorted(paths, key=lambda p: (client_name(p), p.name))
+    try:
+        return sorted(found, key=lambda p: float(client_name(p)))
+    except ValueError:
+        return found
 
 
 def client_name(path: Path) -> str:
@@ -105,9 +131,7 @@ def read_piece(
 ) -> Table:
     """Some whole lines of a CSV file, read as all of it would be; broken ones are left out."""
     read_, delimiter = _read_csv(path, missing, encoding, piece)
-    raw = _Raw(
-        path, read_.column_names, len(read_), read_.column, missing, comma=delimiter != ","
-    )
+    raw = _Raw(path, read_.column_names, len(read_), read_.column, missing, comma=delimiter != ",")
     return Table({name: raw.column(name) for name in raw.names}, raw.rows, str(path))
 
 
@@ -124,7 +148,16 @@ def read_clients(
             f"{path} has no column '{client}' to tell clients by; its columns are "
             f"{listed(raw.names)}.{did_you_mean(client, raw.names)}"
         )
-    words = as_words(raw.column(client))
+    if not raw.rows:
+        raise DataError(f"{path} has names of columns and no rows; fill it, or name another file.")
+    told = raw.column(client)
+    if isinstance(told, Other) and told.kind != "empty":
+        raise ConfigError(
+            f"column '{client}' of {path} cannot tell clients apart, since it holds "
+            f"{'dates' if told.kind == 'time' else 'lists or bytes'}; name one of texts or "
+            "whole numbers."
+        )
+    words = as_words(told)
     gone = words.missing()
     if gone.any():
         raise DataError(
@@ -161,10 +194,13 @@ class _Raw:
     missing: Sequence[str]
     comma: bool
 
+    def __post_init__(self) -> None:
+        self.at = {name: i for i, name in enumerate(self.names)}
+
     def column(self, name: str) -> Column:
         try:
-            return column(self.one(self.names.index(name)), self.missing, self.comma)
-        except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+            return column(self.one(self.at[name]), self.missing, self.comma)
+        except _UNREADABLE as error:
             raise DataError(
                 f"column '{name}' of {self.path} cannot be read ({_short(error)}); write the file "
                 "again, or leave the column out of it."
@@ -174,12 +210,13 @@ class _Raw:
 def _open(path: Path, missing: Sequence[str], encoding: str) -> _Raw:
     if _kind(path) == "parquet":
         file = _open_parquet(path)
-        given = file.schema_arrow.names
+        given = _given(file)
         names = _names(path, given)
         if path.stat().st_size < _SMALL:
-            one = _whole(path, file).column
-        else:
-            one = lambda i: file.read(columns=[given[i]]).column(0)  # noqa: E731
+            whole = _whole(path, file)
+            one = lambda i: whole.column(given[i])  # noqa: E731
+        else:  # by name, since "a" also reads what is called "a.b"
+            one = lambda i: file.read(columns=[given[i]]).column(given[i])  # noqa: E731
         return _Raw(path, names, file.metadata.num_rows, one, missing, comma=False)
     table, delimiter = _read_csv(path, missing, encoding)
     names = _names(path, table.column_names)
@@ -189,9 +226,9 @@ def _open(path: Path, missing: Sequence[str], encoding: str) -> _Raw:
 def column_names(path: Path, encoding: str = "utf-8") -> list[str]:
     """The names of a file's columns, without reading its rows."""
     if _kind(path) == "parquet":
-        return _names(path, _open_parquet(path).schema_arrow.names)
-    text = _peek(path, encoding)
-    return _names(path, next(csv.reader([_first(text)], delimiter=_delimiter(text)), []))
+        return _names(path, _given(_open_parquet(path)))
+    text, _ = _peek(path, encoding)
+    return _header(path, text)
 
 
 # --- Parquet -------------------------------------------------------------------------------------
@@ -202,18 +239,28 @@ def _open_parquet(path: Path) -> Any:
         schema = pq.read_schema(path)
         texts = [f.name for f in schema if pa.types.is_string(f.type)]
         return pq.ParquetFile(path, read_dictionary=texts)  # texts as numbers in a dictionary
-    except (OSError, pa.ArrowException) as error:
+    except _UNREADABLE as error:
         raise DataError(_parquet_trouble(path, error)) from error
+
+
+def _given(file: Any) -> list[str]:
+    """The names of a file's columns, but for those that pandas adds to number rows."""
+    return [name for name in file.schema_arrow.names if not _PANDAS.fullmatch(name)]
+
+
+_PANDAS = re.compile(r"__index_level_\d+__")
 
 
 def _whole(path: Path, file: Any) -> Any:
     try:
         return file.read()
-    except (OSError, pa.ArrowException) as error:
+    except _UNREADABLE as error:
         raise DataError(_parquet_trouble(path, error)) from error
 
 
 def _parquet_trouble(path: Path, error: Exception) -> str:
+    if isinstance(error, PermissionError):
+        return _read_trouble(path, error)
     return (
         f"{path} cannot be read as Parquet ({_short(error)}); it may be cut off or another kind "
         "of file, so get a whole copy."
@@ -226,42 +273,106 @@ def _parquet_trouble(path: Path, error: Exception) -> str:
 def _read_csv(
     path: Path, missing: Sequence[str], encoding: str, piece: bytes | None = None
 ) -> tuple[Any, str]:
-    text = _peek(path, encoding)
+    text, whole = _peek(path, encoding)
     delimiter = _delimiter(text)
-    header = next(csv.reader([_first(text)], delimiter=delimiter), [])
-    names = _names(path, header)
+    names = _header(path, text)
+    blank, _, rows = _first(text)
+    if piece is None and whole and not rows.strip():
+        return pa.table({name: pa.nulls(0) for name in names}), delimiter
     convert = pacsv.ConvertOptions(
-        null_values=[*missing, *(f" {word}" for word in missing if word)],
+        null_values=["", *missing, *(f" {word}" for word in missing if word)],
         strings_can_be_null=True,
         quoted_strings_can_be_null=True,
         auto_dict_encode=True,
         auto_dict_max_cardinality=1 << 16,
     )
-    try:
-        table = pacsv.read_csv(
+
+    def parse(breaks: bool, threads: bool = True) -> Any:
+        return pacsv.read_csv(
             path if piece is None else pa.BufferReader(piece),
             read_options=pacsv.ReadOptions(
-                column_names=names, skip_rows=1 if piece is None else 0, encoding=encoding
+                column_names=names,
+                skip_rows=blank + 1 if piece is None else 0,
+                encoding=encoding,
+                use_threads=threads,
             ),
             parse_options=pacsv.ParseOptions(
                 delimiter=delimiter,
-                newlines_in_values='"' in text,
+                newlines_in_values=breaks,
                 invalid_row_handler=None if piece is None else lambda _: "skip",
             ),
             convert_options=convert,
         )
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        raise DataError(_csv_trouble(path, encoding, error)) from error
+
+    try:
+        try:
+            table = parse('"' in text)
+        except pa.ArrowInvalid:  # line breaks in values further on, or a row known by its number
+            table = parse(True, threads=False)
+    except _UNREADABLE as error:
+        raise DataError(_csv_trouble(path, encoding, error, blank + 1)) from error
+    if any(pa.types.is_binary(getattr(f.type, "value_type", f.type)) for f in table.schema):
+        raise DataError(_encoding_trouble(path, encoding))  # what is no text was left as bytes
+    if piece is None and _doubtful(table):
+        _check_quotes(path, delimiter, encoding)
     return table, delimiter
 
 
-def _csv_trouble(path: Path, encoding: str, error: Exception) -> str:
+def _doubtful(table: Any) -> bool:
+    """Whether a value looks as if a quotation mark were missing: arrow lets it go on for lines."""
+    last = table.column(table.num_columns - 1)[-1].as_py() if len(table) else None
+    if isinstance(last, str) and _BREAK.search(last):
+        return True
+    for chunk in (chunk for values in table.columns for chunk in values.chunks):
+        texts = chunk.dictionary if pa.types.is_dictionary(chunk.type) else chunk
+        if pa.types.is_string(texts.type):
+            marked = texts.filter(pc.match_substring(texts, '"'))
+            if pc.any(pc.match_substring_regex(marked, r"[\r\n]")).as_py():
+                return True
+    return False
+
+
+def _check_quotes(path: Path, delimiter: str, encoding: str) -> None:
+    csv.field_size_limit(max(csv.field_size_limit(), 1 << 30))
+    row = -1  # the line of names
+    try:
+        with _opened(path) as stream:
+            lines = io.TextIOWrapper(stream, encoding=encoding, newline="")
+            for values in csv.reader(lines, delimiter=delimiter, strict=True):
+                row += bool(values)
+    except csv.Error as error:
+        raise DataError(
+            f"a quotation mark in row {row + 1} of {path} is not closed where its value ends, so "
+            "what follows is taken into it; close it, or double it if it is part of the value."
+        ) from error
+
+
+_RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
+
+
+def _csv_trouble(path: Path, encoding: str, error: Exception, skip: int) -> str:
     said = _short(error)
     if isinstance(error, UnicodeDecodeError) or "UTF8" in said or "utf" in said.lower():
         return _encoding_trouble(path, encoding)
+    if isinstance(error, OSError):
+        return _read_trouble(path, error)
+    ragged = _RAGGED.search(said)
+    if ragged is None:
+        return f"{path} cannot be read as CSV ({said}); write it again."
+    row, wanted, got = (int(number) for number in ragged.groups())
     return (
-        f"{path} cannot be read as CSV ({said}); every line has to have as many values as the "
-        "first, and values with a comma or a line break have to be quoted."
+        f"row {row - skip} of {path} has {got} value{'s' * (got != 1)} where there are {wanted} "
+        "columns; give it one for each, and check its quotation marks: a value that holds a "
+        "delimiter or a line break needs a pair of them."
+    )
+
+
+def _read_trouble(path: Path, error: Exception) -> str:
+    if isinstance(error, PermissionError):
+        return f"{path} may not be read; have yourself given the permission."
+    return (
+        f"{path} cannot be read ({_short(error)}); it may be cut off or another kind of file, so "
+        "get a whole copy."
     )
 
 
@@ -271,8 +382,9 @@ def _encoding_trouble(path: Path, encoding: str) -> str:
         for number, raw in enumerate(stream, start=1):
             try:
                 raw.decode(encoding)
-            except UnicodeDecodeError as wrong:
-                line = f" (line {number}, byte 0x{raw[wrong.start]:02x})"
+            except UnicodeError as wrong:
+                at = getattr(wrong, "start", 0)
+                line = f" (line {number}, byte 0x{raw[at]:02x})"
                 break
     return (
         f"{path} is not {encoding.upper()} text{line}; save it as UTF-8, or say what all files "
@@ -281,48 +393,74 @@ def _encoding_trouble(path: Path, encoding: str) -> str:
 
 
 def _opened(path: Path) -> Any:
-    return gzip.open(path, "rb") if path.name.lower().endswith(".gz") else path.open("rb")
+    return gzip.open(path, "rb") if _packed(path) else path.open("rb")
 
 
-def _peek(path: Path, encoding: str) -> str:
-    """The file's beginning, decoded, up to its last whole line."""
+def _packed(path: Path) -> bool:
+    return path.name.lower().endswith(".gz")
+
+
+def _peek(path: Path, encoding: str) -> tuple[str, bool]:
+    """The file's beginning, decoded, with at least its first line; and whether that is all."""
     try:
-        codecs.lookup(encoding)
-    except LookupError:
+        "a".encode(encoding)
+    except (LookupError, ValueError):
         raise ConfigError(
-            f"there is no encoding '{encoding}'; usual ones are utf-8, cp1252 and latin-1."
+            f"there is no encoding '{encoding}' of texts; usual ones are utf-8, cp1252 and latin-1."
         ) from None
     try:
         with _opened(path) as stream:
             raw = stream.read(_PEEK)
-    except (OSError, EOFError) as error:
-        raise DataError(f"{path} cannot be read ({_short(error)}); check the file.") from error
+            whole = len(raw) < _PEEK
+            raw += b"" if whole else stream.readline(_LINE)
+    except _UNREADABLE as error:
+        raise DataError(_read_trouble(path, error)) from error
     if raw[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         raise DataError(f"{path} is UTF-16 text; save it as UTF-8.")
     if b"\0" in raw:
-        raise DataError(f"{path} is no text; give a CSV file, or name it .parquet if it is that.")
+        raise DataError(
+            f"{path} holds null bytes, so it is no text; save it as UTF-8, or name it .parquet if "
+            "it is that."
+        )
     raw = raw.removeprefix(codecs.BOM_UTF8)
     if not raw.strip():
         raise DataError(
             f"{path} is empty; a table has a line of column names and a line for each row, so "
             "fill it or take it away."
         )
-    cut = raw if len(raw) < _PEEK else raw[: raw.rfind(b"\n") + 1] or raw
-    try:
-        text: str = cut.decode(encoding)
-        return text
-    except UnicodeDecodeError as error:
+    try:  # a letter that is cut in two at the end is none to complain of
+        return codecs.getincrementaldecoder(encoding)().decode(raw), whole
+    except UnicodeError as error:
         raise DataError(_encoding_trouble(path, encoding)) from error
 
 
-def _first(text: str) -> str:
-    return text.splitlines()[0] if text else ""
+_BREAK = re.compile(r"\r\n|\r|\n")  # str.splitlines knows more of them than CSV does
+_BLANK = re.compile(r"(?:[^\S\r\n]*(?:\r\n|\r|\n))*")
+
+
+def _first(text: str) -> tuple[int, str, str]:
+    """How many lines are blank before the line of names, that line, and what follows it."""
+    blank = _BLANK.match(text)
+    assert blank is not None
+    line, *rest = _BREAK.split(text[blank.end() :], maxsplit=1)
+    return len(_BREAK.findall(blank[0])), line, "".join(rest)
+
+
+def _header(path: Path, text: str) -> list[str]:
+    try:
+        header = next(csv.reader([_first(text)[1]], delimiter=_delimiter(text), strict=True))
+    except csv.Error:
+        raise DataError(
+            f"the line of names in {path} has a quotation mark too many or too few; write every "
+            "column's name on one line, and in quotation marks only as a whole."
+        ) from None
+    return _names(path, header)
 
 
 def _delimiter(text: str) -> str:
     """What stands between the names of the first line, most often, outside quotes."""
-    line, counts, quoted = _first(text), dict.fromkeys(_DELIMITERS, 0), False
-    for c in line:
+    counts, quoted = dict.fromkeys(_DELIMITERS, 0), False
+    for c in _first(text)[1]:
         if c == '"':
             quoted = not quoted
         elif c in counts and not quoted:
@@ -333,20 +471,24 @@ def _delimiter(text: str) -> str:
 
 def _names(path: Path, header: Sequence[str]) -> list[str]:
     names = [name.strip().removeprefix("\ufeff") for name in header]
+    seen: set[str] = set()
     for i, name in enumerate(names):
         if not name:
             raise DataError(
                 f"column {i + 1} of {path} has no name; give every column a name in the first line."
             )
-        if name in names[:i]:
+        if name in seen:
             raise DataError(
                 f"{path} has two columns called '{name}'; give every column its own name."
             )
+        seen.add(name)
     return names
 
 
 def _short(error: BaseException) -> str:
-    text = " ".join(str(error).split())
+    """What an error says, in a few words that go inside of a sentence."""
+    text = getattr(error, "strerror", None) or " ".join(str(error).split())
+    text = text.split(". ")[0].rstrip(".")
     return text if len(text) <= 140 else text[:137] + "..."
 
 
@@ -392,6 +534,8 @@ class Pieces:
         columns = {name: values[at] for name, values in self._table.columns.items()}
         place = f"client '{self.names[client]}'"
         place += f" in {self._table.place}" if self._table.place else ""
+        if len(self.names) == 1:
+            place = self._table.place or "the table"
         return Table(columns, at.stop - at.start, place)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ from isonomy.data.tables.files import Source
 from isonomy.data.tables.phases import MOST, Client, Kept, Message, Phase, Reply
 from isonomy.data.tables.preprocessing import (
     GONE,
+    HELD,
     Category,
     Groups,
     Label,
@@ -96,7 +98,7 @@ def fit(
         else:
             told = [reply["categories"][name] for reply in replies]
             encoders.append(_category(name, told, roles.rare))
-    warnings += _missing_values(schema, names, replies)
+    warnings += _missing_values(encoders, names, replies)
     warnings += _alike(encoders)
     unlabelled = sum(reply["unlabelled"] for reply in replies)
     if unlabelled:
@@ -115,16 +117,14 @@ def agree(ask: Ask, names: Sequence[str], roles: Roles) -> tuple[Schema, list[st
     """What the columns are, from every client's; refuses what does not fit together."""
     replies = ask(phases.look, {})
     tables = [reply["columns"] for reply in replies]
-    order = list(tables[0])
-    every = list(dict.fromkeys([*order, *(name for table in tables for name in table)]))
-    who = "the table" if len(names) == 1 else f"client '{names[0]}'"
-    roles.check(every, "no table" if len(names) > 1 else who)
-    _same_columns(tables, names, roles, every)
-    kinds = {
-        name: _kind(name, tables, names, roles) for name in every if name in _needed(every, roles)
-    }
+    every = list(dict.fromkeys(name for table in tables for name in table))
+    roles.check(every, len(names))
+    needed = _needed(every, roles)
+    _same_columns(tables, names, roles, needed)
+    kinds = {name: _kind(name, tables, names, roles) for name in needed}
     warnings: list[str] = []
-    asked = list(dict.fromkeys([roles.label, *roles.protected_columns]))
+    asked = {name: _of_use(name, kinds[name], roles) for name in roles.protected_columns}
+    asked[roles.label] = _of_use(roles.label, kinds[roles.label], roles)
     told = ask(phases.values, {"columns": asked})
     label = _label(told, kinds[roles.label], roles)
     groups = [
@@ -170,28 +170,49 @@ def _candidates(every: Sequence[str], roles: Roles) -> list[str]:
     return [name for name in (roles.features or every) if name not in out]
 
 
-def _needed(every: Sequence[str], roles: Roles) -> set[str]:
-    named = {roles.label, *roles.protected_columns, *_candidates(every, roles)}
-    return named | ({roles.split} if roles.split else set())
+def _needed(every: Sequence[str], roles: Roles) -> list[str]:
+    """The columns that every client has to have, in their order."""
+    named = {roles.label, roles.split, *roles.protected_columns, *_candidates(every, roles)}
+    return [name for name in every if name in named]
+
+
+def _of_use(name: str, kind: str, roles: Roles) -> int:
+    """How many values of the label or a protected column are of use; no more are asked for."""
+    if name == roles.label:
+        number = 0 if roles.task == "regression" else CLASSES if roles.task == "auto" else MOST
+        return MOST if kind == "text" else number
+    if name in roles.bins:
+        return 0
+    return MOST if kind == "text" else GROUPS
 
 
 def _same_columns(
-    tables: Sequence[Mapping[str, Any]], names: Sequence[str], roles: Roles, every: Sequence[str]
+    tables: Sequence[Mapping[str, Any]], names: Sequence[str], roles: Roles, needed: Sequence[str]
 ) -> None:
-    for name in every:
-        if name not in _needed(every, roles):
-            continue
+    for name in needed:
         without = [k for k, table in enumerate(tables) if name not in table]
         if not without:
             continue
         k = without[0]
         own = [other for other in tables[k] if any(other not in table for table in tables)]
-        others = f" and {len(without) - 1} more clients" if len(without) > 1 else ""
-        raise DataError(
-            f"client '{names[k]}'{others} has no column '{name}', which others have; add it there "
-            f'(it may be empty), or leave it out everywhere with drop = ["{name}"].'
-            f"{did_you_mean(name, own)}"
+        others = {0: "", 1: " and another client"}.get(
+            len(without) - 1, f" and {len(without) - 1} other clients"
         )
+        instead = (
+            "add it there"
+            if name in (roles.label, roles.split)
+            else "add it there (it may be empty)"
+            if name in (*roles.features, *roles.protected_columns)
+            else f'add it there (it may be empty), or leave it out with drop = ["{name}"]'
+        )
+        raise DataError(
+            f"client '{names[k]}'{others} {'have' if others else 'has'} no column '{name}', which "
+            f"client '{_holder(name, tables, names)}' has; {instead}.{did_you_mean(name, own)}"
+        )
+
+
+def _holder(name: str, tables: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+    return next(who for who, table in zip(names, tables, strict=True) if name in table)
 
 
 def _kind(
@@ -201,28 +222,48 @@ def _kind(
     held = {table[name]["kind"] for table in tables} - {"empty"}
     if not held:
         return "empty"
-    if name in roles.categorical:
+    if name in roles.categorical and held <= {"number", "text"}:
         return "text"
     if name in roles.numeric and held != {"number"}:
         k = next(
             k for k, table in enumerate(tables) if table[name]["kind"] not in ("number", "empty")
         )
-        row = tables[k][name].get("strange")
+        texts = tables[k][name]["kind"] == "text"
         raise DataError(
-            f"column '{name}' is said to be numeric and client '{names[k]}' holds "
-            f"{_held(tables[k][name]['kind'])}{f' (row {row})' if row else ''}; mend it, or list "
-            "that text under missing."
+            f"column '{name}' is said to be numeric and {_who(names, k)} holds "
+            f"{_held(tables[k][name])} in it; mend it, or "
+            f"{'list that text under missing' if texts else 'take it out of numeric'}."
         )
     if len(held) == 1:
         return str(held.pop())
     odd, usual = _odd_one(name, tables, held)
-    row = tables[odd][name].get("strange")
     other = next(k for k, table in enumerate(tables) if table[name]["kind"] == usual)
+    ways = ["mend it"]
+    if held == {"number", "text"}:
+        ways += [
+            "list a text that stands for nothing under missing",
+            f'say categorical = ["{name}"]',
+        ]
+    if name not in (roles.label, roles.split, *roles.protected_columns, *roles.features):
+        ways.append(f'leave it out with drop = ["{name}"]')
     raise DataError(
-        f"column '{name}' holds {_held(tables[odd][name]['kind'])} at client '{names[odd]}'"
-        f"{f' (row {row})' if row else ''} and {_held(usual)} at client '{names[other]}'; mend it, "
-        f'list a text that stands for nothing under missing, or say categorical = ["{name}"].'
+        f"column '{name}' holds {_held(tables[odd][name])} at client '{names[odd]}' and "
+        f"{HELD[usual]} at client '{names[other]}'; {_either(ways)}."
     )
+
+
+def _who(names: Sequence[str], k: int) -> str:
+    return "the table" if len(names) == 1 else f"client '{names[k]}'"
+
+
+def _held(told: Mapping[str, Any]) -> str:
+    row = f" (row {told['strange']})" if told.get("strange") else ""
+    return f"{HELD[told['kind']]}{row}"
+
+
+def _either(ways: Sequence[str]) -> str:
+    """Ways to choose from, in a sentence."""
+    return f"{', '.join(ways[:-1])}, or {ways[-1]}" if len(ways) > 1 else ways[0]
 
 
 def _odd_one(name: str, tables: Sequence[Mapping[str, Any]], held: set[str]) -> tuple[int, str]:
@@ -232,16 +273,14 @@ def _odd_one(name: str, tables: Sequence[Mapping[str, Any]], held: set[str]) -> 
     return next(k for k, kind in enumerate(kinds) if kind not in (usual, "empty")), usual
 
 
-def _held(kind: str) -> str:
-    return {"number": "numbers", "text": "texts", "time": "dates"}[kind]
-
-
 def _unusable(name: str, kind: str, tables: Sequence[Mapping[str, Any]], roles: Roles) -> str:
     """Why a column can be no feature; nothing if it can."""
     if kind == "empty":
         return "is empty at every client"
     if kind == "time":
         return "holds dates, which have to be made numbers first"
+    if kind == "other":
+        return "holds lists or bytes, which have to be made numbers first"
     if name in (*roles.categorical, *roles.numeric, *roles.features):
         return ""
     told = [table[name] for table in tables if table[name]["held"]]
@@ -258,8 +297,10 @@ def _label(told: Sequence[Mapping[str, Any]], kind: str, roles: Roles) -> Label:
     name = roles.label
     if kind == "empty":
         raise DataError(f"the label '{name}' is empty in every row; name another column.")
-    if kind == "time":
-        raise DataError(f"the label '{name}' holds dates; name a column of classes or numbers.")
+    if kind not in ("number", "text"):
+        raise DataError(
+            f"the label '{name}' holds {HELD[kind]}; name a column of classes or numbers."
+        )
     found = _union([t[name] for t in told])
     whole = all(t[name].get("whole", True) for t in told)
     few = found is not None and len(found) <= CLASSES
@@ -271,6 +312,11 @@ def _label(told: Sequence[Mapping[str, Any]], kind: str, roles: Roles) -> Label:
             raise DataError(
                 f"the label '{name}' holds texts, which regression cannot predict; set task = "
                 '"classification", or name a column of numbers.'
+            )
+        if roles.positive:
+            raise ConfigError(
+                f"positive is '{roles.positive}', but '{name}' is predicted as a number; leave "
+                'positive out, or set task = "classification".'
             )
         return Label(name=name)
     if found is None or len(found) > MOST:
@@ -285,13 +331,20 @@ def _label(told: Sequence[Mapping[str, Any]], kind: str, roles: Roles) -> Label:
             "to learn, so name another column."
         )
     if roles.positive:
-        if roles.positive not in levels:
+        truths = {"true": "1", "false": "0"} if kind == "number" else {}
+        positive = truths.get(roles.positive.casefold(), roles.positive)
+        if positive not in levels:
             raise ConfigError(
                 f"positive is '{roles.positive}', which is no value of '{name}': these are "
-                f"{listed(levels)}.{did_you_mean(roles.positive, levels)}"
+                f"{listed(levels)}.{did_you_mean(positive, levels)}"
             )
-        if len(levels) == 2:
-            levels = sorted(levels, key=lambda level: level == roles.positive)
+        if len(levels) > 2:
+            raise ConfigError(
+                f"positive is '{roles.positive}', but '{name}' has {len(levels)} values "
+                f"({listed(levels)}) and only one of two can be positive; mend those that are "
+                "misspelt, or leave positive out."
+            )
+        levels = sorted(levels, key=lambda level: level == positive)
     return Label(name=name, classes=tuple(levels))
 
 
@@ -319,13 +372,14 @@ def _groups(
     gone = sum(one["missing"] for one in told)
     if kind == "empty":
         raise DataError(f"protected column '{name}' is empty in every row; name another.")
-    if kind == "time":
+    if kind not in ("number", "text"):
         raise DataError(
-            f"protected column '{name}' holds dates; turn them into numbers, such as an age."
+            f"protected column '{name}' holds {HELD[kind]}; turn them into numbers, such as an age."
         )
     cut = roles.bins.get(name)
     if cut is not None and kind != "number":
-        raise ConfigError(f"bins cuts '{name}', which holds texts; take it out of bins.")
+        held = "is said to be categorical" if name in roles.categorical else "holds texts"
+        raise ConfigError(f"bins cuts '{name}', which {held}; take it out of bins.")
     if cut is not None:
         edges = _edges(ask, name, cut)
         return Groups(
@@ -351,12 +405,7 @@ def _edges(ask: Ask, name: str, cut: Sequence[float] | int) -> tuple[float, ...]
         return tuple(float(edge) for edge in cut)
     total = sum(reply["count"] for reply in ask(phases.span, {"column": name, "train": False}))
     ranks = [math.floor(total * i / cut) + 1 for i in range(1, cut)]
-    found = order_statistics(ask, name, ranks, train=False)
-    lowest = min(
-        reply["low"]
-        for reply in ask(phases.span, {"column": name, "train": False})
-        if reply["count"]
-    )
+    lowest, *found = order_statistics(ask, name, [1, *ranks], train=False)
     edges = tuple(sorted({edge for edge in found if edge > lowest}))
     if not edges:
         raise DataError(
@@ -369,43 +418,40 @@ def _edges(ask: Ask, name: str, cut: Sequence[float] | int) -> tuple[float, ...]
 def order_statistics(ask: Ask, column: str, ranks: Sequence[int], *, train: bool) -> list[float]:
     """The numbers at these ranks (from 1) among all clients', found by counting.
 
-    Each phase counts at marks that cut every open stretch in 64; when a stretch is as narrow as
-    numbers get, or its lower end is only just below, the next number above it is the answer.
+    Each phase counts at marks that cut every open stretch in 64, until no number is left between
+    its ends. They are cut by the order of all reals there are, which 11 phases get through however
+    far apart the clients' numbers lie.
     """
     message: Message = {"column": column, "train": train}
     spans = [reply for reply in ask(phases.span, message) if reply["count"]]
     low, high = min(s["low"] for s in spans), max(s["high"] for s in spans)
-    if low == high:
-        return [low] * len(ranks)
-    floor = np.nextafter(low, -np.inf)
-    stretch = {rank: (float(floor), float(high)) for rank in ranks}  # answer in (a, b]
-    for _ in range(12):
-        marks = sorted(
-            {
-                float(m)
-                for a, b in stretch.values()
-                for m in np.linspace(a, b, 65)[1:-1]
-                if a < m < b
-            }
-        )
+    stretch = dict.fromkeys(ranks, (_place(low) - 1, _place(high)))  # the answer is in (a, b]
+    while True:
+        inner = {a + (b - a) * i // 64 for a, b in set(stretch.values()) for i in range(1, 64)}
+        marks = sorted(inner - {end for ends in stretch.values() for end in ends})
         if not marks:
-            break
-        replies = ask(phases.below, message | {"marks": marks})
+            return [_real(stretch[rank][1]) for rank in ranks]
+        replies = ask(phases.below, message | {"marks": [_real(mark) for mark in marks]})
         counts = np.sum([reply["counts"] for reply in replies], axis=0)
         for rank, (a, b) in stretch.items():
-            for mark, count in zip(marks, counts.tolist(), strict=True):
-                if count >= rank:
-                    b = min(b, mark)
-                else:
-                    a = max(a, mark)
-            stretch[rank] = (a, b)
-    marks = sorted({a for a, _ in stretch.values()})
-    replies = ask(phases.above, message | {"marks": marks})
-    nexts = {
-        mark: min(reply["next"][i] for reply in replies if reply["next"][i] is not None)
-        for i, mark in enumerate(marks)
-    }
-    return [nexts[stretch[rank][0]] for rank in ranks]
+            first = int(np.searchsorted(counts, rank))  # the first mark with enough below it
+            after = max(a, marks[first - 1]) if first else a
+            stretch[rank] = after, min(b, marks[first]) if first < len(marks) else b
+
+
+def _place(real: float) -> int:
+    """A real's place in the order of all double-precision numbers; 0 has place 0.
+
+    >>> _place(5e-324), _place(-5e-324), _real(_place(0.1))
+    (1, -1, 0.1)
+    """
+    bits: int = struct.unpack("<q", struct.pack("<d", real))[0]
+    return bits if bits >= 0 else -(bits & (1 << 63) - 1)
+
+
+def _real(place: int) -> float:
+    real: float = struct.unpack("<d", struct.pack("<q", abs(place)))[0]
+    return real if place >= 0 else -real
 
 
 # --- fitting -------------------------------------------------------------------------------------
@@ -422,27 +468,28 @@ def _number(ask: Ask, name: str, told: Sequence[Mapping[str, Any]], roles: Roles
         squares += one["squares"] + away * away * count * one["count"] / total
         mean += away * one["count"] / total
         count = total
-    fill = mean
-    if roles.impute == "zero" or not held:
-        fill = 0.0
-    elif roles.impute == "median" and gone:
-        middle = order_statistics(ask, name, [(count + 1) // 2, count // 2 + 1], train=True)
-        fill = sum(middle) / 2
     if not held:
         return Number(name=name, fill=0.0, shift=0.0, scale=1.0)
+    low, high = min(one["low"] for one in held), max(one["high"] for one in held)
+    fill = min(max(mean, low), high)  # but for rounding it is between them
+    if roles.impute == "zero":
+        fill = 0.0
+    elif roles.impute == "median":
+        middle = order_statistics(ask, name, [(count + 1) // 2, count // 2 + 1], train=True)
+        fill = sum(middle) / 2
     indicate = roles.indicate and gone > 0
     if roles.scale == "none":
         return Number(name=name, fill=fill, shift=0.0, scale=1.0, indicate=indicate)
+    if gone:
+        low, high = min(low, fill), max(high, fill)
     if roles.scale == "minmax":
-        low = min([one["low"] for one in held] + ([fill] if gone else []))
-        high = max([one["high"] for one in held] + ([fill] if gone else []))
         scale = high - low
         return Number(name=name, fill=fill, shift=low, scale=scale or 1.0, indicate=indicate)
     rows = count + gone
     centre = mean + (fill - mean) * gone / rows
     squares += count * (mean - centre) ** 2 + gone * (fill - centre) ** 2
     spread = math.sqrt(squares / rows)
-    flat = spread <= 1e-9 * max(abs(centre), 1e-300)  # a constant column, but for rounding
+    flat = low == high or spread <= 4 * np.finfo(float).eps * abs(centre)  # but for rounding
     return Number(
         name=name, fill=fill, shift=centre, scale=1.0 if flat else spread, indicate=indicate
     )
@@ -499,13 +546,14 @@ def _same_but_for_case(name: str, levels: Sequence[str]) -> list[str]:
 
 
 def _missing_values(
-    schema: Schema, names: Sequence[str], replies: Sequence[Mapping[str, Any]]
+    encoders: Sequence[Number | Category],
+    names: Sequence[str],
+    replies: Sequence[Mapping[str, Any]],
 ) -> list[str]:
-    """One sentence on the columns with the most missing values."""
+    """One sentence on the numbers that were filled in and that no feature tells of."""
     shares = []
-    for name, kind in schema.features.items():
-        table = "numbers" if kind == "number" else "categories"
-        gone = [reply[table][name]["missing"] for reply in replies]
+    for name in (e.name for e in encoders if isinstance(e, Number) and not e.indicate):
+        gone = [reply["numbers"][name]["missing"] for reply in replies]
         rows = [reply["sizes"][0] for reply in replies]
         share = sum(gone) / max(sum(rows), 1)
         if share > 0.02:
@@ -520,6 +568,6 @@ def _missing_values(
     ]
     more = f" and {len(shares) - 5} more columns" if len(shares) > 5 else ""
     return [
-        f"Values are missing: {', '.join(texts)}{more}; numbers were filled in, which hides "
-        "whatever made them be missing."
+        f"Numbers are missing and were filled in: {', '.join(texts)}{more}; if they are missing "
+        "for a reason, indicate = true lets the model know."
     ]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from isonomy.data.federation import SPLITS
 from isonomy.data.partition import split as deal
 from isonomy.data.tables.columns import Numbers, Other, Table, Words, as_words
-from isonomy.data.tables.preprocessing import Schema, infinite_number
+from isonomy.data.tables.preprocessing import Schema, check_finite
 from isonomy.errors import DataError
 
 Message = dict[str, Any]
@@ -33,6 +33,11 @@ _PARTS = {
     "test": ("test", "testing", "holdout", "te"),
 }
 _PART = {word: s for s, split in enumerate(SPLITS) for word in _PARTS[split]}
+
+
+def part_of(word: str) -> int:
+    """Which of SPLITS a word names, such as train or dev; -1 for none."""
+    return _PART.get(word.lower(), -1)
 
 
 Kept = NDArray[np.int8]
@@ -58,7 +63,7 @@ def look(message: Message, client: Client) -> tuple[Reply, None]:
     table = client.table
     if not table.rows:
         raise DataError(
-            f"{_where(client)} has a line of names and no rows; fill it, or take the client away."
+            f"{_where(client)} has names of columns and no rows; fill it, or take it away."
         )
     columns = {}
     for name, column in table.columns.items():
@@ -74,7 +79,9 @@ def look(message: Message, client: Client) -> tuple[Reply, None]:
 
 def _strange(column: Words) -> int | None:
     """The first row with a text where most values are numbers; its content stays here."""
-    plain = np.array([_is_number(level) for level in column.levels] + [True])
+    plain = np.ones(len(column.levels) + 1, dtype=np.bool_)  # the last for what is missing
+    for level in np.flatnonzero(column.counts()):
+        plain[level] = _is_number(column.levels[level])
     texts = ~plain[column.codes]
     there = column.codes >= 0
     if not texts.any() or 2 * texts.sum() > there.sum():
@@ -91,15 +98,18 @@ def _is_number(text: str) -> bool:
 
 
 def values(message: Message, client: Client) -> tuple[Reply, None]:
-    """The values of the named columns and how often each occurs; of too many, only that."""
+    """The values of the named columns and how often each occurs, unless they are too many.
+
+    The message says how many are of use for each column; more are not told.
+    """
     out: Reply = {}
-    for name in message["columns"]:
+    for name, most in message["columns"].items():
         column = client.table.columns[name]
         said: dict[str, Any] = {"missing": int(column.missing().sum())}
         if isinstance(column, Numbers):
             said["whole"] = column.whole()
-        words = as_words(column)
-        if int((words.counts() > 0).sum()) <= MOST:
+        words = as_words(column) if most else None
+        if words is not None and int((words.counts() > 0).sum()) <= most:
             said["values"] = _told(words)
         out[name] = said
     return out, None
@@ -120,16 +130,10 @@ def span(message: Message, client: Client) -> tuple[Reply, Kept | None]:
 
 def below(message: Message, client: Client) -> tuple[Reply, Kept | None]:
     """How many numbers of a column are at or below each of the marks."""
-    at = np.sort(_numbers(message, client))
-    found = np.searchsorted(at, np.array(message["marks"]), side="right")
-    return {"counts": found.tolist()}, client.kept
-
-
-def above(message: Message, client: Client) -> tuple[Reply, Kept | None]:
-    """The smallest number of a column above each of the marks, if there is one."""
-    at = np.sort(_numbers(message, client))
-    found = np.searchsorted(at, np.array(message["marks"]), side="right")
-    return {"next": [float(at[i]) if i < len(at) else None for i in found]}, client.kept
+    marks = np.array(message["marks"])
+    first = np.searchsorted(marks, _numbers(message, client), side="left")
+    counts = np.bincount(first, minlength=len(marks) + 1)[:-1]
+    return {"counts": np.cumsum(counts).tolist()}, client.kept
 
 
 def _numbers(message: Message, client: Client) -> NDArray[np.float64]:
@@ -137,10 +141,8 @@ def _numbers(message: Message, client: Client) -> NDArray[np.float64]:
     column = client.table.columns[message["column"]]
     if not isinstance(column, Numbers):
         return np.zeros(0)
+    check_finite(client.table, message["column"])
     values = column.values.astype(np.float64)
-    infinite = np.flatnonzero(np.isinf(values))
-    if len(infinite):
-        raise DataError(infinite_number(client.table, message["column"], int(infinite[0])))
     if message["train"] and client.kept is not None:
         values = values[client.kept == 0]
     return values[~np.isnan(values)]
@@ -186,10 +188,7 @@ def _moments(table: Table, name: str, train: NDArray[np.bool_]) -> dict[str, Any
     if isinstance(column, Other):
         return {"count": 0, "missing": int(train.sum())}
     assert isinstance(column, Numbers)
-    if column.values.dtype.kind == "f":
-        infinite = np.flatnonzero(np.isinf(column.values))
-        if len(infinite):
-            raise DataError(infinite_number(table, name, int(infinite[0])))
+    check_finite(table, name)
     at = column.values[train].astype(np.float64)
     gone = np.isnan(at)
     if gone.any():
@@ -228,14 +227,14 @@ def _keep(schema: Schema, message: Message, client: Client) -> Kept:
 def _given(split: str, client: Client) -> NDArray[np.int8]:
     """The splits that a column tells."""
     words = as_words(client.table.columns[split])
-    known = [_PART.get(level.lower(), -1) for level in words.levels]
+    known = [part_of(level) for level in words.levels]
     codes = np.array([*known, -1], dtype=np.int8)[words.codes]
     wrong = np.flatnonzero(codes < 0)
     if len(wrong):
         row = int(wrong[0])
-        held = words.levels[words.codes[row]] if words.codes[row] >= 0 else "nothing"
+        held = f"'{words.levels[words.codes[row]]}'" if words.codes[row] >= 0 else "nothing"
         raise DataError(
-            f"row {row + 1} of {_where(client)} has '{held}' as its '{split}'; write train, "
+            f"row {row + 1} of {_where(client)} has {held} as its '{split}'; write train, "
             "validation or test in every row."
         )
     return codes

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,7 +30,9 @@ from isonomy.data.tables.columns import (
 from isonomy.data.tables.roles import parts
 from isonomy.errors import DataError
 
+HELD = {"number": "numbers", "text": "texts", "time": "dates", "other": "lists or bytes"}
 OTHER, GONE = "other", "missing"
+LARGEST = float(np.finfo(np.float32).max)  # what a feature or a target can be
 Codes = NDArray[np.int64]
 
 
@@ -76,10 +79,8 @@ class Schema(_Model):
         if not self.label.classes:
             if not isinstance(column, Numbers):
                 return np.zeros(len(column), dtype=np.float32), ~column.missing()
+            check_finite(table, self.label.name)
             values = column.values.astype(np.float64)
-            wrong = np.flatnonzero(np.isinf(values))
-            if len(wrong):
-                raise DataError(infinite_number(table, self.label.name, int(wrong[0])))
             return np.nan_to_num(values).astype(np.float32), ~np.isnan(values)
         codes = recode(as_words(column), self.label.classes)
         return np.maximum(codes, 0), codes >= 0
@@ -96,15 +97,16 @@ class Schema(_Model):
 
 
 def _group(group: Groups, column: Column) -> Codes:
-    last = len(group.levels) - 1  # where the missing ones are, if there are any
+    known = dict(zip(group.levels, range(len(group.levels)), strict=True))
+    gone = known.get(GONE, len(known) - 1)
     if not group.edges:
         codes = recode(as_words(column), group.levels)
-        return np.where(codes < 0, last, codes)
+        return np.where(codes < 0, gone, codes)
     if not isinstance(column, Numbers):
-        return np.full(len(column), last, dtype=np.int64)
+        return np.full(len(column), gone, dtype=np.int64)
     values = column.values.astype(np.float64)
     at = np.searchsorted(np.array(group.edges), values, side="right").astype(np.int64)
-    return np.where(np.isnan(values), last, at)
+    return np.where(np.isnan(values), gone, at)
 
 
 def stretches(edges: tuple[float, ...]) -> tuple[str, ...]:
@@ -142,7 +144,8 @@ class Number(_Model):
             values = np.full(len(column), np.nan)
         if gone.any():
             values[gone] = self.fill
-        x[:, at] = (values - self.shift) / self.scale
+        with np.errstate(over="ignore"):  # `transform` looks for it
+            x[:, at] = (values - self.shift) / self.scale
         if self.indicate:
             x[:, at + 1] = gone
 
@@ -179,9 +182,14 @@ class Category(_Model):
 
 def recode(words: Words, levels: tuple[str, ...]) -> Codes:
     """Each row's number in `levels`; -1 where it is in none of them, or missing."""
-    rank = {level: r for r, level in enumerate(levels)}
-    table = np.array([rank.get(level, -1) for level in words.levels] + [-1], dtype=np.int64)
-    return table[words.codes]  # -1 takes the last
+    return _ranks(words.levels, levels)[words.codes]  # -1 takes the last
+
+
+@lru_cache(maxsize=64)
+def _ranks(levels: tuple[str, ...], wanted: tuple[str, ...]) -> Codes:
+    """Where each level stands among the wanted; clients that are pieces of one table share it."""
+    rank = {level: r for r, level in enumerate(wanted)}
+    return np.array([*(rank.get(level, -1) for level in levels), -1], dtype=np.int64)
 
 
 class Preprocessing(_Model):
@@ -193,8 +201,15 @@ class Preprocessing(_Model):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The names of the features."""
-        return tuple(name for encoder in self.encoders for name in encoder.features)
+        """The names of the features, each of them once."""
+        out: dict[str, None] = {}
+        for name in (name for encoder in self.encoders for name in encoder.features):
+            times = itertools.count(2)
+            free = name
+            while free in out:
+                free = f"{name} ({next(times)})"
+            out[free] = None
+        return tuple(out)
 
     def transform(self, table: Table) -> NDArray[np.float32]:
         """A table's features [rows, features]; it needs no label and no protected column."""
@@ -209,6 +224,13 @@ class Preprocessing(_Model):
                 )
             self._fits(encoder, column, table)
             encoder.write(column, x, at)
+            wrong = np.flatnonzero(~np.isfinite(x[:, at]))
+            if len(wrong):
+                raise DataError(
+                    f"column '{encoder.name}' of {table.place or 'the table'} holds a number in "
+                    f"row {wrong[0] + 1} that is too far from those in training rows; mend it, or "
+                    "leave that value empty to have it filled."
+                )
             at += len(encoder.features)
         return x
 
@@ -217,12 +239,9 @@ class Preprocessing(_Model):
             return
         where = f"column '{encoder.name}' of {table.place or 'the table'}"
         if not isinstance(column, Numbers):
-            held = "texts" if isinstance(column, Words) else "dates"
+            held = HELD[column.kind]
             raise DataError(f"{where} holds {held} where numbers are needed; mend it.")
-        if column.values.dtype.kind == "f":
-            wrong = np.flatnonzero(np.isinf(column.values))
-            if len(wrong):
-                raise DataError(infinite_number(table, encoder.name, int(wrong[0])))
+        check_finite(table, encoder.name)
 
     def dump(self) -> str:
         """As JSON."""
@@ -246,9 +265,16 @@ def of(values: Mapping[str, object]) -> Preprocessing:
     return Preprocessing.model_validate(dict(values))
 
 
-def infinite_number(table: Table, name: str, row: int) -> str:
-    """What to say of an infinite number."""
-    return (
-        f"column '{name}' of {table.place or 'the table'} holds an infinite number in row "
-        f"{row + 1}; mend it, or leave that value empty to have it filled."
-    )
+def check_finite(table: Table, name: str) -> None:
+    """Refuse a number that is infinite, or larger than a feature or a target can be."""
+    column = table.columns[name]
+    if not isinstance(column, Numbers) or column.values.dtype.kind != "f":
+        return
+    wrong = np.flatnonzero(np.abs(column.values) > LARGEST)
+    if len(wrong):
+        value = column.values[wrong[0]]
+        size = "an infinite number" if np.isinf(value) else f"a number as large as {value:.0e}"
+        raise DataError(
+            f"column '{name}' of {table.place or 'the table'} holds {size} in row "
+            f"{wrong[0] + 1}; mend it, or leave that value empty."
+        )

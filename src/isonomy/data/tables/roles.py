@@ -9,6 +9,8 @@ from typing import Literal
 from isonomy.data.tables.columns import MISSING
 from isonomy.errors import ConfigError, did_you_mean
 
+MANY = 100  # groups that a column of numbers can be cut into
+
 
 @dataclass(frozen=True)
 class Roles:
@@ -53,6 +55,13 @@ class Roles:
             raise ConfigError(f"rare is {self.rare}; give 1 or more.")
         if len(set(self.protected)) < len(self.protected):
             raise ConfigError(f"protected is {list(self.protected)}; name every attribute once.")
+        for attribute in self.protected:
+            names = parts(attribute)
+            if not all(names) or len(set(names)) < len(names):
+                raise ConfigError(
+                    f"protected names '{attribute}'; write a column, or different columns with * "
+                    "between them, such as 'sex*race'."
+                )
         for name, edges in self.bins.items():
             self._check_bins(name, edges)
         for name in self.numeric:
@@ -72,6 +81,15 @@ class Roles:
         for name in self.features:
             if name in self.drop:
                 raise ConfigError(f"column '{name}' is a feature and dropped; choose one.")
+            if name in self.protected_columns and not self.keep_protected:
+                raise ConfigError(
+                    f"column '{name}' is protected and named among the features; set "
+                    "keep_protected = true, or take it out of features."
+                )
+        if self.split and self.split in (*self.features, *self.protected_columns):
+            raise ConfigError(
+                f"column '{self.split}' is the split and cannot be a feature or protected as well."
+            )
 
     def _check_bins(self, name: str, edges: Sequence[float] | int) -> None:
         if name not in self.protected_columns:
@@ -80,11 +98,11 @@ class Roles:
                 f"{', '.join(self.protected_columns) or 'none'}."
             )
         if isinstance(edges, int):
-            if edges < 2:
-                raise ConfigError(f"bins of '{name}' is {edges}; give 2 groups or more.")
+            if isinstance(edges, bool) or not 2 <= edges <= MANY:
+                raise ConfigError(f"bins of '{name}' is {edges}; give 2 to {MANY} groups.")
             return
         numbers = isinstance(edges, list | tuple) and all(
-            isinstance(e, int | float) and not isinstance(e, bool) for e in edges
+            isinstance(e, int | float) and not isinstance(e, bool) and abs(e) < 1e300 for e in edges
         )
         if not numbers or not edges or list(edges) != sorted(set(edges)):
             raise ConfigError(
@@ -110,14 +128,19 @@ class Roles:
         )
         return tuple(dict.fromkeys(name for name in every if name))
 
-    def check(self, known: Iterable[str], where: str) -> None:
-        """Refuse a named column that a table does not have."""
+    def check(self, known: Iterable[str], clients: int) -> None:
+        """Refuse a named column that none of the clients' tables has."""
         known = list(known)
         for name in self.named():
             if name not in known:
+                lacks = "the table has no" if clients == 1 else "no client has a"
+                star = [a for a in self.protected if a in known and name in parts(a)]
                 raise ConfigError(
-                    f"{where} has no column '{name}'; its columns are {listed(known)}."
+                    f"{lacks} column '{name}'; there are {listed(known)}."
                     f"{did_you_mean(name, known)}"
+                    if not star
+                    else f"column '{star[0]}' cannot be protected by that name, in which * stands "
+                    "between two columns; rename it."
                 )
 
 

@@ -25,7 +25,7 @@ from isonomy.errors import DataError
 FILES = 20  # looked into; of others only the header
 BYTES = 8 << 20  # of a CSV file
 ROWS = 100_000  # of a Parquet file
-_STRETCHES = 8
+_STRETCHES = 64
 _START = 1 << 16
 
 
@@ -45,6 +45,13 @@ class Look:
     whole: bool
     size: int
     encoding: str = "utf-8"
+
+    @property
+    def told(self) -> str:
+        """The number of rows for people: an estimate is rounded."""
+        if self.whole:
+            return f"{self.rows:,}"
+        return f"about {float(f'{self.rows:.2g}'):,.0f}"
 
 
 def look_at(
@@ -90,14 +97,10 @@ def _sample(
     if path.stat().st_size <= most and not path.name.lower().endswith(".gz"):
         table = read(path, missing, encoding)
         return table, table.rows, True
-    pieces = _pieces(path, most)
+    pieces, whole = _pieces(path, most)
     table = read_piece(path, b"".join(pieces), missing, encoding)
-    taken = sum(map(len, pieces))
-    if path.name.lower().endswith(".gz"):
-        whole = taken < most
-        packed = 1.0 if whole else 4.0 * path.stat().st_size / taken  # texts pack about so well
-        return table, round(table.rows * max(packed, 1.0)), whole
-    return table, round(table.rows * path.stat().st_size / taken), False
+    taken = max(sum(map(len, pieces)), 1)
+    return table, table.rows if whole else round(table.rows * _length(path) / taken), whole
 
 
 def _sample_parquet(path: Path, missing: Sequence[str]) -> tuple[Table, int, bool]:
@@ -121,27 +124,37 @@ def _sample_parquet(path: Path, missing: Sequence[str]) -> tuple[Table, int, boo
     return Table(columns, taken.num_rows, str(path)), rows, False
 
 
-def _pieces(path: Path, most: int) -> list[bytes]:
-    """Whole lines from along a CSV file, without its first line.
+def _pieces(path: Path, most: int) -> tuple[list[bytes], bool]:
+    """Whole lines from along a CSV file, without its first line, and whether these are all.
 
     Where texts hold line breaks, a stretch could begin inside of one: then the file's beginning
     has to do, as it has for a packed file.
     """
     with _opened(path) as stream:
         start = stream.read(most)
-        start = start if len(start) < most else _whole_lines(start)
+        whole = len(start) < most
+        start = start if whole else _whole_lines(start)
         first = start[start.find(b"\n") + 1 :]
         if path.name.lower().endswith(".gz") or broken_lines(start):
-            return [first]
+            return [first], whole
         share = most // _STRETCHES
         out = [_whole_lines(first[:share])]
-        size = path.stat().st_size
         for i in range(1, _STRETCHES):
-            stream.seek((size - share) * i // (_STRETCHES - 1))
+            stream.seek((_length(path) - share) * i // (_STRETCHES - 1))
             stretch = stream.read(share)
             cut = _whole_lines(stretch[stretch.find(b"\n") + 1 :])
             out.append(cut if cut.endswith(b"\n") else cut + b"\n")
-    return out
+    return out, False
+
+
+def _length(path: Path) -> int:
+    """Bytes of a file's text; a packed one tells it at its end, but for whole multiples of 4 GB."""
+    size = path.stat().st_size
+    if not path.name.lower().endswith(".gz"):
+        return size
+    with path.open("rb") as stream:
+        stream.seek(-4, 2)
+        return max(int.from_bytes(stream.read(4), "little"), size)
 
 
 def _opened(path: Path) -> Any:

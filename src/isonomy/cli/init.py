@@ -1,0 +1,228 @@
+"""`init`: from a folder of tables to a config to start from."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from isonomy.cli.shell import one_line
+from isonomy.errors import ConfigError, IsonomyError
+
+if TYPE_CHECKING:
+    from isonomy.data.federation import Federation
+    from isonomy.data.tables.guess import Guess
+    from isonomy.data.tables.sample import Look
+
+CHECKED = 200_000_000  # bytes of tables that are read whole to check the config
+
+
+def add(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("init")(init)
+
+
+def init(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PATH", help="A folder of tables, one a client; or one table (CSV, Parquet)."
+        ),
+    ],
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="FILE.toml", help="The config; NAME.toml here if left out."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+) -> None:
+    """Look at your own tables and write a config to start from, with guesses to correct.
+
+    Example: isonomy init hospitals
+    """
+    out = to or Path(f"{_name(path)}.toml")
+    _may_write(out, overwrite)
+    from isonomy.data.tables.guess import guess, resized
+    from isonomy.data.tables.sample import look_at
+    from isonomy.experiments.starter import starter
+
+    look = look_at(path)
+    guessed = guess(look)
+    place = path if look.folder else look.paths[0]
+    write = partial(
+        starter,
+        name=out.stem,
+        path=relative(place, out.parent),
+        command=f"isonomy init {shlex.quote(str(path))}",
+        held=_held(look),
+    )
+    text = write(guessed)
+    trouble, found = check(text, out, look)
+    if found is not None:  # a look may have missed clients of one table
+        guessed = resized(guessed, len(found), found.x.shape[0])
+        text = write(guessed)
+    _write(out, text)
+    typer.echo("\n".join(_said(look, guessed, place)))
+    if guessed.doubts:
+        typer.echo("\nTo look at:")
+        for doubt in guessed.doubts:
+            typer.echo(f"- {one_line(doubt)}")
+    typer.echo("")
+    if not guessed.label:
+        typer.echo(f"Wrote {out}, which needs a label before it runs.")
+    elif trouble:
+        typer.echo(f"Wrote {out}, which does not run yet: {one_line(trouble)}")
+    else:
+        typer.echo(f"Wrote {out}, each guess marked and with its reason; {_counts(found)}.")
+    file = shlex.quote(str(out))
+    typer.echo(f"\nNext:\n  isonomy data describe {file}\n  isonomy compare {file}")
+
+
+# --- the parts -----------------------------------------------------------------------------------
+
+
+def _name(path: Path) -> str:
+    """What a folder or a file is called."""
+    from isonomy.data.tables.files import client_name
+
+    whole = Path(os.path.abspath(path.expanduser()))
+    return (whole.name if whole.is_dir() else client_name(whole)) or "tables"
+
+
+def _may_write(out: Path, overwrite: bool) -> None:
+    if out.suffix != ".toml":
+        raise ConfigError(f"a config is a TOML file: let '{out}' end in .toml.")
+    if out.is_dir() or (out.exists() and not overwrite):
+        raise ConfigError(
+            f"'{out}' is there already; name another file with --to, or replace it with "
+            "--overwrite."
+        )
+
+
+def relative(place: Path, folder: Path) -> str:
+    """A path as a config in a folder names it: from there, as people write it."""
+    short = os.path.relpath(place.expanduser(), folder)
+    if (folder / short).resolve() != place.expanduser().resolve():  # a link lies between
+        short = os.path.relpath(place.expanduser().resolve(), folder.resolve())
+    return Path(short).as_posix()
+
+
+def check(text: str, out: Path, look: Look) -> tuple[str, Federation | None]:
+    """What stands in the way of the config, if anything; else what it comes to.
+
+    Tables that are too large to be read twice are checked by what was looked at.
+    """
+    import tomllib
+
+    from isonomy.data.tables.sample import look_at
+    from isonomy.experiments.schema import located, parse
+
+    config = parse(located(tomllib.loads(text), out.parent), where=out.name)
+    try:
+        if look.size > CHECKED:
+            options = dict(config.data.options)
+            if "missing" in options:  # numbers then are numbers
+                look = look_at(options["path"], options["missing"])
+            _check_look(options, look)
+            return "", None
+        from isonomy.experiments.build import build
+
+        return "", build(config).federation
+    except IsonomyError as error:
+        return str(error), None
+
+
+def _counts(found: Federation | None) -> str:
+    if found is None:
+        return "only a part of the tables was read, and it fits together"
+    return (
+        f"it fits together: {len(found)} clients, {found.x.shape[0]:,} rows, "
+        f"{len(found.features)} features (a category is one for each of its values)"
+    )
+
+
+def _check_look(options: dict[str, Any], look: Look) -> None:
+    """Whether the columns agree in what was looked at."""
+    from isonomy.data.tables.columns import Table
+    from isonomy.data.tables.files import client_name
+    from isonomy.data.tables.fit import Asking, agree
+    from isonomy.data.tables.roles import Roles
+
+    there = {name for table in look.tables.values() for name in table.columns}
+    there.discard(options.get("client", ""))
+    chosen = {key: value for key, value in options.items() if key in Roles.__dataclass_fields__}
+    for key in ("drop", "categorical"):  # a file that was not looked into may have them
+        chosen[key] = tuple(name for name in chosen.get(key, ()) if name in there)
+    chosen["protected"] = tuple(chosen.get("protected", ()))
+
+    class Looked:
+        names = tuple(client_name(look.paths[k]) for k in look.tables)
+
+        def open(self, client: int) -> Table:
+            table = list(look.tables.values())[client]
+            columns = {name: table.columns[name] for name in table.columns if name in there}
+            return Table(columns, table.rows, table.place)
+
+    agree(Asking(cast(Any, Looked())), Looked.names, Roles(**chosen))
+
+
+def _write(out: Path, text: str) -> None:
+    """Whole or not at all."""
+    part = out.with_name(f".{out.name}.{os.getpid()}.part")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8")
+        part.replace(out)
+    except OSError as error:
+        raise IsonomyError(
+            f"'{out}' cannot be written ({error.strerror}); choose another file with --to."
+        ) from None
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def _held(look: Look) -> str:
+    number = f"{len(look.paths)} tables, one a client" if look.folder else "one table"
+    return f"{number}; {look.told} rows"
+
+
+def _said(look: Look, guess: Guess, place: Path) -> list[str]:
+    """The guesses in a few lines."""
+    from isonomy.data.tables.roles import listed
+
+    what = f"{len(look.paths)} tables in {place}" if look.folder else str(place)
+    columns = len({name for header in look.headers for name in header})
+    lines = [f"Looked at {what}: {look.told} rows, {columns} columns.", ""]
+    label = guess.label or "not found"
+    label += f" ({listed(list(guess.classes), 4)})" if guess.classes else ""
+    label += f", class 1 is {guess.positive}" if guess.positive else ""
+    rows = [("label", label)]
+    if guess.client:
+        rows.append(("client", f"{guess.client}: {guess.why['client']}"))
+    elif guess.clients:
+        rows.append(("client", f"rows dealt out to {guess.clients} clients at random"))
+    cuts = [
+        f"{name} ({_cut(guess.bins[name])})" if name in guess.bins else name
+        for name in guess.protected
+    ]
+    rows.append(("protected", ", ".join(cuts) or "none found"))
+    rows.append(("features", f"{len(guess.features)}: {listed(list(guess.features), 12)}"))
+    if guess.categorical:
+        rows.append(("codes", f"{listed(list(guess.categorical), 12)} (categories, not numbers)"))
+    if guess.split:
+        rows.append(("split", f"as {guess.split} says"))
+    if guess.drop:
+        dropped = [f"{name} ({why})" for name, why in guess.drop.items()]
+        rows.append(("dropped", listed(dropped, 12)))
+    return lines + [f"  {name:<10} {one_line(text)}" for name, text in rows]
+
+
+def _cut(edges: tuple[int, ...] | int) -> str:
+    return (
+        f"{edges} groups" if isinstance(edges, int) else f"cut at {' and '.join(map(str, edges))}"
+    )

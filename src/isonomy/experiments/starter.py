@@ -1,0 +1,152 @@
+"""A first config for a user's own tables: guesses as TOML, each with its reason beside it."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from isonomy.data.tables.columns import MISSING
+from isonomy.data.tables.guess import Guess
+
+PLACEHOLDER = "LABEL"
+
+
+def starter(guess: Guess, *, name: str, path: str, command: str, held: str) -> str:
+    """The config's text. `command` made it; `held` says what is at the path.
+
+    It is valid TOML whatever the columns are called, and is complete but for a label that could
+    not be guessed, in whose place PLACEHOLDER stands.
+    """
+    parts = [
+        _comment(
+            f"Made by `{command}` from a look at the tables. What is marked `guess` may be wrong: "
+            "read it and correct it. The keys of [data] are explained by `isonomy show tables`, "
+            "all others by `isonomy show config`."
+        ),
+        f"name = {_text(name)}",
+        "seed = 0",
+        f"rounds = {guess.sizes.rounds}",
+        "",
+        "[data]",
+        *_data(guess, path, held),
+        "",
+        "[model]",
+        *_model(guess),
+        "",
+        "[algorithm]",
+        'name = "fedavg"',
+        "",
+        "[local]",
+        "epochs = 1",
+        f"batch = {guess.sizes.batch}",
+        f"lr = {guess.sizes.lr}",
+        *_cohort(guess),
+        "",
+        _comment("What `isonomy compare` runs, each with every seed."),
+        "[compare]",
+        "seeds = 3",
+        *_method("FedAvg", 'algorithm = "fedavg"'),
+        *_method("FedProx (mu=0.1)", 'algorithm = { name = "fedprox", mu = 0.1 }'),
+        *_method("Local", 'algorithm = "local"'),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _data(guess: Guess, path: str, held: str) -> list[str]:
+    why = guess.why
+    lines = [f"path = {_text(path)}  # {_plain(held)}; found from where this file is"]
+    if guess.encoding != "utf-8":
+        lines += _guessed("not UTF-8", "encoding", guess.encoding)
+    if guess.client:
+        lines += _guessed(why["client"], "client", guess.client)
+    elif guess.clients:
+        lines += [_comment(f"guess: {why['client']}"), f"clients = {guess.clients}"]
+        lines += ['partition = { name = "iid" }']
+    lines += _guessed(why["label"], "label", guess.label or PLACEHOLDER)
+    if guess.positive:
+        said = f"{why['positive']}; rates of groups are shares of this value"
+        lines += _guessed(said, "positive", guess.positive)
+    said = why["protected"]
+    if guess.protected:
+        said += "; no features unless keep_protected = true"
+    if len(guess.protected) > 1:
+        both = "*".join(guess.protected[:2])
+        said += f"; add {_text(both)} to measure their intersection too"
+    lines += _guessed(said, "protected", list(guess.protected))
+    if guess.bins:
+        lines += _guessed(why["bins"], "bins", dict(guess.bins))
+    if guess.split:
+        lines += _guessed(why["split"], "split", guess.split)
+    lines += _listed("no features", "drop", guess.drop)
+    if guess.categorical or why.get("categorical"):
+        lines += _listed(why.get("categorical", ""), "categorical", guess.categorical)
+    if guess.missing:
+        lines += _guessed(why["missing"], "missing", [*MISSING, *guess.missing])
+    return lines
+
+
+def _model(guess: Guess) -> list[str]:
+    if guess.sizes.hidden:
+        return ['name = "mlp"', f"hidden = {list(guess.sizes.hidden)}"]
+    return ['name = "linear"']
+
+
+def _cohort(guess: Guess) -> list[str]:
+    if guess.sizes.cohort is None:
+        return []
+    return ["", "[cohort]", f"size = {guess.sizes.cohort}  # clients in a round"]
+
+
+def _method(label: str, changes: str) -> list[str]:
+    return ["", "[[compare.methods]]", f"label = {_text(label)}", changes]
+
+
+def _guessed(reason: str, key: str, value: Any) -> list[str]:
+    return [_comment(f"guess: {reason}"), f"{key} = {toml(value)}"]
+
+
+def _listed(reason: str, key: str, items: Mapping[str, str]) -> list[str]:
+    """A list with a reason behind each item."""
+    if not items:
+        return [_comment(f"guess: {reason}"), f"{key} = []"] if key != "drop" else []
+    rows = [f"    {_text(name)},  # {_plain(why)}" for name, why in items.items()]
+    return [_comment(f"guess: {reason}"), f"{key} = [", *rows, "]"]
+
+
+def _comment(text: str) -> str:
+    return textwrap.fill(
+        _plain(text), 98, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False
+    )
+
+
+def _plain(text: str) -> str:
+    """On one line, without control characters: a comment may hold nothing else."""
+    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
+
+
+def toml(value: Any) -> str:
+    """A value as TOML on one line.
+
+    >>> toml({"age": [30, 60], "years old": 3})
+    '{ age = [30, 60], "years old" = 3 }'
+    """
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, Mapping):
+        items = [f"{_key(str(key))} = {toml(item)}" for key, item in value.items()]
+        return f"{{ {', '.join(items)} }}"
+    if isinstance(value, Sequence):
+        return f"[{', '.join(toml(item) for item in value)}]"
+    return str(value)
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _text(name)
+
+
+def _text(text: str) -> str:
+    """A text in quotes; JSON's escapes are TOML's, but for one letter."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
