@@ -11,8 +11,8 @@ import pytest
 from isonomy.cli import catalogue, described, stock
 from isonomy.cli.static import Constants
 from isonomy.data import DATASETS, fetch
-from isonomy.data.datasets import base
-from isonomy.data.datasets.base import Fact
+from isonomy.data import dataset as base
+from isonomy.data.dataset import Fact
 from isonomy.errors import FetchError
 
 # --- ls ---

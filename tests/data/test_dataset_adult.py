@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from isonomy.data import load, published
+from isonomy.data.dataset import Request, insist
 from isonomy.data.datasets import DATASETS, adult
-from isonomy.data.datasets.base import Request, insist
 from isonomy.data.fetch import Fetched, fetch
 from isonomy.data.partition import plan
 from isonomy.errors import ConfigError, DataError

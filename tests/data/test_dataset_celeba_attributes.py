@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from isonomy.data import fetch, load
+from isonomy.data.dataset import Request, insist
 from isonomy.data.datasets import celeba_attributes as celeba
-from isonomy.data.datasets.base import Request, insist
 from isonomy.data.federation import SPLITS
 from isonomy.data.partition import plan
 from isonomy.errors import ConfigError, DataError, FetchError

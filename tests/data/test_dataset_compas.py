@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from isonomy.data import load
+from isonomy.data.dataset import insist
 from isonomy.data.datasets import compas
-from isonomy.data.datasets.base import insist
 from isonomy.data.fetch import fetch
 from isonomy.errors import ConfigError, DataError, FetchError
 

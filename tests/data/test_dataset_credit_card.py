@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from isonomy.data import load
+from isonomy.data.dataset import insist
 from isonomy.data.datasets import credit_card
-from isonomy.data.datasets.base import insist
 from isonomy.data.fetch import fetch
 from isonomy.errors import DataError, FetchError
 

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from isonomy.data import fetch, images, load
+from isonomy.data.dataset import insist
 from isonomy.data.datasets import fashion_mnist
-from isonomy.data.datasets.base import insist
 from isonomy.errors import DataError, FetchError
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from isonomy.data import fetch, load
+from isonomy.data.dataset import Request, insist
 from isonomy.data.datasets import imdb
-from isonomy.data.datasets.base import Request, insist
 from isonomy.data.federation import SPLITS
 from isonomy.data.partition import plan
 from isonomy.errors import ConfigError, DataError, FetchError

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from isonomy.data import DATASETS, fetch, images, load
+from isonomy.data.dataset import insist
 from isonomy.data.datasets import mnist
-from isonomy.data.datasets.base import insist
 from isonomy.errors import ConfigError, DataError, FetchError
 
 

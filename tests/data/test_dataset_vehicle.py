@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from isonomy.data import fetch, load
+from isonomy.data.dataset import insist
 from isonomy.data.datasets import vehicle
-from isonomy.data.datasets.base import insist
 from isonomy.data.federation import SPLITS
 from isonomy.errors import DataError, FetchError
 

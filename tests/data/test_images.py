@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 from isonomy.data import images
-from isonomy.data.datasets.base import Request, insist
+from isonomy.data.dataset import Request, insist
 from isonomy.data.images import About, Images, federate, parse_idx, read_idx, subset, turn
 from isonomy.data.partition import plan
 from isonomy.errors import ConfigError, DataError

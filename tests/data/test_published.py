@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from isonomy.data import load, published
+from isonomy.data.dataset import insist
 from isonomy.data.datasets import (
     DATASETS,
     adult,
@@ -17,7 +18,6 @@ from isonomy.data.datasets import (
     credit_card,
     german,
 )
-from isonomy.data.datasets.base import insist
 from isonomy.data.fetch import Url, fetch
 from isonomy.errors import ConfigError, DataError, FetchError
 

@@ -139,10 +139,12 @@ def _show_data(name: str) -> bool:
     rows = [(key, _kind(o.default), _value(o.default), o.meaning) for key, o in it.options.items()]
     _options(out, "Options", rows)
     _line(out, f"Protected attributes: {', '.join(it.protected) or 'none'}")
-    _line(out, f"Clients: {it.clients}")
+    counted = it.partitions[str(it.partition["name"])].counts
+    _line(out, f"Clients: {'as the data has them' if counted else it.clients}")
     _line(out, f"Partition: {_value(dict(it.partition))}")
     _line(out, f"Partitions it understands: {', '.join(it.partitions)}")
-    _line(out, f'In a config: data = {{ name = "{name}", clients = {it.clients} }}')
+    named = f'name = "{name}"' if counted else f'name = "{name}", clients = {it.clients}'
+    _line(out, f"In a config: {it.example or f'data = {{ {named} }}'}")
     return True
 
 

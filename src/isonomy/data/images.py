@@ -36,7 +36,7 @@ from isonomy.data.partition import (
 from isonomy.errors import ConfigError, DataError
 
 if TYPE_CHECKING:  # the data sets import this module, so it may only look back when it is used
-    from isonomy.data.datasets.base import Fact, Request
+    from isonomy.data.dataset import Fact, Request
 
 Pixels = NDArray[np.uint8]
 
@@ -89,7 +89,7 @@ def obtain(
 
     What was fetched is right by its checksums; files given by the user are counted first.
     """
-    from isonomy.data.datasets.base import insist
+    from isonomy.data.dataset import insist
 
     if request.options["path"]:
         folder = Path(request.options["path"]).expanduser()
@@ -113,7 +113,7 @@ def _given(about: About, folder: Path, name: str) -> Path:
 
 def facts(about: About, images: Images) -> list[Fact]:
     """What must be true of the whole data set; means are of the training images, within 0.00005."""
-    from isonomy.data.datasets.base import Fact
+    from isonomy.data.dataset import Fact
 
     test = len(images.labels) - images.train
     out = [
@@ -133,7 +133,7 @@ def facts(about: About, images: Images) -> list[Fact]:
 
 def balance(about: About, images: Images) -> list[Fact]:
     """That every label is equally frequent, in training and in test."""
-    from isonomy.data.datasets.base import Fact
+    from isonomy.data.dataset import Fact
 
     out = []
     for what, labels, count in (

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from isonomy.data import published
-from isonomy.data.datasets.base import Dataset, Request
+from isonomy.data.dataset import Dataset, Request
 from isonomy.data.federation import Attribute, Federation, Split, build
 from isonomy.data.partition import Integers, Partition
 from isonomy.data.published import Table

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from isonomy.data import fetch
-from isonomy.data.datasets.base import Fact, Request, insist
+from isonomy.data.dataset import Fact, Request, insist
 from isonomy.data.options import Option
 from isonomy.data.partition import FRACTIONS
 from isonomy.errors import DataError

@@ -521,7 +521,7 @@ def test_a_folder_that_may_not_be_looked_into_is_named(refused, place):
 
 
 def test_a_table_that_is_wrong_in_memory_is_refused_alike():
-    from isonomy.data.datasets.base import Request
+    from isonomy.data.dataset import Request
     from isonomy.data.partition import PARTITIONS
     from isonomy.data.tables import Roles, federate
     from isonomy.errors import DataError

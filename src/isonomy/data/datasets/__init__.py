@@ -14,7 +14,7 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
-from isonomy.data.datasets.base import Dataset, Request
+from isonomy.data.dataset import Dataset, Request
 from isonomy.data.federation import Federation
 from isonomy.data.fetch import Progress
 from isonomy.data.options import settle
@@ -26,9 +26,7 @@ __all__ = ["DATASETS", "Dataset", "load"]
 
 def _found() -> dict[str, Dataset]:
     modules = [
-        importlib.import_module(f"{__name__}.{one.name}")
-        for one in pkgutil.iter_modules(__path__)
-        if one.name != "base"
+        importlib.import_module(f"{__name__}.{one.name}") for one in pkgutil.iter_modules(__path__)
     ]
     return {module.DATASET.name: module.DATASET for module in modules}
 

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.data import pums
-from isonomy.data.datasets.base import Dataset, Request
+from isonomy.data.dataset import Dataset, Request
 from isonomy.data.federation import Federation
 from isonomy.data.options import Option
 from isonomy.data.partition import FRACTIONS, PARTITIONS, generator

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from isonomy.data import fetch, papers, published
-from isonomy.data.datasets.base import Dataset, Fact, Request
+from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.federation import Attribute, Federation
 from isonomy.data.partition import PARTITIONS, Integers
 from isonomy.data.published import Table, count, one_of, replaced, words

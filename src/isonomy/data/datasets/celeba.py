@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from isonomy.data import fetch, images
-from isonomy.data.datasets.base import Dataset, Request
+from isonomy.data.dataset import Dataset, Request
 from isonomy.data.federation import Attribute, Federation
 from isonomy.data.leaf import NATURAL, locate, natural, read_leaf, together
 from isonomy.data.options import Option

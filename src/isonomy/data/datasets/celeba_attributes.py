@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from isonomy.data import fetch
 from isonomy.data.archives import DAMAGE
-from isonomy.data.datasets.base import Dataset, Fact, Request, insist
+from isonomy.data.dataset import Dataset, Fact, Request, insist
 from isonomy.data.federation import Federation
 from isonomy.data.options import Option
 from isonomy.data.partition import FRACTIONS, PARTITIONS

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from isonomy.data import fetch, images
-from isonomy.data.datasets.base import Dataset, Fact, Request
+from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.federation import Federation
 from isonomy.errors import DataError
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from isonomy.data import fetch, images
-from isonomy.data.datasets.base import Dataset, Fact, Request
+from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.federation import Federation
 
 _OFFICIAL = (  # SHA-256 and size of the files in images.IDX_NAMES

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from isonomy.data import fetch, images
-from isonomy.data.datasets.base import Dataset, Request
+from isonomy.data.dataset import Dataset, Request
 from isonomy.data.federation import Federation
 from isonomy.data.leaf import NATURAL, Array, Examples, locate, natural, read_leaf, together
 from isonomy.data.options import Option

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from isonomy.data import fetch, text
 from isonomy.data.archives import DAMAGE
-from isonomy.data.datasets.base import Dataset, Fact, Request, insist
+from isonomy.data.dataset import Dataset, Fact, Request, insist
 from isonomy.data.federation import SPLITS, Federation, Split, build
 from isonomy.data.options import Option
 from isonomy.data.partition import (

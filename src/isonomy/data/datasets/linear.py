@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isonomy.data.datasets.base import Dataset, Request
+from isonomy.data.dataset import Dataset, Request
 from isonomy.data.federation import Federation, Split, build
 from isonomy.data.options import Option
 from isonomy.data.partition import Partition, generator

@@ -9,7 +9,7 @@ with one for all rare or unknown values ("other"). The fitted preprocessing is k
 
 from __future__ import annotations
 
-from isonomy.data.datasets.base import Dataset, Request
+from isonomy.data.dataset import Dataset, Request
 from isonomy.data.federation import Federation
 from isonomy.data.options import Option
 from isonomy.data.partition import FRACTIONS, PARTITIONS, Partition
@@ -69,6 +69,7 @@ DATASET = Dataset(
     protected=(),
     clients=10,
     partition={"name": "own"},
+    example='data = { path = "hospitals", label = "readmitted", protected = ["sex"] }',
     partitions={
         "own": Partition("own", "clients as the tables have them", counts=True),
         **PARTITIONS,

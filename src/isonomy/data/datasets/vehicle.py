@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from isonomy.data import fetch
-from isonomy.data.datasets.base import Dataset, Fact, Request
+from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.federation import Federation, Split, build
 from isonomy.data.leaf import Examples, leaf_files, natural, read_leaf, together
 from isonomy.data.options import Option

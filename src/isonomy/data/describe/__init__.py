@@ -17,9 +17,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from isonomy.data.describe import measures, shift, tells, warnings
+from isonomy.data.describe import measures, shift, tells
 from isonomy.data.describe.description import Caution, Description, Groups, Measure
+from isonomy.data.describe.found import Found
 from isonomy.data.describe.portrait import Integers, Portrait, ask
+from isonomy.data.describe.warnings import warn
 from isonomy.data.federation import Federation, Split
 
 __all__ = ["Caution", "Description", "Groups", "Measure", "describe"]
@@ -49,7 +51,7 @@ def _describe(federation: Federation, portrait: Portrait, evaluated: Split) -> D
         for attribute, counts in zip(federation.attributes, portrait.groups, strict=True)
     )
     same = tells.themselves(portrait)
-    found = warnings.Found(
+    found = Found(
         portrait=portrait,
         names=names,
         labels=labels,
@@ -74,7 +76,7 @@ def _describe(federation: Federation, portrait: Portrait, evaluated: Split) -> D
         evaluated=evaluated,
         measures=tuple(_measures(found)),
         clients=_clients(found),
-        warnings=warnings.warn(found),
+        warnings=warn(found),
     )
 
 
@@ -93,7 +95,7 @@ def _mixed(counts: Integers) -> tuple[measures.Distances, measures.Association]:
     return measures.distances(counts), measures.association(counts)
 
 
-def _measures(found: warnings.Found) -> Iterator[Measure]:
+def _measures(found: Found) -> Iterator[Measure]:
     """How clients differ, from sizes to relations."""
     sizes = found.portrait.rows.sum(1)
     yield Measure("sizes", "Gini coefficient", measures.gini(sizes))
@@ -133,7 +135,7 @@ def _measures(found: warnings.Found) -> Iterator[Measure]:
         yield Measure(about, f"clients that differ, of {tested} tested", float(differ), who)
 
 
-def _clients(found: warnings.Found) -> dict[str, Sequence[float]]:
+def _clients(found: Found) -> dict[str, Sequence[float]]:
     """Measures of each client: distances beyond chance, and effects that passed the tests."""
     out: dict[str, Sequence[float]] = {}
     if found.labels:

@@ -21,7 +21,7 @@ from isonomy.data.tables.roles import Roles
 from isonomy.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from isonomy.data.datasets.base import Request
+    from isonomy.data.dataset import Request
 
 
 def federate(

@@ -1,4 +1,4 @@
-"""What a data set is: one file in this folder with a `DATASET`."""
+"""What a data set by name is: a file in `datasets` with a `DATASET`."""
 
 from __future__ import annotations
 
@@ -79,3 +79,4 @@ class Dataset:
     partitions: Mapping[str, Partition]
     files: tuple[tuple[File, ...], ...] = ()
     facts: Callable[[Sequence[Path]], list[Fact]] | None = None
+    example: str = ""  # in a config, where name and clients are not what is needed
