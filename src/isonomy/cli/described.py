@@ -60,8 +60,6 @@ def _of_data(data: Mapping[str, Any], overrides: Sequence[str]) -> Config:
     for text in overrides:
         given = schema.parse_override(text)
         at = given["data"] if set(given) == {"data"} and isinstance(given["data"], dict) else given
-        if isinstance(at.get("partition"), str):
-            at = {**at, "partition": {"name": at["partition"]}}
         values = schema.merge(values, {"data": at})
     return schema.parse(values, where="data")
 

@@ -345,7 +345,7 @@ def _last(lines: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def _notes(setting: Setting, now: _Progress) -> tuple[str, ...]:
-    notes = [*setting.federation.notes, *setting.federation.warnings]
+    notes = list(setting.federation.notes)
     stated = surrogate.statement(setting)
     if stated:
         notes.append(stated)

@@ -306,6 +306,7 @@ _KEPT: dict[str, set[str]] = {  # what does not belong to the thing named
     "algorithm": set(),
     "model": {"convert"},
     "data": {"clients", "seed", "fallback"},
+    "partition": set(),
 }
 
 
