@@ -210,7 +210,7 @@ CASES = {
     "no gz": (PAIR | {"c.csv.gz": text(A)}, {}, ["tables/c.csv.gz cannot be read"]),
     "two files of a name": (PAIR | {"a.parquet": A}, {}, ["two tables", "'a'"]),
     "no table": ({"notes.txt": "x", ".hidden.csv": "a"}, {}, ["no table in the folder 'tables'"]),
-    "no such path": ({}, {"path": "tabels"}, ["'tabels'", "data.path"]),
+    "no such path": ({}, {"path": "tabels"}, ["'tabels'", "data.path", "mean 'tables'?"]),
     "no path": (PAIR, {"path": ""}, ["where are the tables"]),
     "no such user": ({}, {"path": "~nobody-of-this-name/x"}, ["'~nobody-of-this-name/x'"]),
     "a path too long": ({}, {"path": "x" * 300}, ["cannot be looked into", "data.path"]),
@@ -228,7 +228,7 @@ CASES = {
     "a column misspelt": (
         {"a.csv": A, "b.csv": renamed(B, "age", "agee")},
         {},
-        ["client 'b' has no column 'age'", "mean 'agee'?"],
+        ["client 'b' has no column 'age'", "rename 'agee' if it is that, add it"],
     ),
     "a column more": (
         {"a.csv": A, "b.csv": B, "c.csv": A | {"extra": [1] * 30}},

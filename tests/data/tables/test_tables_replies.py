@@ -289,6 +289,7 @@ def test_only_the_simulation_in_the_servers_module_can_open_a_table():
         "__future__",
         "collections.abc",
         "dataclasses",
+        "difflib",
         "json",
         "math",
         "numpy",

@@ -82,7 +82,10 @@ def _find(place: Path) -> tuple[list[Path], bool]:
                 f"{', '.join((*CSV, *PARQUET))}."
             )
         return [place], False
-    raise DataError(f"there is no file or folder '{place}'; check data.path.")
+    beside = [p.name for p in place.parent.iterdir()] if place.parent.is_dir() else []
+    raise DataError(
+        f"there is no file or folder '{place}'; check data.path.{did_you_mean(place.name, beside)}"
+    )
 
 
 def _ordered(paths: Iterable[Path]) -> list[Path]:
@@ -488,7 +491,7 @@ def _names(path: Path, header: Sequence[str]) -> list[str]:
 def _short(error: BaseException) -> str:
     """What an error says, in a few words that go inside of a sentence."""
     text = getattr(error, "strerror", None) or " ".join(str(error).split())
-    text = text.split(". ")[0].rstrip(".")
+    text = "".join(c for c in text.split(". ")[0].rstrip(".") if c.isprintable())
     return text if len(text) <= 140 else text[:137] + "..."
 
 

@@ -11,6 +11,7 @@ import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -198,16 +199,15 @@ def _same_columns(
         others = {0: "", 1: " and another client"}.get(
             len(without) - 1, f" and {len(without) - 1} other clients"
         )
-        instead = (
-            "add it there"
-            if name in (roles.label, roles.split)
-            else "add it there (it may be empty)"
-            if name in (*roles.features, *roles.protected_columns)
-            else f'add it there (it may be empty), or leave it out with drop = ["{name}"]'
-        )
+        ways = [f"rename '{close}' if it is that" for close in get_close_matches(name, own, 1)]
+        ways.append("add it there")
+        if name not in (roles.label, roles.split):
+            ways[-1] += " (it may be empty)"
+            if name not in (*roles.features, *roles.protected_columns):
+                ways.append(f'leave it out with drop = ["{name}"]')
         raise DataError(
             f"client '{names[k]}'{others} {'have' if others else 'has'} no column '{name}', which "
-            f"client '{_holder(name, tables, names)}' has; {instead}.{did_you_mean(name, own)}"
+            f"client '{_holder(name, tables, names)}' has; {_either(ways)}."
         )
 
 

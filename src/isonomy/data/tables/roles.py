@@ -70,7 +70,7 @@ class Roles:
         if self.label in (*self.protected_columns, *self.features, *self.drop, self.split):
             raise ConfigError(
                 f"column '{self.label}' is the label and cannot be protected, a feature, dropped "
-                "or the split as well."
+                "or the split as well; take it out there."
             )
         for name in self.protected_columns:
             if name in self.drop:
@@ -88,7 +88,8 @@ class Roles:
                 )
         if self.split and self.split in (*self.features, *self.protected_columns):
             raise ConfigError(
-                f"column '{self.split}' is the split and cannot be a feature or protected as well."
+                f"column '{self.split}' is the split and cannot be a feature or protected as well; "
+                "take it out there."
             )
 
     def _check_bins(self, name: str, edges: Sequence[float] | int) -> None:
