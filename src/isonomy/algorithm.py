@@ -8,8 +8,9 @@ a pure function of one client: `phase(task, message, client) -> (reply, state)`.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -124,6 +125,14 @@ class Replies(NamedTuple):
     sizes: Tensor
 
 
+class Weighed(NamedTuple):
+    """The mean of most parts of the replies, its total weight, and the parts seen one by one."""
+
+    mean: Reply
+    total: float
+    seen: Replies
+
+
 class NoReplies(IsonomyError):
     """No client answered a phase; the round changes nothing."""
 
@@ -174,6 +183,7 @@ class Cohort:
         round: int,
         rate: float,
         clients: int,
+        whole: Cohort | None = None,
     ) -> None:
         self._exchange = exchange
         self.ids = ids
@@ -182,6 +192,24 @@ class Cohort:
         self.round = round
         self.rate = rate
         self.clients = clients
+        self._whole = whole
+
+    def only(self, ids: Tensor) -> Cohort:
+        """The cohort of some of these clients, for a question that concerns only them.
+
+        Who falls silent there is out of this cohort too.
+        """
+        keep = torch.isin(self.ids, ids)
+        return Cohort(
+            self._exchange,
+            self.ids[keep],
+            self.sizes[keep],
+            work=self.work,
+            round=self.round,
+            rate=self.rate,
+            clients=self.clients,
+            whole=self,
+        )
 
     def gather(
         self,
@@ -211,14 +239,44 @@ class Cohort:
 
         `weight` is each client's size, or equal, or a tensor aligned with `ids`.
         """
-        if isinstance(weight, Tensor):
-            weights = weight.to(torch.float64)
-        else:
-            weights = (self.sizes if weight == "size" else torch.ones_like(self.sizes)).double()
-        total, folded = self._folded(phase, message, each, work, weights)
+        total, folded = self._folded(phase, message, each, work, self._weights(weight))
         if total <= 0:
             raise NoReplies(f"round {self.round}: the clients that answered have no weight.")
         return tree.tmap(lambda t: (t / total).to(torch.get_default_dtype()), folded)
+
+    def weigh(
+        self,
+        phase: Phase,
+        message: Message,
+        *,
+        seen: tuple[str, ...],
+        tilt: Mapping[str, Callable[[Reply], Tensor]] | None = None,
+        weight: Literal["size", "equal"] | Tensor = "size",
+        each: Message | None = None,
+        work: Work | None = None,
+    ) -> Weighed:
+        """Every client's parts named in `seen`, and of the other parts only weighted means.
+
+        A part named in `tilt` has the weights `weight * exp(tilt(seen parts))`, which may be of
+        any size: what the server sees of a client decides how much the rest of its reply counts.
+        The other parts have `weight`. If no client that answered has weight, `total` and the
+        means are 0.
+        """
+        asked, weights, kept, ids = self.ids, self._weights(weight), [], []
+        sums: dict[str, _Sums] = {}
+        for chunk in self._ask(phase, message, each, work):
+            w = weights[_positions(asked, chunk.ids)]
+            shown = {name: chunk.value[name] for name in seen}
+            for name, value in chunk.value.items():
+                if name not in shown:
+                    score = None if tilt is None or name not in tilt else tilt[name](shown)
+                    sums.setdefault(name, _Sums()).add(value, w, score)
+            kept.append(shown)
+            ids.append(chunk.ids)
+        order = _positions(torch.cat(ids), self._answered(torch.cat(ids)))
+        total = float(weights[_positions(asked, self.ids)].sum())
+        replies = Replies(tree.take(tree.concat(kept), order), self.ids, self.sizes)
+        return Weighed({name: part.mean() for name, part in sums.items()}, total, replies)
 
     def sum(
         self,
@@ -241,22 +299,24 @@ class Cohort:
         weights: Tensor,
     ) -> tuple[float, Tree]:
         """Total weight and weighted sum, chunk by chunk, so memory does not grow."""
-        asked, total, folded, seen = self.ids, 0.0, None, []
+        asked, sums, seen = self.ids, _Sums(), []
         for chunk in self._ask(phase, message, each, work):
-            w = weights[_positions(asked, chunk.ids)]
-            if folded is None:
-                folded = tree.tmap(
-                    lambda t: torch.zeros(t.shape[1:], dtype=torch.float64), chunk.value
-                )
-            tree.tmap(lambda sums, t, w=w: _fold(sums, w, t), folded, chunk.value)
-            total += float(w.sum())
+            sums.add(chunk.value, weights[_positions(asked, chunk.ids)])
             seen.append(chunk.ids)
         self._answered(torch.cat(seen))
-        return total, folded
+        return sums.total, sums.folded
+
+    def _weights(self, weight: Literal["size", "equal"] | Tensor) -> Tensor:
+        """Each client's weight, in double precision."""
+        if isinstance(weight, Tensor):
+            return weight.to(torch.float64)
+        return (self.sizes if weight == "size" else torch.ones_like(self.sizes)).double()
 
     def _ask(
         self, phase: Phase, message: Message, each: Message | None, work: Work | None
     ) -> Iterator[Replies]:
+        if not len(self.ids):
+            raise NoReplies(f"round {self.round}: no client was left to ask.")
         rate = self.rate if work is None else work.lr  # other work brings its own rate
         ask = Ask(phase, message, work or self.work, self.round, rate, self.ids, each)
         waiting = set(self.ids.tolist())
@@ -268,13 +328,52 @@ class Cohort:
             if ids:
                 yield chunk
         if len(waiting) == len(self.ids):
+            self._lost(self.ids)
             raise NoReplies(f"round {self.round}: no client answered; nothing was changed.")
 
     def _answered(self, ids: Tensor) -> Tensor:
         """Keep the clients that answered, in the cohort's order."""
         keep = torch.isin(self.ids, ids)
+        self._lost(self.ids[~keep])
         self.ids, self.sizes = self.ids[keep], self.sizes[keep]
         return self.ids
+
+    def _lost(self, ids: Tensor) -> None:
+        """Tell the cohort that this is a part of who fell silent."""
+        if self._whole is not None and len(ids):
+            self._whole._answered(self._whole.ids[~torch.isin(self._whole.ids, ids)])
+
+
+class _Sums:
+    """A weighted sum of replies and its total weight, folded as they come, in double precision.
+
+    With scores, weights are multiplied by exp(score - top), where top is the largest score so
+    far: what was summed before is scaled down when a larger one comes, so nothing overflows.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self.folded: Tree = None
+        self.top = -math.inf
+
+    def add(self, value: Tree, weight: Tensor, score: Tensor | None = None) -> None:
+        """Add some stacked replies."""
+        if self.folded is None:
+            self.folded = tree.tmap(lambda t: torch.zeros(t.shape[1:], dtype=torch.float64), value)
+        if score is not None and bool((weight > 0).any()):
+            top = max(self.top, float(score[weight > 0].max()))  # of those that count at all
+            before = math.exp(self.top - top)
+            self.total *= before
+            tree.tmap(lambda sums: sums.mul_(before), self.folded)
+            tilted = weight * torch.exp(score.to(torch.float64) - top)
+            weight, self.top = torch.where(weight > 0, tilted, 0.0), top
+        tree.tmap(lambda sums, t: _fold(sums, weight, t), self.folded, value)
+        self.total += float(weight.sum())
+
+    def mean(self) -> Tree:
+        """The weighted mean so far, 0 if there is no weight."""
+        total = self.total or 1.0
+        return tree.tmap(lambda t: (t / total).to(torch.get_default_dtype()), self.folded)
 
 
 def _fold(sums: Tensor, weight: Tensor, stacked: Tensor) -> Tensor:
@@ -320,6 +419,18 @@ class Algorithm(ABC):
     def finish(self, server: Any, cohort: Cohort) -> Any:
         """A last phase with all clients, after the last round."""
         return server
+
+    def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """The phase of a client that was never in training, before it predicts.
+
+        `message["model"]` is the deployed state, `client.state` what `init_client` made. The
+        default changes nothing; a method whose clients keep something of their own finds it here.
+        """
+        return {}, client.state
+
+    def clusters(self, server: Any) -> Tensor | None:
+        """Each client's cluster [clients], for a method that finds clusters."""
+        return None
 
     def deployed(self, server: Any) -> Any:
         """The part of the server's state that clients need to predict."""

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from isonomy.algorithm import Algorithm
     from isonomy.experiments.compare import Method
+    from isonomy.experiments.predictor import Predictor
     from isonomy.experiments.run import Listener
     from isonomy.experiments.schema import Config
     from isonomy.report.record import Record
@@ -163,6 +166,22 @@ def run_folders(folder: str | Path) -> list[Path]:
     """The folders of runs at or below a folder, in the order of their names."""
     found = [path.parent for path in Path(folder).rglob("config.toml")]
     return sorted(found, key=lambda path: [_number_last(part) for part in path.parts])
+
+
+def predictor(
+    folder: str | Path,
+    client: str | int | None = None,
+    examples: tuple[Tensor, Tensor] | str | Path | None = None,
+) -> Predictor:
+    """A finished run's model as one client uses it.
+
+    `client` is a client of the run, by name or number. Without it the model is that of a client
+    that was not in training; where the method gives each client something of its own, such a one
+    needs `examples`: tensors (x, y), or the path of a labelled table if the run is of tables.
+    """
+    from isonomy.experiments import predictor as predictors
+
+    return predictors.predictor(folder, client, examples)
 
 
 def table(

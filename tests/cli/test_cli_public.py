@@ -33,6 +33,7 @@ def test_the_surface_is_this():
         "config",
         "load",
         "methods",
+        "predictor",
         "run",
         "table",
         "write_report",

@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 
+from contract import client_fair, matched
 from contract.checks import LOOP, Transport, check_same_run
 from isonomy.algorithm import Algorithm
 from isonomy.algorithms import registry
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.average.fedprox import FedProx
+from isonomy.algorithms.clustered.focus import Focus
 from isonomy.algorithms.personal.local import Local
 from isonomy.data.federation import Federation
 from isonomy.engines.batched import Batched
@@ -70,10 +72,66 @@ def _mu_zero_is_fedavg(transport: Transport) -> None:
     check_same_run(FedProx(mu=0.0, weight="equal"), FedAvg(weight="equal"), transport)
 
 
+def _one_model_is_fedavg(transport: Transport) -> None:
+    """With one model there is nothing to cluster: FOCUS is FedAvg, by default of equal weights."""
+    for weight in ("equal", "size"):
+        one = Focus(models=1, weight=weight)  # type: ignore[arg-type]
+        check_same_run(
+            one,
+            FedAvg(weight=weight),  # type: ignore[arg-type]
+            transport,
+            part=lambda got: got.outputs,
+        )
+
+
 ROWS: dict[str, Row] = {
+    "afl": Row(client_fair.afl, variants=({"gamma": 0.5}, {"update": "model", "report": "last"})),
     "fedavg": Row(_one_client_is_local, variants=({}, {"weight": "equal"})),
+    "fedeba": Row(
+        client_fair.fedeba,
+        variants=(
+            {"theta": 0.0, "tau": 0.5, "gradient": "full"},
+            {"align": "model", "tau": 0.5, "ideal_scale": "K", "eta": 0.5},
+            {"align": "gradient", "prior": "size", "weight_loss": "global_before"},
+        ),
+    ),
+    "fedfv": Row(client_fair.fedfv, variants=({"alpha": 0.3}, {"alpha": 0.0, "tau": 2})),
+    "fedma": Row(
+        matched.fedma,
+        variants=(
+            {"sigma": 0.05, "gamma": 50.0, "later": 50.0},
+            {"average": "posterior", "start": "own", "output": "equal", "grow": 1.0},
+        ),
+    ),
+    "fedmgda": Row(
+        client_fair.fedmgda,
+        variants=({"eta": 0.3}, {"epsilon": 1.0, "weight": "size", "normalise": False}),
+    ),
     "fedprox": Row(_mu_zero_is_fedavg, variants=({"mu": 0.5},)),
+    "focus": Row(
+        _one_model_is_fedavg,
+        variants=(
+            {"models": 2, "warmup": 0, "skip": 0.9},
+            {"models": 3, "start": "independent"},
+            {"warmup": 1, "weight": "size"},
+        ),
+    ),
     "local": Row(_one_client_is_local),
+    "pfnm": Row(
+        matched.pfnm,
+        variants=(
+            {"sigma": 0.05, "gamma": 20.0},
+            {"start": "own", "output": "equal", "grow": 1.0},
+        ),
+    ),
+    "prac_fedeba": Row(client_fair.prac_fedeba, variants=({"theta": 0.0, "tau": 0.5},)),
+    "propfair": Row(client_fair.propfair, variants=({"M": 2.0}, {"M": 1.2, "beyond": "flat"})),
+    "q_fedavg": Row(client_fair.q_fedavg, variants=({}, {"q": 5.0, "lipschitz": 2.0})),
+    "q_fedsgd": Row(
+        client_fair.q_fedsgd,
+        variants=({}, {"gradient": "full", "step": "static"}, {"lipschitz": 4.0}),
+    ),
+    "term": Row(client_fair.term, variants=({}, {"t": -2.0, "tau": 0.5, "weight": "equal"})),
 }
 
 

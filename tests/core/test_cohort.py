@@ -202,3 +202,75 @@ def test_positions(wanted: list[int]) -> None:
     ids = torch.tensor([7, 2, 9, 5])
     at: Tensor = _positions(ids, torch.tensor(wanted, dtype=torch.int64))
     assert ids[at].tolist() == wanted
+
+
+# --- weigh ----------------------------------------------------------------------------------------
+
+
+def by_log_of_id(seen: Any) -> Tensor:
+    return seen["id"].double().log()
+
+
+@pytest.mark.parametrize("chunks", [ALL, [[9], [7], [5], [2]], [[7, 5], [2, 9]]])
+def test_weigh_by_hand(chunks: list[list[int]]) -> None:
+    """Equal weights times exp(log id): (2*1 + 5*2 + 7*4 + 9*8) / 23 = 112 / 23."""
+    got = cohort(Wire(chunks)).weigh(
+        phase, {}, seen=("id",), tilt={"v": by_log_of_id}, weight="equal"
+    )
+    assert got.mean["v"].tolist() == pytest.approx([112 / 23, -112 / 23])
+    assert set(got.mean) == {"v"}
+    assert got.seen.value["id"].tolist() == got.seen.ids.tolist() == [2, 5, 7, 9]
+    assert got.seen.sizes.tolist() == [10, 30, 60, 100]
+    assert got.total == 4.0
+
+
+def test_weigh_multiplies_the_weights() -> None:
+    """Sizes times id: (10*2*1 + 30*5*2 + 60*7*4 + 100*9*8) / (20 + 150 + 420 + 900)."""
+    got = cohort(Wire([[9, 5], [2, 7]])).weigh(phase, {}, seen=("id",), tilt={"v": by_log_of_id})
+    assert got.mean["v"].tolist() == pytest.approx([9200 / 1490, -9200 / 1490])
+
+
+@pytest.mark.parametrize("weight", ["size", "equal"])
+@pytest.mark.parametrize("chunks", [ALL, [[9, 2], [7], [5]]])
+def test_weigh_without_tilt_is_mean_to_the_bit(chunks: list[list[int]], weight: Any) -> None:
+    expected = cohort(Wire(chunks)).mean(phase, {}, weight=weight)
+    zero = {"v": lambda seen: 0.0 * seen["id"].double()}
+    for tilt in (None, {}, zero):
+        got = cohort(Wire(chunks)).weigh(phase, {}, seen=("id",), tilt=tilt, weight=weight)
+        assert torch.equal(got.mean["v"], expected["v"])
+
+
+@pytest.mark.parametrize("chunks", [ALL, [[9], [7], [5], [2]], [[2], [5], [7], [9]]])
+@pytest.mark.parametrize("factor", [1e5, -1e5])
+def test_weigh_with_scores_of_any_size(chunks: list[list[int]], factor: float) -> None:
+    tilt = {"v": lambda seen: factor * seen["id"].double()}
+    got = cohort(Wire(chunks)).weigh(phase, {}, seen=("id",), tilt=tilt, weight="equal")
+    best = REPLY[9 if factor > 0 else 2]
+    assert got.mean["v"].tolist() == [best, -best]
+
+
+def test_weigh_leaves_out_who_has_no_weight_however_large_its_score() -> None:
+    tilt = {"v": lambda seen: 1000.0 * seen["id"].double()}
+    weight = torch.tensor([1.0, 1.0, 0.0, 0.0])
+    got = cohort(Wire([[9], [7, 5], [2]])).weigh(phase, {}, seen=("id",), tilt=tilt, weight=weight)
+    assert got.mean["v"].tolist() == [2.0, -2.0]
+    got = cohort(Wire([[9, 7]])).weigh(phase, {}, seen=("id",), tilt=tilt, weight=weight)
+    assert got.mean["v"].tolist() == [0.0, 0.0]
+    assert got.total == 0.0
+
+
+def test_weigh_shows_the_tilt_only_what_is_seen() -> None:
+    def spying(seen: Any) -> Tensor:
+        return seen["v"][:, 0]
+
+    with pytest.raises(KeyError):
+        cohort(Wire(ALL)).weigh(phase, {}, seen=("id",), tilt={"v": spying})
+
+
+def test_weigh_goes_by_those_that_answered() -> None:
+    made = cohort(Wire([[9], [5]], []))
+    got = made.weigh(phase, {}, seen=("id",), tilt={"v": by_log_of_id}, weight="equal")
+    assert got.mean["v"].tolist() == pytest.approx([82 / 14, -82 / 14])
+    assert made.ids.tolist() == got.seen.ids.tolist() == [5, 9]
+    with pytest.raises(NoReplies):
+        made.weigh(phase, {}, seen=("id",))

@@ -27,6 +27,7 @@ PACKAGE = Path(str(files("isonomy")))
 SEES = {
     "gather": "each client's reply",
     "mean": "only the weighted mean",
+    "weigh": "what it weighs by, and the weighted mean",
     "sum": "only the sum",
 }
 
@@ -146,7 +147,7 @@ def _algorithm(node: ast.ClassDef, tree: ast.Module, source: str) -> Algorithm:
 
 
 def _phases(node: ast.ClassDef, tree: ast.Module) -> Iterator[Phase]:
-    """Every `cohort.gather`, `mean` or `sum` in the class, and the phase given to it."""
+    """Every `cohort.gather`, `mean`, `weigh` or `sum` in the class, and the phase given to it."""
     functions = {f.name: f for f in tree.body if isinstance(f, ast.FunctionDef)}
     methods = {f.name: f for f in node.body if isinstance(f, ast.FunctionDef)}
     for method in methods.values():

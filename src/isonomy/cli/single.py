@@ -1,4 +1,4 @@
-"""`run`, `resume` and `report`: one experiment, and what became of it."""
+"""`run`, `resume`, `report` and `predict`: one experiment, and what became of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isonomy.cli import output
+from isonomy.cli import output, predict
 
 if TYPE_CHECKING:
     from isonomy.experiments.schema import Config
@@ -34,6 +34,7 @@ def add(app: typer.Typer) -> None:
     app.command("run")(run)
     app.command("resume")(resume)
     app.command("report")(report)
+    predict.add(app)
 
 
 def run(

@@ -6,6 +6,7 @@ import math
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -153,8 +154,6 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener) -> Re
     config, algorithm = setting.config, setting.algorithm
     label = method_label(config)
     now = _start(setting, place, listener)
-    losses: NDArray[np.float64] | None = None
-    wanted = surrogate.clusters(setting) is not None
     memory: list[dict[str, Any]] = []  # rounds of a run without a folder
     columns: list[dict[str, Any]] = []
     seconds = 0.0
@@ -168,10 +167,9 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener) -> Re
                 now.server = _finish(setting, now, line)
             if last or now.round % config.evaluate.every == 0:
                 counts = evaluate(algorithm, now.server, now.engine, config.evaluate.split)
-                if wanted and losses is None:  # once, when first needed
-                    losses = surrogate.surrogate_losses(setting)
-                found, rows = _measured(setting, counts, losses, now.round, last)
-                line["metrics"] = found
+                # the method's own clusters, if they are wanted, are those of its end
+                losses = surrogate.surrogate_losses(setting, now.server if last else None)
+                line["metrics"], rows = _measured(setting, counts, losses, now, last)
                 columns.append(rows)
                 if place is not None:
                     place.write_clients(now.round, rows)
@@ -313,11 +311,11 @@ def _measured(
     setting: Setting,
     counts: Counts,
     losses: NDArray[np.float64] | None,
-    round: int,
+    now: _Progress,
     last: bool,
 ) -> tuple[dict[str, float | None], dict[str, Any]]:
     """A round's metrics, and the same round's table of clients."""
-    config, federation = setting.config, setting.federation
+    config, federation, round = setting.config, setting.federation, now.round
     if not np.isfinite(counts.loss).all():
         raise TrainingError(
             f"round {round}: the loss on the {config.evaluate.split} examples is not finite; lower "
@@ -332,10 +330,15 @@ def _measured(
         "split": [config.evaluate.split] * len(federation),
     }
     rows |= {k: v.tolist() for k, v in per_client(counts).items()}
+    found = setting.algorithm.clusters(now.server)
+    if found is not None:
+        rows["cluster"] = found.tolist()
     if losses is not None:
         above = excess(client_loss(counts), losses)
         metrics["faa"] = faa(above, counts.sizes)
         rows["excess_loss"] = above.tolist()
+    elif found is not None and config.excess.clusters == "found":
+        rows["excess_loss"] = [math.nan] * len(federation)  # known at the end; columns stay alike
     return {k: v if math.isfinite(v) else None for k, v in metrics.items()}, rows
 
 
@@ -346,9 +349,14 @@ def _last(lines: list[dict[str, Any]]) -> dict[str, float]:
 
 def _notes(setting: Setting, now: _Progress) -> tuple[str, ...]:
     notes = list(setting.federation.notes)
-    stated = surrogate.statement(setting)
+    stated = surrogate.statement(setting, now.server)
     if stated:
         notes.append(stated)
+    found = setting.algorithm.clusters(now.server)
+    if found is not None:
+        sizes = sorted(Counter(found.tolist()).values(), reverse=True)
+        which = ", ".join(str(size) for size in sizes)
+        notes.append(f"Clusters of clients that the method found: {len(sizes)}, of size {which}.")
     if now.lost:
         notes.append(f"In {now.lost} rounds no client answered; they changed nothing.")
     return tuple(notes)

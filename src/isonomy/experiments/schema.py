@@ -25,13 +25,24 @@ _Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        ser_json_inf_nan="constants",  # of the options below, which may be infinite
+    )
 
 
 class _Named(BaseModel):
     """A table with a `name` and options of its own; a plain string is its name."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+    model_config = ConfigDict(
+        extra="allow",
+        frozen=True,
+        strict=True,
+        ser_json_inf_nan="constants",  # options may be infinite; TOML has inf
+    )
     name: str
 
     @model_validator(mode="before")
@@ -157,10 +168,11 @@ class EvaluateConfig(_Section):
 class ExcessConfig(_Section):
     """The surrogate of the best attainable loss, for excess risk and FAA."""
 
-    clusters: Literal["auto", "true", "own", "one", "none"] = Field(
+    clusters: Literal["auto", "true", "found", "own", "one", "none"] = Field(
         "auto",
-        description="pool clients by true cluster, each alone, all, or not at all; auto: true "
-        "clusters if the data set knows them, else each client alone",
+        description="pool clients by true cluster, by the cluster that the method found (at its "
+        "end), each alone, all, or not at all; auto: true clusters if the data set knows them, "
+        "else each client alone",
     )
     steps: int = Field(500, ge=1, description="steps of the surrogate's training")
     batch: int = Field(64, ge=0, description="its batch; 0 means all")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,16 +25,27 @@ from isonomy.task import Task
 from isonomy.work import Work
 
 
-def clusters(setting: Setting) -> tuple[int, ...] | None:
-    """Each client's cluster by the config's rule; None if excess risk is not wanted."""
-    federation, rule = setting.federation, setting.config.excess.clusters
-    if rule == "auto":
-        rule = "own" if federation.clusters is None else "true"
+def clusters(setting: Setting, server: Any = None) -> tuple[int, ...] | None:
+    """Each client's cluster by the config's rule; None if there is no excess risk to measure.
+
+    The rule "found" takes those that the algorithm found, which its last state `server` tells.
+    """
+    federation, rule = setting.federation, _rule(setting)
+    if rule == "found":
+        found = None if server is None else setting.algorithm.clusters(server)
+        return None if found is None else tuple(found.tolist())
     if rule == "none" or (rule == "true" and federation.clusters is None):
         return None
     if rule == "own":
         return tuple(range(len(federation)))
     return federation.clusters if rule == "true" else (0,) * len(federation)
+
+
+def _rule(setting: Setting) -> str:
+    rule = setting.config.excess.clusters
+    if rule == "auto":
+        return "own" if setting.federation.clusters is None else "true"
+    return rule
 
 
 def schedule(setting: Setting) -> Work:
@@ -43,16 +55,16 @@ def schedule(setting: Setting) -> Work:
     return replace(local, steps=excess.steps, batch=excess.batch, lr=lr)
 
 
-def statement(setting: Setting) -> str:
-    """One sentence that goes with every FAA."""
-    found = clusters(setting)
+def statement(setting: Setting, server: Any = None) -> str:
+    """One sentence that goes with every FAA, or says why there is none."""
+    found, rule = clusters(setting, server), _rule(setting)
     if found is None:
-        return ""
-    rule = setting.config.excess.clusters
-    if rule == "auto":
-        rule = "own" if setting.federation.clusters is None else "true"
+        name = setting.config.algorithm.name
+        return f"No FAA: '{name}' finds no clusters of clients." if rule == "found" else ""
     pooled = {
         "true": f"the pooled training data of each of the {len(set(found))} true clusters",
+        "found": f"the pooled training data of each of the {len(set(found))} clusters that the "
+        "method itself found",
         "own": "each client's own training data (no clusters are known)",
         "one": "all clients' pooled training data",
     }[rule]
@@ -64,9 +76,9 @@ def statement(setting: Setting) -> str:
     )
 
 
-def surrogate_losses(setting: Setting) -> NDArray[np.float64] | None:
+def surrogate_losses(setting: Setting, server: Any = None) -> NDArray[np.float64] | None:
     """Every client's test loss under its cluster's surrogate."""
-    found = clusters(setting)
+    found = clusters(setting, server)
     if found is None:
         return None
     config = setting.config

@@ -1,0 +1,133 @@
+"""FedEBA+: weights of largest entropy, and updates aligned to the whole or to the worse off.
+
+"Entropy-driven fair and effective federated learning" (FedEBA+; arXiv 2301.12407 and later). Each
+client of the cohort weighs by its loss, with a prior q (equal, or by size):
+
+    p_i = q_i exp(F_i / tau) / sum_j q_j exp(F_j / tau),        x <- x + eta Delta
+
+Where the losses F_i(x) of the received model lie more than theta degrees from equal ones, the
+round is unfair, and every local step leans to the gradient that is fair at x:
+
+    h = (1 - alpha) grad F_i(x_i) + alpha sum_j p~_j grad F_j(x),    p~ from the losses F_j(x)
+    Delta = sum_i p_i (x_i - x)
+
+Otherwise the mean of the clients' first steps, which have not drifted yet, corrects the whole:
+
+    Delta = (1 - alpha) sum_i p_i (x_i - x) + alpha sum_i q_i (x_i1 - x)
+
+F_i is the mean loss over all training examples of client i. p uses F_i(x_i), the loss of the
+client's own model after training (`local_after`); the paper's text leaves room for F_i(x), which
+is `global_before`. The first step counts as it is, or, with `ideal_scale = "K"`, times the
+client's own number of local steps. The paper does not say by what examples the fair gradient is
+taken: see `gradient`. tau = inf with alpha = 0 is FedAvg with the prior's weights.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from isonomy import tree
+from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
+from isonomy.blocks.descent import descend
+from isonomy.blocks.measure import first_step, gradient, leaning, stretched, train_loss
+from isonomy.blocks.weights import entropy_score, entropy_weights, fair_angle
+from isonomy.task import Params, Task
+
+
+@dataclass(frozen=True)
+class FedEBA(Algorithm):
+    """Entropy-based aggregation with model and gradient alignment."""
+
+    name: ClassVar[str] = "fedeba"
+    family: ClassVar[str] = "client_fair"
+    paper: ClassVar[str] = "FedEBA+, arXiv 2301.12407"
+    reveals: ClassVar[str] = (
+        "each client's losses and size; of models and gradients only weighted sums"
+    )
+
+    tau: float = 0.1  # temperature of the weights: small favours the worst off, inf is the prior
+    alpha: float = 0.5  # strength of the alignment, 0 (none) to 1
+    theta: float = 30.0  # degrees beyond which a round is unfair; 0 always, 90 never
+    align: Literal["auto", "model", "gradient", "none"] = "auto"  # by the angle, or always so
+    prior: Literal["equal", "size"] = "equal"  # a client's say where losses are equal
+    weight_loss: Literal["local_after", "global_before"] = "local_after"  # whose loss weighs
+    ideal_scale: Literal[1, "K"] = 1  # factor of a first step: 1, or the client's number of steps
+    gradient: Literal["first", "full"] = "first"  # fair gradient: first minibatch or all examples
+    eta: float = 1.0  # the server's step
+
+    def __post_init__(self) -> None:
+        if not self.tau > 0:
+            raise ValueError(f"tau = {self.tau}: give a number above 0, or inf.")
+        if not 0 <= self.alpha <= 1:
+            raise ValueError(f"alpha = {self.alpha}: give a number from 0 to 1.")
+        if not 0 <= self.theta <= 90:
+            raise ValueError(f"theta = {self.theta}: give degrees from 0 to 90.")
+        if not 0 < self.eta < math.inf:
+            raise ValueError(f"eta = {self.eta}: give a number above 0.")
+
+    def round(self, server: Any, cohort: Cohort) -> Any:
+        """The paper's box: the losses decide which alignment follows."""
+        params = server["params"]
+        align = self.align if self.alpha > 0 else "none"
+        if align in ("auto", "gradient"):
+            losses = cohort.gather(self.measure, {"params": params}).value["loss"]
+            if align == "auto":
+                align = "gradient" if fair_angle(losses) > self.theta else "model"
+        how: dict[str, Any] = {
+            "seen": ("loss",),
+            "tilt": {"params": lambda seen: entropy_score(seen["loss"], self.tau)},
+            "weight": self.prior,
+        }
+        if align == "gradient":
+            weight = entropy_weights(
+                losses, self.tau, cohort.sizes if self.prior == "size" else None
+            )
+            fair = cohort.mean(self.slope, {"params": params}, weight=weight)["gradient"]
+            got = cohort.weigh(self.lean, {"params": params, "fair": fair}, **how)
+        elif align == "model":
+            got = cohort.weigh(self.stepped, {"params": params}, **how)
+        else:
+            got = cohort.weigh(self.local, {"params": params}, **how)
+        target = got.mean["params"]
+        if "first" in got.mean:
+            target = tree.mix(target, got.mean["first"], self.alpha)
+        return {"params": tree.mix(params, target, self.eta)}
+
+    def measure(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """The loss of the received model."""
+        return {"loss": train_loss(task, message["params"], client)}, client.state
+
+    def slope(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """The gradient at the received model."""
+        return {"gradient": gradient(task, message["params"], client, self.gradient)}, client.state
+
+    def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """Plain training, and the loss that weighs it."""
+        params = descend(task.loss, message["params"], client)
+        return {"params": params, "loss": self._loss(task, message, params, client)}, client.state
+
+    def stepped(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """Plain training, and where its first step led."""
+        origin = message["params"]
+        params = descend(task.loss, origin, client)
+        first = first_step(task.loss, origin, client)
+        if self.ideal_scale == "K":
+            first = stretched(origin, first, client.plan.count.to(torch.float32))
+        loss = self._loss(task, message, params, client)
+        return {"params": params, "first": first, "loss": loss}, client.state
+
+    def lean(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """Training in which every step leans to the fair gradient."""
+        objective = leaning(task.loss, message["fair"], self.alpha)
+        params = descend(objective, message["params"], client)
+        return {"params": params, "loss": self._loss(task, message, params, client)}, client.state
+
+    def _loss(self, task: Task, message: Message, params: Params, client: Client) -> Tensor:
+        """The loss that a client weighs by."""
+        at = message["params"] if self.weight_loss == "global_before" else params
+        return train_loss(task, at, client)

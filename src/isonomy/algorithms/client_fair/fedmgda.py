@@ -1,0 +1,76 @@
+"""FedMGDA+: a direction that harms no client: the shortest mixture of normalised updates.
+
+Hu, Shaloudegi, Zhang and Yu, "Federated learning meets multi-objective optimization", IEEE TNSE
+2022, Algorithm 1. With w_k client k's model after local descent from w:
+
+    g_k = (w - w_k) / |w - w_k|
+    lambda = argmin |sum_k lambda_k g_k|^2  over the simplex with |lambda_k - lambda0_k| <= epsilon
+    w <- w - eta sum_k lambda_k g_k
+
+The shortest point of the hull has a non-negative product with every g_k, so with epsilon = 1 no
+client's own direction is opposed; epsilon = 0 is lambda0 (equal, or by size). The norm of a
+step is at most eta whatever the local learning rate is: choose eta with the model, and let it
+shrink by `decay` from round to round. `normalise = false` keeps the updates' own lengths; with
+epsilon = 0 and eta = 1 that is FedAvg.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+
+from isonomy import tree
+from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
+from isonomy.blocks.descent import descend
+from isonomy.blocks.simplex import min_norm
+from isonomy.blocks.vectors import gram, rows
+from isonomy.task import Task
+
+
+@dataclass(frozen=True)
+class FedMGDA(Algorithm):
+    """Multiple gradient descent over clients."""
+
+    name: ClassVar[str] = "fedmgda"
+    family: ClassVar[str] = "client_fair"
+    paper: ClassVar[str] = "Hu et al., IEEE TNSE 2022"
+    reveals: ClassVar[str] = "each client's model"
+
+    epsilon: float = 0.1  # how far a weight may go from its start; 0 not at all, 1 anywhere
+    eta: float = 1.0  # the server's step: the length of a move if all updates agreed
+    decay: float = 1.0  # eta's factor from one round to the next
+    normalise: bool = True  # whether updates count by direction only
+    weight: Literal["equal", "size"] = "equal"  # where weights start: lambda0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.epsilon <= 1:
+            raise ValueError(f"epsilon = {self.epsilon}: give a number from 0 to 1.")
+        if not 0 < self.eta < math.inf:
+            raise ValueError(f"eta = {self.eta}: give a number above 0.")
+        if not 0 < self.decay <= 1:
+            raise ValueError(f"decay = {self.decay}: give a number above 0, at most 1.")
+
+    def round(self, server: Any, cohort: Cohort) -> Any:
+        """Algorithm 1."""
+        params = server["params"]
+        replies = cohort.gather(self.local, {"params": params})
+        moves = tree.tmap(lambda new, old: new - old, replies.value["params"], params)
+        products = gram(rows(moves))
+        lengths = products.diagonal().sqrt()
+        scale = torch.where(lengths > 0, 1 / lengths, 0.0) if self.normalise else None
+        if scale is not None:
+            products = scale[:, None] * products * scale
+        start = (
+            replies.sizes if self.weight == "size" else torch.ones_like(replies.sizes)
+        ).double()
+        lam = min_norm(products, start / start.sum(), self.epsilon)
+        eta = self.eta * self.decay**cohort.round
+        step = tree.weighted_sum(moves, eta * (lam if scale is None else lam * scale))
+        return {"params": tree.add(params, step)}
+
+    def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """Plain training."""
+        return {"params": descend(task.loss, message["params"], client)}, client.state

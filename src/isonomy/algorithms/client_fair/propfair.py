@@ -1,0 +1,72 @@
+"""PropFair: proportional fairness; the product of the clients' utilities M - loss is maximised.
+
+Zhang, Malekmohammadi, Chen and Yu, "Proportional fairness in federated learning", TMLR 2023.
+The sum of logarithms, minus a client's share in it, is its local objective:
+
+    w_k <- local descent on -log(M - F_k) from w,    w <- sum_k n_k w_k / sum_k n_k
+
+so a client's gradient is multiplied by 1 / (M - F_k): the larger its loss, the more it pulls.
+Where M - F_k < epsilon the logarithm is continued by its tangent, so that the factor ends at
+1 / epsilon. F_k is the loss of a minibatch. `beyond = "flat"` has the factor 1 / M there instead,
+as the authors' code does unless told otherwise: batches with a very large loss then count little.
+
+Steps are shorter than FedAvg's by about 1 / M: scale `local.lr` with M. With M = epsilon = 1, or
+as M grows with lr = M lr_0, it is FedAvg.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
+from isonomy.blocks.descent import descend
+from isonomy.task import Batch, Params, Task
+
+
+@dataclass(frozen=True)
+class PropFair(Algorithm):
+    """Proportionally fair federated averaging."""
+
+    name: ClassVar[str] = "propfair"
+    family: ClassVar[str] = "client_fair"
+    paper: ClassVar[str] = "Zhang et al., TMLR 2023"
+    reveals: ClassVar[str] = "only the weighted sum of the clients' models, and each client's size"
+
+    M: float = 5.0  # the loss at which a client's utility would be nothing
+    epsilon: float = 0.2  # utility below which the logarithm is replaced
+    beyond: Literal["tangent", "flat"] = "tangent"  # the factor there: 1 / epsilon, or 1 / M
+    weight: Literal["size", "equal"] = "size"  # a client's say in the mean
+
+    def __post_init__(self) -> None:
+        if not 0 < self.M < math.inf:
+            raise ValueError(f"M = {self.M}: give a number above 0.")
+        if not 0 < self.epsilon <= self.M:
+            raise ValueError(f"epsilon = {self.epsilon}: give a number above 0 and at most M.")
+
+    def round(self, server: Any, cohort: Cohort) -> Any:
+        """Averaging; what differs is the local objective."""
+        return cohort.mean(self.local, {"params": server["params"]}, weight=self.weight)
+
+    def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """Descend on -log(M - F_k)."""
+
+        def objective(params: Params, batch: Batch) -> Tensor:
+            return self.surrogate(task.loss(params, batch))
+
+        return {"params": descend(objective, message["params"], client)}, client.state
+
+    def surrogate(self, loss: Tensor) -> Tensor:
+        """-log(M - loss), continued where M - loss < epsilon."""
+        utility = self.M - loss
+        inside = utility.clamp(min=self.epsilon)  # so that the unused branch stays finite
+        slope = 1 / self.epsilon if self.beyond == "tangent" else 1 / self.M
+        return torch.where(
+            utility >= self.epsilon,
+            -inside.log(),
+            slope * (self.epsilon - utility) - math.log(self.epsilon),
+        )

@@ -1,0 +1,78 @@
+"""q-FedAvg: q-fair federated learning; clients with a larger loss weigh more, by its q-th power.
+
+Li, Sanjabi, Beirami and Smith, "Fair resource allocation in federated learning", ICLR 2020,
+Algorithm 2, which minimises sum_k F_k^(q+1) / (q+1). With L a Lipschitz constant of the gradients
+and w_k client k's model after local descent from w:
+
+    D_k = L (w - w_k),    Delta_k = F_k^q D_k,    h_k = q F_k^(q-1) |D_k|^2 + L F_k^q
+    w <- w - sum_k Delta_k / sum_k h_k
+
+F_k is the mean loss over all training examples of client k at the received w. The same in other
+words, which is how it is computed: with weights F_k^q,
+
+    w <- w + s (mean of w_k - w),    s = 1 / (1 + q L mean of |w - w_k|^2 / F_k)
+
+q = 0 is the mean of the clients' models. L is 1 / learning rate unless given. As the authors'
+code does, 1e-10 is added to F_k. Clients weigh equally otherwise: sample them by size
+(`cohort.sampling`) for the paper's objective with weights by size.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from isonomy import tree
+from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
+from isonomy.blocks.descent import descend
+from isonomy.blocks.measure import train_loss
+from isonomy.blocks.weights import LEAST, log_power
+from isonomy.task import Task
+
+
+@dataclass(frozen=True)
+class QFedAvg(Algorithm):
+    """q-fair federated averaging."""
+
+    name: ClassVar[str] = "q_fedavg"
+    family: ClassVar[str] = "client_fair"
+    paper: ClassVar[str] = "Li et al., ICLR 2020"
+    reveals: ClassVar[str] = "each client's loss; of models only the weighted sum"
+
+    q: float = 1.0  # fairness: 0 is FedAvg with equal weights, large favours the worst off
+    lipschitz: float | None = None  # constant L of the gradients; 1 / learning rate if unset
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.q < math.inf:
+            raise ValueError(f"q = {self.q}: give a number of at least 0.")
+        if self.lipschitz is not None and not 0 < self.lipschitz < math.inf:
+            raise ValueError(f"lipschitz = {self.lipschitz}: give a number above 0.")
+
+    def round(self, server: Any, cohort: Cohort) -> Any:
+        """Algorithm 2."""
+        params = server["params"]
+        got = cohort.weigh(
+            self.local,
+            {"params": params},
+            seen=("loss",),
+            tilt={"params": self._power, "bend": self._power},
+            weight="equal",
+        )
+        L = 1 / cohort.rate if self.lipschitz is None else self.lipschitz
+        share = 1 / (1 + self.q * L * got.mean["bend"])
+        return {"params": tree.mix(params, got.mean["params"], share)}
+
+    def _power(self, seen: Reply) -> Tensor:
+        """The logarithm of F^q."""
+        return log_power(seen["loss"], self.q)
+
+    def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """The loss of the received model, then training."""
+        origin = message["params"]
+        loss = train_loss(task, origin, client)
+        params = descend(task.loss, origin, client)
+        bend = tree.sq_norm(tree.sub(origin, params)) / (loss + LEAST)
+        return {"params": params, "bend": bend, "loss": loss}, client.state

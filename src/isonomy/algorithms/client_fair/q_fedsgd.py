@@ -1,0 +1,86 @@
+"""q-FedSGD: q-fair federated learning by one gradient a round.
+
+Li, Sanjabi, Beirami and Smith, "Fair resource allocation in federated learning", ICLR 2020,
+Algorithm 1. With g_k a gradient of client k at the received w and F_k its loss there:
+
+    Delta_k = F_k^q g_k,    h_k = q F_k^(q-1) |g_k|^2 + L F_k^q,    w <- w - sum Delta_k / sum h_k
+
+The same in other words: with G and B the means of g_k and of |g_k|^2 / F_k under weights F_k^q,
+
+    w <- w - (s / L) G,    s = 1 / (1 + q B / L)
+
+F_k is the mean loss over all training examples; g_k is of the round's first minibatch, as in the
+authors' code, or of all examples, as in the paper. L is 1 / learning rate unless given.
+`step = "static"` sets every h_k to 1 / learning rate: a plain gradient step on the objective.
+q = 0 is one step of FedAvg with equal weights. Epochs, steps and optimiser of the local work are
+not used.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from isonomy import tree
+from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
+from isonomy.blocks.measure import gradient, train_loss
+from isonomy.blocks.weights import LEAST, log_power
+from isonomy.task import Task
+
+
+@dataclass(frozen=True)
+class QFedSGD(Algorithm):
+    """q-fair federated gradient descent."""
+
+    name: ClassVar[str] = "q_fedsgd"
+    family: ClassVar[str] = "client_fair"
+    paper: ClassVar[str] = "Li et al., ICLR 2020"
+    reveals: ClassVar[str] = "each client's loss; of gradients only the weighted sum"
+
+    q: float = 1.0  # fairness: 0 is one step of FedAvg, large favours the worst off
+    lipschitz: float | None = None  # constant L of the gradients; 1 / learning rate if unset
+    gradient: Literal["first", "full"] = "first"  # of the first minibatch, or of all examples
+    step: Literal["lipschitz", "static"] = "lipschitz"  # by the losses' curvature, or the rate
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.q < math.inf:
+            raise ValueError(f"q = {self.q}: give a number of at least 0.")
+        if self.lipschitz is not None and not 0 < self.lipschitz < math.inf:
+            raise ValueError(f"lipschitz = {self.lipschitz}: give a number above 0.")
+
+    def round(self, server: Any, cohort: Cohort) -> Any:
+        """Algorithm 1, in units of the learning rate: a share of the mean one-step model."""
+        params = server["params"]
+        got = cohort.weigh(
+            self.local,
+            {"params": params},
+            seen=("loss",),
+            tilt={"params": self._power, "bend": self._power},
+            weight="equal",
+        )
+        if self.step == "static":
+            share = self._power(got.seen.value).exp().mean()
+        else:
+            times = 1.0 if self.lipschitz is None else 1 / (self.lipschitz * cohort.rate)
+            share = times / (1 + self.q * times * cohort.rate * got.mean["bend"])
+        return {"params": tree.mix(params, got.mean["params"], share.to(torch.float32))}
+
+    def _power(self, seen: Reply) -> Tensor:
+        """The logarithm of F^q."""
+        return log_power(seen["loss"], self.q)
+
+    def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """The loss of the received model, and one gradient step from it."""
+        origin = message["params"]
+        loss = train_loss(task, origin, client)
+        g = gradient(task, origin, client, self.gradient)
+        params = tree.tmap(lambda p, d: p - client.rate * d, origin, g)
+        return {
+            "params": params,
+            "bend": tree.sq_norm(g) / (loss + LEAST),
+            "loss": loss,
+        }, client.state

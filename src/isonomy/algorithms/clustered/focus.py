@@ -1,0 +1,227 @@
+"""FOCUS: clients are clustered by expectation and maximisation; a model for each cluster.
+
+Chu, Xie, Wang, Li, Yin, Zhao and Li, "FOCUS: Fairness via agent-awareness for federated learning
+on heterogeneous data", 2022, Algorithm 1 and equations 4 to 9. pi_em is client e's share in model
+w_m, uniform at first. In a round, with l_em the mean loss of w_m over e's training examples:
+
+    E step    pi_em <- pi_em exp(-l_em) / sum_m' pi_em' exp(-l_em')
+    M step    theta_em <- local descent on F_e from w_m,
+              w_m <- sum_e pi_em theta_em / sum_e pi_em          (with the new pi)
+    predict   sum_m pi_em p(y | x, w_m): probabilities are mixed, not models and not logits
+
+One model is FedAvg with equal weights. Beyond the paper: log pi is kept, in double precision; a
+client does not train models in which it has next to no share (`skip`); and where the models start.
+The paper does not say, and independent initial models can be caught in a wrong clustering. Here
+(`start = "split"`) one common model is trained for `warmup` rounds and then split: clients send
+its gradient on both halves of their examples, k-means clusters them, and each cluster trains the
+common model on. The two halves tell signal from chance, and so, with `models = 0`, the number of
+clusters (`isonomy.blocks.clustering`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import log_softmax, one_hot, pad
+
+from isonomy import tree
+from isonomy.algorithm import Algorithm, Client, Cohort, Message, NoReplies, Reply, State
+from isonomy.blocks import clustering
+from isonomy.blocks.descent import descend
+from isonomy.blocks.initial import independent
+from isonomy.blocks.measure import train_loss
+from isonomy.blocks.mixture import mixed
+from isonomy.task import Params, Task
+from isonomy.tree import Tree
+
+
+@dataclass(frozen=True)
+class Focus(Algorithm):
+    """Clusters of clients found by EM, a model for each."""
+
+    name: ClassVar[str] = "focus"
+    family: ClassVar[str] = "clustered"
+    paper: ClassVar[str] = "Chu et al., 2022"
+    reveals: ClassVar[str] = (
+        "each client's share in every model, and weighted sums of the clients' models; in the "
+        "round that splits the common model, its gradient on two halves of each client's examples"
+    )
+
+    models: int = 0  # number of models; 0: as many as the clients' gradients show clusters
+    most: int = 10  # the largest number considered with models = 0
+    start: Literal["split", "independent"] = "split"  # one model split, or each drawn by itself
+    warmup: int = 2  # rounds of the common model before it is split
+    trust: float = 0.99  # a client's first share in its cluster's model, after the split
+    weight: Literal["equal", "size"] = "equal"  # a client's say besides its share
+    skip: float = 1e-4  # a share below this, next to the largest, counts as none
+    check: int = 10  # rounds between E steps of clients with a share in one model only
+
+    def __post_init__(self) -> None:
+        if self.models < 0:
+            raise ValueError(f"models = {self.models}: give 1 or more, or 0 to have it chosen.")
+        if self.most < 2:
+            raise ValueError(f"most = {self.most}: give 2 or more.")
+        if self.start == "independent" and not self.models:
+            raise ValueError("start = 'independent' needs a number of models; give models = 2.")
+        if self.warmup < 0:
+            raise ValueError(f"warmup = {self.warmup}: give 0 rounds or more.")
+        if not 0 < self.trust < 1:
+            raise ValueError(f"trust = {self.trust}: give a number above 0 and below 1.")
+        if self.check < 1:
+            raise ValueError(f"check = {self.check}: give 1 round or more.")
+        if not 0 <= self.skip < 1:
+            raise ValueError(f"skip = {self.skip}: give a number of at least 0 and below 1.")
+
+    def init_server(self, task: Task, params: Params, clients: int) -> Any:
+        """The models, every client's log pi, and the rounds until the split (-1: not any more)."""
+        split = self.start == "split" and self.models != 1
+        count = 1 if self.start == "split" else self.models
+        return {
+            "models": independent(task, params, count),
+            "log_pi": _uniform(clients, count),
+            "wait": torch.tensor(self.warmup if split else -1),
+        }
+
+    def init_client(self, task: Task, params: Params) -> State:
+        """A client's own shares, to predict with."""
+        width = self.models or self.most
+        return {"pi": torch.full((width,), 1 / width, dtype=torch.float64)}
+
+    def round(self, server: Any, cohort: Cohort) -> Any:
+        """Algorithm 1; or, when it is time, the split of the common model."""
+        models, log_pi, wait = server["models"], server["log_pi"], server["wait"]
+        if int(wait) == 0:
+            return self.split(server, cohort)
+        if log_pi.shape[1] > 1:
+            log_pi = self.e_step(models, log_pi, cohort)
+        mine = log_pi[cohort.ids]
+        share = torch.exp(mine - mine.max(0).values)  # eq. 6 is blind to a model's common factor
+        models = self.m_step(models, share, mine, cohort)
+        return {"models": models, "log_pi": log_pi, "wait": wait - (wait > 0).to(wait.dtype)}
+
+    def split(self, server: Any, cohort: Cohort) -> Any:
+        """Each cluster of clients trains the common model on by itself.
+
+        Its clients' first pi is `trust` there, that of other clients uniform. If too few clients
+        answered, the split waits for the next round.
+        """
+        common = tree.take(server["models"], 0)
+        got = cohort.gather(self.pull, {"params": common})
+        ready = len(got.ids) >= max(self.models, 2)
+        labels = clustering.found(
+            got.value["halves"],
+            got.sizes,
+            got.ids,
+            count=self.models if ready else 1,
+            most=self.most,
+        )
+        count = self.models if ready and self.models else int(labels.max()) + 1
+        member = one_hot(labels, count).to(torch.float64)
+        mine = torch.log(member * self.trust + (1 - member) * (1 - self.trust) / max(count - 1, 1))
+        mine = log_softmax(mine, 1)  # of a single model the share is 1
+        copies = tree.tmap(lambda t: t.expand(count, *t.shape), common)
+        models = self.m_step(copies, member, mine, cohort)
+        log_pi = _uniform(len(server["log_pi"]), count).index_copy(0, got.ids, mine)
+        return {"models": models, "log_pi": log_pi, "wait": server["wait"] - int(ready)}
+
+    def e_step(self, models: Tree, log_pi: Tensor, cohort: Cohort) -> Tensor:
+        """The E step, eq. 8; clients that are not asked keep their pi."""
+        ids = cohort.ids
+        settled = log_pi[ids].exp().max(1).values > 1 - self.skip
+        if bool(settled.all()) and cohort.round % self.check:
+            return log_pi
+        asked_cohort = cohort.only(ids[~settled]) if cohort.round % self.check else cohort
+        own = {"log_pi": log_pi[asked_cohort.ids]}
+        try:
+            got = asked_cohort.gather(self.expect, {"models": models}, each=own)
+        except NoReplies:
+            if not len(cohort.ids) or asked_cohort is cohort:
+                raise
+            return log_pi
+        return log_pi.index_copy(0, got.ids, got.value["log_pi"])
+
+    def m_step(self, models: Tree, share: Tensor, log_pi: Tensor, cohort: Cohort) -> Tree:
+        """The M step, eq. 6, model by model; `share` [cohort, models] has 1 as largest.
+
+        Clients are told their pi, which they need to predict.
+        """
+        ids, new = cohort.ids, []
+        for m, mine in enumerate(share.T):
+            model = tree.take(models, m)
+            claims = (mine > 0) & (mine >= self.skip)
+            some_cohort = cohort.only(ids[claims])
+            at = torch.isin(ids, some_cohort.ids)
+            weight = mine[at] * some_cohort.sizes if self.weight == "size" else mine[at]
+            own = {"log_pi": log_pi[at]}
+            try:
+                mean = some_cohort.mean(self.maximise, {"params": model}, weight=weight, each=own)
+                new.append(mean["params"])
+            except NoReplies:
+                if not len(cohort.ids):
+                    raise
+                new.append(model)  # nobody who has a share in it answered
+        return tree.stack(new)
+
+    def finish(self, server: Any, cohort: Cohort) -> Any:
+        """Clients that were never in a cohort take their shares as unseen ones do."""
+        log_pi = server["log_pi"]
+        unseen = (log_pi == log_pi[:, :1]).all(1).nonzero().squeeze(-1)
+        if log_pi.shape[1] == 1 or not len(unseen):
+            return server
+        return {**server, "log_pi": self.e_step(server["models"], log_pi, cohort.only(unseen))}
+
+    def pull(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """The common model's gradient, on each half of the client's examples."""
+        return {"halves": clustering.halves(task, message["params"], client)}, client.state
+
+    def expect(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """The client's new shares, from the mean loss of every model."""
+        models, log_pi = message["models"], message["log_pi"]
+        count = log_pi.shape[-1]
+        losses = [train_loss(task, tree.take(models, m), client) for m in range(count)]
+        log_pi = log_softmax(log_pi - torch.stack(losses).to(torch.float64), -1)
+        return {"log_pi": log_pi}, _kept(log_pi, client)
+
+    def maximise(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """Local descent from one of the models."""
+        params = descend(task.loss, message["params"], client)
+        return {"params": params}, _kept(message["log_pi"], client)
+
+    def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """A new client's shares: one E step from uniform ones."""
+        models = message["model"]["models"]
+        uniform = _uniform(1, len(tree.leaves(models)[0]))[0]
+        return {}, self.expect(task, {"models": models, "log_pi": uniform}, client)[1]
+
+    def clusters(self, server: Any) -> Tensor:
+        """The model in which each client has the largest share."""
+        return torch.argmax(server["log_pi"], 1)
+
+    def deployed(self, server: Any) -> Any:
+        """The models; a client has its shares itself."""
+        return {"models": server["models"]}
+
+    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
+        """Eq. 7: the mixture of the models' predictions."""
+        models = server["models"]
+        count = len(tree.leaves(models)[0])
+        outputs = [task.outputs(tree.take(models, m), x) for m in range(count)]
+        if count == 1:
+            return outputs[0]
+        pi = state["pi"][:count]
+        return mixed(task, torch.stack(outputs), pi / pi.sum())
+
+
+def _uniform(clients: int, count: int) -> Tensor:
+    """Log shares, all the same."""
+    return torch.zeros(clients, count, dtype=torch.float64).log_softmax(1)
+
+
+def _kept(log_pi: Tensor, client: Client) -> State:
+    """A client's own shares, in the room it has for them; before the split there are none."""
+    if log_pi.shape[-1] == 1:
+        return client.state
+    return {"pi": pad(log_pi.exp(), (0, client.state["pi"].shape[-1] - log_pi.shape[-1]))}

@@ -1,0 +1,54 @@
+"""What a client measures at a model: its loss, its gradient, where one step would lead."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.func import grad
+
+from isonomy import tree
+from isonomy.algorithm import Client
+from isonomy.blocks.descent import Objective, start, step
+from isonomy.task import Batch, Params, Task
+from isonomy.tree import Tree
+
+Rows = Literal["first", "full"]
+"""Which examples a gradient is of: the round's first minibatch, or all training examples."""
+
+
+def train_loss(task: Task, params: Params, client: Client) -> Tensor:
+    """The mean loss over all of a client's training examples."""
+    pages = client.pages("train")
+    sums = [(task.losses(params, page) * page.weight).sum() for page in pages]
+    return torch.stack(sums).sum() / client.size.clamp(min=1)
+
+
+def gradient(task: Task, params: Params, client: Client, rows: Rows) -> Tree:
+    """The gradient of the client's mean loss, on the first minibatch or on all examples."""
+    if rows == "full":
+        return grad(lambda p: train_loss(task, p, client))(params)
+    plan = client.plan
+    return grad(task.loss)(params, client.pool.batch(plan.rows[0], plan.weight[0]))
+
+
+def first_step(objective: Objective, params: Params, client: Client) -> Params:
+    """Where the first step of `descend(objective, params, client)` leads."""
+    plan = client.plan
+    g = grad(objective)(params, client.pool.batch(plan.rows[0], plan.weight[0]))
+    return step(client.work, client.rate, params, start(client.work, params), g)[0]
+
+
+def stretched(origin: Params, target: Params, factor: Tensor) -> Params:
+    """`origin + factor * (target - origin)`."""
+    return tree.tmap(lambda a, b: a + factor * (b - a), origin, target)
+
+
+def leaning(objective: Objective, towards: Tree, share: float | Tensor) -> Objective:
+    """An objective whose gradient is (1 - share) of the given one's plus share of `towards`."""
+
+    def mixed(params: Params, batch: Batch) -> Tensor:
+        return (1 - share) * objective(params, batch) + share * tree.dot(towards, params)
+
+    return mixed

@@ -1,0 +1,20 @@
+"""Stacked trees as vectors, for methods that look at the angles between clients' updates."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from isonomy import tree
+from isonomy.tree import Tree
+
+
+def rows(stacked: Tree) -> Tensor:
+    """One row of numbers for each entry of a stacked tree."""
+    return torch.cat([t.flatten(1) for t in tree.leaves(stacked)], 1)
+
+
+def gram(vectors: Tensor) -> Tensor:
+    """The inner products of all pairs of rows, in double precision."""
+    at = vectors.to(torch.float64)
+    return at @ at.T
