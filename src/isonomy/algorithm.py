@@ -22,6 +22,7 @@ from isonomy.data.federation import SPLITS, Split
 from isonomy.errors import IsonomyError
 from isonomy.task import Batch, Params, Task
 from isonomy.tree import Tree
+from isonomy.verdict import About, Verdict
 from isonomy.work import Plan, Work, plan
 
 Message = dict[str, Tree]
@@ -430,6 +431,14 @@ class Algorithm(ABC):
 
     def clusters(self, server: Any) -> Tensor | None:
         """Each client's cluster [clients], for a method that finds clusters."""
+        return None
+
+    def verdict(self, server: Any, about: About) -> Verdict | None:
+        """What the method can say of its own model, from the server's state after `finish`.
+
+        Nothing, unless a method says otherwise. A verdict that withholds the model (the method
+        did not get what it was asked for) keeps it out of the results.
+        """
         return None
 
     def deployed(self, server: Any) -> Any:

@@ -48,12 +48,17 @@ def run(
     folder: str | Path | None = None,
     *,
     overwrite: bool = False,
+    keep: bool = False,
     listener: Listener | None = None,
 ) -> Record:
-    """Run an experiment, in memory or in a folder from which it can be resumed."""
+    """Run an experiment, in memory or in a folder from which it can be resumed.
+
+    A method may end with a verdict (`record.verdict`). Where its status is "null" the model is
+    withheld: the folder holds none, and `predictor` refuses, unless `keep` is true.
+    """
     from isonomy.experiments import run as runs
 
-    return runs.run(_config(config), folder, overwrite=overwrite, listener=listener)
+    return runs.run(_config(config), folder, overwrite=overwrite, keep=keep, listener=listener)
 
 
 def compare(

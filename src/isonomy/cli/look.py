@@ -53,7 +53,7 @@ def show(
         str,
         typer.Argument(
             metavar="NAME",
-            help="An algorithm, data set, model, partition, preset or metric; or config.",
+            help="An algorithm, data set, model, partition, preset or metric; config; or a run.",
         ),
     ],
 ) -> None:
@@ -62,6 +62,8 @@ def show(
     Example: isonomy show fedprox
 
     Example: isonomy show client.accuracy.worst10
+
+    Example: isonomy show runs/quickstart
     """
     found = [page for page in _PAGES if page(name)]
     if not found and not _show_partition(name):
@@ -247,6 +249,24 @@ def _show_config(name: str) -> bool:
     return True
 
 
+def _show_run(name: str) -> bool:
+    from pathlib import Path
+
+    if not (Path(name) / "config.toml").is_file():
+        return False
+    from isonomy import api
+    from isonomy.cli import output
+    from isonomy.report.tables import verdict_table
+
+    (record,) = api.load(name)[:1]
+    output.put_one(record)
+    output.put_verdict(record)
+    found = verdict_table(record)
+    if found is not None:
+        output.put(found)
+    return True
+
+
 def _show_metric(name: str) -> bool:
     costs = ("seconds", "bytes", "bytes.down", "bytes.up")
     if "." not in name and name not in ("accuracy", "loss", "faa", "excess", "hypervolume", *costs):
@@ -265,6 +285,7 @@ def _show_metric(name: str) -> bool:
 
 
 _PAGES = (
+    _show_run,
     _show_algorithm,
     _show_data,
     _show_model,

@@ -16,6 +16,7 @@ from isonomy.errors import ConfigError, unknown
 if TYPE_CHECKING:
     from isonomy.experiments.compare import Method
     from isonomy.experiments.schema import Config
+    from isonomy.report.record import Record
 
 Algorithms = Annotated[
     str | None,
@@ -103,6 +104,11 @@ def sweep(
 ) -> None:
     """Try every combination of values, each with every seed, and show one table.
 
+    Then, for each notion of fairness, the settings that no other beats in both error and
+    unfairness, and the area they dominate; the report draws them.
+
+    Example: isonomy sweep mine.toml algorithm.B=0,1,5,20 --algorithms pffl --seeds 3
+
     Example: isonomy sweep quickstart algorithm.mu=0,0.1,1 --algorithms fedprox --seeds 2
     """
     from isonomy import api
@@ -149,6 +155,7 @@ def reproduce(
     known = [n for n, values in catalogue.presets().items() if "preset" in values]
     if name not in known:
         raise ConfigError(unknown("preset", name, known))
+    from isonomy import api
     from isonomy.cli.progress import watching
     from isonomy.experiments import reproduce as reproduction
     from isonomy.report import tables
@@ -167,6 +174,9 @@ def reproduce(
             typer.echo(f"{row['method']}, {row['metric']}: {row['note']}.")
     for text in preset.notes:
         typer.echo(text)
+    records = api.load(folder)
+    _fronts(records, aside=False)
+    output.report(records, folder / "report.html", f"Isonomy: {name}")
     if quick:
         typer.echo("This was the quick form: fewer rounds and seeds than the preset's.")
     output.tell(f"runs: {folder}")
@@ -205,8 +215,19 @@ def _go(
             build(method.config.model_copy(update={"seed": which[0]}), listener.note)
         records = run_all(chosen, which, folder, listener=listener, overwrite=overwrite)
     output.put(comparison(records, shown), format, out)
+    _fronts(records, aside)
     output.tell(f"runs: {folder}")
     output.report(records, folder / "report.html", f"Isonomy: {folder.name}")
+
+
+def _fronts(records: list[Record], aside: bool) -> None:
+    """The settings to choose among, where a method was tried at several."""
+    from isonomy.report import fronts
+
+    found = fronts.fronts(records)
+    if found and not aside:
+        output.put(fronts.volumes_table(found))
+        output.put(fronts.points_table(found))
 
 
 def _named(config: Config, overrides: Sequence[str]) -> Config:

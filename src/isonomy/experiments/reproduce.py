@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tomllib
 from dataclasses import dataclass
 from importlib.resources import files
@@ -19,8 +20,9 @@ from isonomy.experiments.schema import merge, parse
 class Preset:
     """A paper's experiment.
 
-    `methods` are tables of `label`, `setting` and changed keys; `expected` are tables of method,
-    setting, metric, value and an optional note: what the paper prints.
+    `methods` are tables of `label`, `setting` and changed keys; one with a `grid` (an algorithm's
+    option to a list of values) stands for all combinations, points of one curve. `expected` are
+    tables of method, setting, metric, value and an optional note: what the paper prints.
     """
 
     name: str
@@ -60,7 +62,7 @@ def methods_of(preset: Preset, *, quick: bool = False) -> list[Method]:
     base = merge(preset.config, preset.quick) if quick else preset.config
     chosen = []
     for table in preset.methods:
-        changes = {k: v for k, v in table.items() if k not in ("label", "setting")}
+        changes = {k: v for k, v in table.items() if k not in ("label", "setting", "grid")}
         config = parse(merge(base, changes), where=f"preset {preset.name}")
         chosen.append(Method.of(config, f"{table['label']} {table.get('setting', '')}".strip()))
     return chosen
@@ -108,6 +110,21 @@ def _matches(expected: dict[str, Any], table: dict[str, Any], metric: str) -> bo
     return there == (table["label"], table.get("setting", ""), metric)
 
 
+def _expanded(table: dict[str, Any]) -> list[dict[str, Any]]:
+    """A method with a grid as its combinations; any other as it is."""
+    if "grid" not in table:
+        return [table]
+    out = []
+    for values in itertools.product(*table["grid"].values()):
+        chosen = dict(zip(table["grid"], values, strict=True))
+        said = ", ".join(f"{key}={value}" for key, value in chosen.items())
+        setting = ", ".join(part for part in (table.get("setting", ""), said) if part)
+        inner = merge(table, {"algorithm": chosen, "setting": setting})
+        inner["series"] = " ".join(p for p in (table["label"], table.get("setting", "")) if p)
+        out.append(inner)
+    return out
+
+
 def _read(name: str, text: str) -> Preset | None:
     values = tomllib.loads(text)
     if "preset" not in values:
@@ -122,7 +139,7 @@ def _read(name: str, text: str) -> Preset | None:
         metrics=tuple(head["metrics"]),
         config=values["config"],
         quick=values.get("quick", {}),
-        methods=tuple(values["methods"]),
+        methods=tuple(one for table in values["methods"] for one in _expanded(table)),
         expected=tuple(values.get("expected", ())),
         notes=tuple(head.get("notes", ())),
     )

@@ -30,6 +30,7 @@ from isonomy.experiments.folder import RunFolder
 from isonomy.experiments.schema import Config
 from isonomy.metrics import Counts, client_loss, excess, faa, per_client, summarise
 from isonomy.report.record import Record
+from isonomy.verdict import About
 
 
 class Stopped(IsonomyError):
@@ -73,8 +74,12 @@ def run(
     *,
     listener: Listener | None = None,
     overwrite: bool = False,
+    keep: bool = False,
 ) -> Record:
-    """Run an experiment, in a folder if one is given; returns its record."""
+    """Run an experiment, in a folder if one is given; returns its record.
+
+    Where the method's verdict withholds the model, the folder has none, unless `keep` is true.
+    """
     listener = listener or Listener()
     setting = build(config.model_copy(update={"versions": versions()}), listener.note)
     place = RunFolder(folder) if folder is not None else None
@@ -83,18 +88,23 @@ def run(
             place.remove()
         place.create(setting.config)
     try:
-        return _go(setting, place, listener)
+        return _go(setting, place, listener, keep)
     except TrainingError:
         if place is not None and not place.checkpoints():
             place.remove()  # nothing in it is of use
         raise
 
 
-def resume(folder: Path | str, *, listener: Listener | None = None) -> Record:
-    """Go on with a run from its newest whole checkpoint, to the result it would have had."""
+def resume(folder: Path | str, *, listener: Listener | None = None, keep: bool = False) -> Record:
+    """Go on with a run from its newest whole checkpoint, to the result it would have had.
+
+    With `keep`, a complete run gives up the model that its verdict withheld.
+    """
     listener = listener or Listener()
     place = RunFolder(folder)
     config = place.config()
+    if place.complete and keep and place.withheld:
+        place.reopen()
     if place.complete:
         listener.note(f"'{place.path}' is complete; nothing to do.")
         return record(place)
@@ -106,7 +116,7 @@ def resume(folder: Path | str, *, listener: Listener | None = None) -> Record:
                 "may differ in rounding from an uninterrupted run."
             )
     setting = build(config, listener.note)
-    return _go(setting, place, listener)
+    return _go(setting, place, listener, keep)
 
 
 def method_label(config: Config) -> str:
@@ -136,21 +146,22 @@ def record(place: RunFolder) -> Record:
         complete=place.complete,
         notes=tuple(summary.get("notes", ())),
         facts=summary.get("facts", {}),
+        verdict=place.verdict(),
     )
 
 
 # --- the run itself ------------------------------------------------------------------------------
 
 
-def _go(setting: Setting, place: RunFolder | None, listener: Listener) -> Record:
+def _go(setting: Setting, place: RunFolder | None, listener: Listener, keep: bool) -> Record:
     threads = torch.get_num_threads()
     try:
-        return _rounds(setting, place, listener)
+        return _rounds(setting, place, listener, keep)
     finally:
         torch.set_num_threads(threads)
 
 
-def _rounds(setting: Setting, place: RunFolder | None, listener: Listener) -> Record:
+def _rounds(setting: Setting, place: RunFolder | None, listener: Listener, keep: bool) -> Record:
     config, algorithm = setting.config, setting.algorithm
     label = method_label(config)
     now = _start(setting, place, listener)
@@ -195,11 +206,19 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener) -> Re
     metrics = now.metrics or _last(memory)
     said = describe(setting.federation, config.evaluate.split)
     facts = {"data": said.facts(), "versions": config.versions}
+    about = About(setting.task, setting.federation.attributes, setting.federation.labels)
+    verdict = algorithm.verdict(now.server, about)
     if place is not None:
         metrics = _last(place.lines("rounds.jsonl"))
         model = {"server": algorithm.deployed(now.server), "clients": now.engine.states.stacked}
         summary = {"metrics": metrics, "notes": list(notes), "facts": facts}
-        place.finish(model, _card(setting), summary, setting.federation.preprocessing)
+        place.finish(
+            model if keep or verdict is None or not verdict.withholds else None,
+            _card(setting),
+            summary,
+            setting.federation.preprocessing,
+            verdict.plain() if verdict is not None else None,
+        )
         return record(place)
     merged = {k: [v for part in columns for v in part[k]] for k in columns[0]}
     return Record(
@@ -212,6 +231,7 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener) -> Re
         seconds=seconds,
         notes=notes,
         facts=facts,
+        verdict=verdict.plain() if verdict is not None else None,
     )
 
 

@@ -203,6 +203,9 @@ class Config(_Section):
 
     name: str | None = Field(None, description="name of the run's folder")
     label: str | None = Field(None, description="the method's name in tables and figures")
+    series: str | None = Field(
+        None, description="the curve it is a point of, in figures of trade-offs; a sweep sets it"
+    )
     seed: int = Field(0, ge=0, description="seed of everything random")
     rounds: int = Field(50, ge=1, description="communication rounds")
     data: Data = Field(default_factory=lambda: Data(name="adult"))

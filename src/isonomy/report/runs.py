@@ -18,7 +18,7 @@ from isonomy.errors import RunError
 from isonomy.report import words
 from isonomy.report.record import Record
 
-_NOT_THE_METHOD = {"seed", "seeds", "label", "output", "out", "folder"}
+_NOT_THE_METHOD = {"seed", "seeds", "label", "series", "output", "out", "folder"}
 _SHOWN = 3  # settings named before runs are only numbered
 
 

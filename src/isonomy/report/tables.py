@@ -288,6 +288,73 @@ def everything(records: list[Record]) -> Table:
     return Table("Every metric", tuple(heads), tuple(rows), tuple(_run_notes(found, rows)))
 
 
+def verdict_table(record: Record) -> Table | None:
+    """What a method's verdict says of each of its constraints; None where it lists none."""
+    each = ((record.verdict or {}).get("facts") or {}).get("constraints")
+    if not each:
+        return None
+    titles = {
+        "zeta": "bound",
+        "loss": "training loss",
+        "violation": "loss less bound",
+        "examples": "examples",
+        "held_violation": "held out",
+        "held_term": "held out, ±",
+        "held_examples": "held-out examples",
+    }
+    heads = [Column("constraint", "constraint", text=True)]
+    for name, title in titles.items():
+        heads.append(Column(name, title, digits=0 if name.endswith("examples") else 4))
+    rows = []
+    for one in each:
+        numbers = [_optional(one.get(name)) for name in titles]
+        signed = [name.endswith("violation") for name in titles]
+        cells = [Cell(at, signed=mark) for at, mark in zip(numbers, signed, strict=True)]
+        rows.append((Cell(str(one["constraint"])), *cells))
+    note = (
+        "Held out: loss less bound on the test examples; ±: what it may be more among people like "
+        "them, with 95 % confidence for all constraints at once (normal approximation)."
+    )
+    return Table(f"Constraints of {record.label}", tuple(heads), tuple(rows), (note,))
+
+
+def verdicts(records: Sequence[Record]) -> Table | None:
+    """Every run's verdict; None where no run has one."""
+    found = [record for record in records if record.verdict is not None]
+    if not found:
+        return None
+    heads = (
+        Column("method", "method", text=True),
+        Column("seed", "seed", digits=0),
+        Column("verdict", "verdict", text=True),
+        Column("worst", "worst constraint", text=True),
+        Column("violation", "loss less bound", digits=4),
+        Column("limit", "certified up to", digits=4),
+        Column("held", "held out", digits=4),
+    )
+    rows = []
+    for record in found:
+        verdict = record.verdict or {}
+        facts = verdict.get("facts") or {}
+        held = [_optional(one.get("held_violation")) for one in facts.get("constraints") or ()]
+        rows.append(
+            (
+                Cell(record.label),
+                Cell(float(record.seed)),
+                Cell(str(verdict.get("status", ""))),
+                Cell(str(facts.get("worst", ""))),
+                Cell(_optional(facts.get("violation")), signed=True),
+                Cell(_optional(facts.get("bound"))),
+                Cell(max((at for at in held if at is not None), default=None), signed=True),
+            )
+        )
+    notes = (
+        "satisfied: on the training examples no constraint is violated by more than the last but "
+        "one column. null: not certified, and no model is given. no claim: figures only.",
+    )
+    return Table("Verdicts", heads, tuple(rows), notes)
+
+
 def reproduction(rows: list[dict[str, Any]]) -> Table:
     """Published numbers beside ours, with the difference, whatever it is.
 
