@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from isonomy.algorithm import Algorithm
-from isonomy.algorithms import _checked, find, make, registry
+from isonomy.algorithms import find, make, registry
 from isonomy.errors import ConfigError
 
 

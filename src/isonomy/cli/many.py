@@ -161,7 +161,10 @@ def reproduce(
         rows = reproduction.reproduce(
             preset, folder, seeds=seeds, quick=quick, listener=listener, overwrite=overwrite
         )
-    output.put(tables.reproduction(rows))
+    if preset.pair is None:
+        output.put(tables.reproduction(rows))
+    else:
+        _paired(rows, preset.pair, folder)
     for row in rows:
         if row["note"]:
             typer.echo(f"{row['method']}, {row['metric']}: {row['note']}.")
@@ -174,6 +177,21 @@ def reproduce(
         defined = [{k: None if v != v else v for k, v in row.items()} for row in rows]  # no NaN
         output.save(json_file, json.dumps(defined, indent=1, allow_nan=False) + "\n")
         output.tell(f"rows: {json_file}")
+
+
+def _paired(rows: list[dict[str, Any]], pair: tuple[str, str], folder: Path) -> None:
+    """Our grid and the paper's, and the plane as a page of its own."""
+    from isonomy.report import plane
+
+    output.put(plane.grid(rows, pair))
+    printed = plane.grid(rows, pair, "paper")
+    if printed.rows:
+        typer.echo()
+        output.put(printed)
+    figure = plane.plane(rows, pair)
+    if figure is not None:
+        output.save(folder / "plane.html", figure.to_html(include_plotlyjs=True))
+        output.tell(f"figure: {folder / 'plane.html'}")
 
 
 # --- the parts -----------------------------------------------------------------------------------

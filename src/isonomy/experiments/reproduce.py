@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -20,7 +21,10 @@ class Preset:
     """A paper's experiment.
 
     `methods` are tables of `label`, `setting` and changed keys; `expected` are tables of method,
-    setting, metric, value and an optional note: what the paper prints.
+    setting, metric, value and an optional note: what the paper prints. In a file, `[[settings]]`
+    with a `name` and changed keys stand for each method under each of them, and `values` of an
+    expected table for a number of each metric in each setting. `pair` are two metrics, a mean and
+    its deviation, that are read together; `few` are the settings of the quick form, if not all.
     """
 
     name: str
@@ -34,6 +38,8 @@ class Preset:
     methods: tuple[dict[str, Any], ...]
     expected: tuple[dict[str, Any], ...]
     notes: tuple[str, ...] = ()
+    pair: tuple[str, str] | None = None
+    few: tuple[str, ...] = ()
 
 
 def presets() -> dict[str, Preset]:
@@ -59,11 +65,17 @@ def methods_of(preset: Preset, *, quick: bool = False) -> list[Method]:
     """The preset's methods, as a comparison runs them."""
     base = merge(preset.config, preset.quick) if quick else preset.config
     chosen = []
-    for table in preset.methods:
+    for table in tables_of(preset, quick=quick):
         changes = {k: v for k, v in table.items() if k not in ("label", "setting")}
         config = parse(merge(base, changes), where=f"preset {preset.name}")
         chosen.append(Method.of(config, f"{table['label']} {table.get('setting', '')}".strip()))
     return chosen
+
+
+def tables_of(preset: Preset, *, quick: bool = False) -> list[dict[str, Any]]:
+    """The preset's tables of methods that are run."""
+    few = preset.few if quick else ()
+    return [table for table in preset.methods if not few or table.get("setting", "") in few]
 
 
 def reproduce(
@@ -82,7 +94,7 @@ def reproduce(
         raise ConfigError(f"--seeds {count}: give at least 1.")
     records = run_all(chosen, list(range(count)), folder, listener=listener, overwrite=overwrite)
     rows = []
-    for table, method in zip(preset.methods, chosen, strict=True):
+    for table, method in zip(tables_of(preset, quick=quick), chosen, strict=True):
         ours = [r for r in records if r.label == method.label]
         for metric in preset.metrics:
             values = [r.metrics[metric] for r in ours if metric in r.metrics]
@@ -113,16 +125,51 @@ def _read(name: str, text: str) -> Preset | None:
     if "preset" not in values:
         return None  # a plain config, such as the quickstart's
     head = values["preset"]
+    quick = dict(values.get("quick", {}))
+    metrics = tuple(head["metrics"])
     return Preset(
         name=name,
         title=head["title"],
         paper=head["paper"],
         text=head["text"].strip(),
         seeds=head.get("seeds", 3),
-        metrics=tuple(head["metrics"]),
+        metrics=metrics,
         config=values["config"],
-        quick=values.get("quick", {}),
-        methods=tuple(values["methods"]),
-        expected=tuple(values.get("expected", ())),
+        few=tuple(quick.pop("settings", ())),
+        quick=quick,
+        methods=tuple(_crossed(values["methods"], values.get("settings", []))),
+        expected=tuple(_printed(values.get("expected", []), metrics)),
         notes=tuple(head.get("notes", ())),
+        pair=tuple(head["pair"]) if "pair" in head else None,
     )
+
+
+def _crossed(
+    methods: list[dict[str, Any]], settings: list[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Each method under each setting, but for methods that name their own."""
+    if not settings:
+        yield from methods
+        return
+    for setting in settings:
+        changes = {k: v for k, v in setting.items() if k != "name"}
+        for method in methods:
+            if "setting" not in method:
+                yield {**merge(changes, method), "setting": setting["name"]}
+    yield from (method for method in methods if "setting" in method)
+
+
+def _printed(expected: list[dict[str, Any]], metrics: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """What the paper prints, a number a table."""
+    for table in expected:
+        if "values" not in table:
+            yield table
+            continue
+        for setting, numbers in table["values"].items():
+            for metric, value in zip(metrics, numbers, strict=True):
+                yield {
+                    "method": table["method"],
+                    "setting": setting,
+                    "metric": metric,
+                    "value": value,
+                }
