@@ -3,7 +3,8 @@
 Hutto and Gilbert (2014), "VADER: a parsimonious rule-based model for sentiment analysis of social
 media text", https://github.com/cjhutto/vaderSentiment: 10,605 sentences of film reviews, 3,708 of
 reviews of five products, 5,190 of newspaper editorials and 4,200 tweets, each rated by twenty
-people from -4 to 4. A sentence is favourable if its mean rating is above 0; those of mean 0 are left out.
+people from -4 to 4. A sentence is favourable if its mean rating is above 0; those of mean 0 are
+left out.
 
 Real text of several domains, which is what it is here for: with `partition = "domains"` clients
 hold one domain each, `counts` of them, and the domains are the known clusters. By default films and
