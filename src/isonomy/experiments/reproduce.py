@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from statistics import fmean, stdev
@@ -14,13 +14,32 @@ from isonomy.experiments.compare import Method, run_all
 from isonomy.experiments.run import Listener
 from isonomy.experiments.schema import merge, parse
 
+FULL = "full"
+_OF_SCALE = ("seeds", "methods", "text")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large a preset is run: changed keys, how many seeds, and a line that says what differs.
+
+    `methods` are the labels that are run, alone ("q-FFL") or with a setting ("q-FFL q = 1"); all
+    of them if there are none.
+    """
+
+    name: str
+    text: str
+    seeds: int
+    config: dict[str, Any]
+    methods: tuple[str, ...] = ()
+
 
 @dataclass(frozen=True)
 class Preset:
     """A paper's experiment.
 
     `methods` are tables of `label`, `setting` and changed keys; `expected` are tables of method,
-    setting, metric, value and an optional note: what the paper prints.
+    setting, metric, value and an optional note: what the paper prints. `scales` are by name; one
+    of them, or "full", is run unless another is named (`scale`).
     """
 
     name: str
@@ -30,10 +49,11 @@ class Preset:
     seeds: int
     metrics: tuple[str, ...]
     config: dict[str, Any]
-    quick: dict[str, Any]
     methods: tuple[dict[str, Any], ...]
     expected: tuple[dict[str, Any], ...]
     notes: tuple[str, ...] = ()
+    scales: dict[str, Scale] = field(default_factory=dict)
+    scale: str = FULL
 
 
 def presets() -> dict[str, Preset]:
@@ -55,15 +75,25 @@ def find(name: str) -> Preset:
     return known[name]
 
 
-def methods_of(preset: Preset, *, quick: bool = False) -> list[Method]:
-    """The preset's methods, as a comparison runs them."""
-    base = merge(preset.config, preset.quick) if quick else preset.config
-    chosen = []
-    for table in preset.methods:
+def scaled(preset: Preset, name: str | None = None) -> Scale:
+    """One of the preset's scales; its default if none is named. "full" is the preset as it is."""
+    name = name or preset.scale
+    known = {FULL: Scale(FULL, "The preset as it is.", preset.seeds, {}), **preset.scales}
+    if name not in known:
+        raise ConfigError(unknown(f"scale of preset '{preset.name}'", name, known))
+    return known[name]
+
+
+def methods_of(preset: Preset, scale: str | None = None) -> list[Method]:
+    """The preset's methods at a scale, as a comparison runs them."""
+    chosen = scaled(preset, scale)
+    base = merge(preset.config, chosen.config)
+    out = []
+    for table in _run(preset, chosen):
         changes = {k: v for k, v in table.items() if k not in ("label", "setting")}
         config = parse(merge(base, changes), where=f"preset {preset.name}")
-        chosen.append(Method.of(config, f"{table['label']} {table.get('setting', '')}".strip()))
-    return chosen
+        out.append(Method.of(config, _label(table)))
+    return out
 
 
 def reproduce(
@@ -71,18 +101,18 @@ def reproduce(
     folder: Path | str,
     *,
     seeds: int | None = None,
-    quick: bool = False,
+    scale: str | None = None,
     listener: Listener | None = None,
     overwrite: bool = False,
 ) -> list[dict[str, Any]]:
-    """Run a preset; one row for each method, setting and metric."""
-    chosen = methods_of(preset, quick=quick)
-    count = (1 if quick else preset.seeds) if seeds is None else seeds
+    """Run a preset at a scale; one row for each method, setting and metric."""
+    chosen = methods_of(preset, scale)
+    count = scaled(preset, scale).seeds if seeds is None else seeds
     if count < 1:
         raise ConfigError(f"--seeds {count}: give at least 1.")
     records = run_all(chosen, list(range(count)), folder, listener=listener, overwrite=overwrite)
     rows = []
-    for table, method in zip(preset.methods, chosen, strict=True):
+    for table, method in zip(_run(preset, scaled(preset, scale)), chosen, strict=True):
         ours = [r for r in records if r.label == method.label]
         for metric in preset.metrics:
             values = [r.metrics[metric] for r in ours if metric in r.metrics]
@@ -103,6 +133,16 @@ def reproduce(
     return rows
 
 
+def _label(table: dict[str, Any]) -> str:
+    return f"{table['label']} {table.get('setting', '')}".strip()
+
+
+def _run(preset: Preset, scale: Scale) -> list[dict[str, Any]]:
+    """The tables of the methods that a scale runs."""
+    kept = set(scale.methods)
+    return [t for t in preset.methods if not kept or {t["label"], _label(t)} & kept]
+
+
 def _matches(expected: dict[str, Any], table: dict[str, Any], metric: str) -> bool:
     there = (expected["method"], expected.get("setting", ""), expected["metric"])
     return there == (table["label"], table.get("setting", ""), metric)
@@ -121,8 +161,19 @@ def _read(name: str, text: str) -> Preset | None:
         seeds=head.get("seeds", 3),
         metrics=tuple(head["metrics"]),
         config=values["config"],
-        quick=values.get("quick", {}),
         methods=tuple(values["methods"]),
         expected=tuple(values.get("expected", ())),
         notes=tuple(head.get("notes", ())),
+        scales={key: _scale(key, table, head) for key, table in values.get("scale", {}).items()},
+        scale=head.get("scale", FULL),
+    )
+
+
+def _scale(name: str, table: dict[str, Any], head: dict[str, Any]) -> Scale:
+    return Scale(
+        name=name,
+        text=table["text"],
+        seeds=table.get("seeds", head.get("seeds", 3)),
+        config={k: v for k, v in table.items() if k not in _OF_SCALE},
+        methods=tuple(table.get("methods", ())),
     )
