@@ -10,6 +10,7 @@ import pytest
 from isonomy.algorithm import Algorithm
 from isonomy.algorithms import find, make, registry
 from isonomy.errors import ConfigError
+from isonomy.fields import _checked
 
 
 @dataclass(frozen=True)

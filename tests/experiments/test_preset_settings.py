@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from isonomy.experiments.reproduce import _read, find, methods_of, reproduce, tables_of
+from isonomy.experiments.reproduce import _read, find, methods_of, reproduce
 from isonomy.report.plane import grid, plane
 
 PAIR = ("accuracy", "client.accuracy.std")
@@ -25,7 +25,8 @@ data = { name = "synthetic", clients = 3 }
 model = "logistic"
 excess = { clusters = "none" }
 
-[quick]
+[scale.quick]
+text = "One round."
 rounds = 1
 settings = ["slow"]
 
@@ -67,7 +68,7 @@ def test_every_method_under_every_setting() -> None:
         ("own fast", 0.2),
         ("once slow", 0.1),
     ]
-    quick = methods_of(preset, quick=True)
+    quick = methods_of(preset, scale="quick")
     assert [m.label for m in quick] == ["avg slow", "own slow", "once slow"]
     assert all(m.config.rounds == 1 for m in quick)
 
@@ -75,8 +76,8 @@ def test_every_method_under_every_setting() -> None:
 def test_rows_have_the_papers_numbers(tmp_path: Any) -> None:
     preset = _read("made", TEXT)
     assert preset is not None
-    rows = reproduce(preset, tmp_path, quick=True)
-    assert len(rows) == 2 * len(tables_of(preset, quick=True))
+    rows = reproduce(preset, tmp_path, scale="quick")
+    assert len(rows) == 2 * len(methods_of(preset, "quick"))
     paper = {(r["method"], r["setting"], r["metric"]): r["paper"] for r in rows}
     assert paper["avg", "slow", "accuracy"] == 0.8
     assert paper["avg", "slow", "client.accuracy.std"] == 0.1

@@ -108,8 +108,9 @@ def _presets(out: Console) -> None:
     for name, values in catalogue.presets().items():
         head = values.get("preset")
         run = "isonomy reproduce" if head else "isonomy run, compare, sweep"
-        rows.append((name, head["title"] if head else catalogue.opening(name), run))
-    table(out, "Presets", ("name", "what it is", "used by"), rows)
+        scales = ", ".join([*values.get("scale", {}), "full"]) if head else ""
+        rows.append((name, head["title"] if head else catalogue.opening(name), run, scales))
+    table(out, "Presets", ("name", "what it is", "used by", "scales"), rows)
 
 
 _LISTS: dict[str, Callable[[Any], None]] = {
@@ -275,6 +276,11 @@ def _show_preset(name: str) -> bool:
     ]
     if under:
         table(out, "Each of them under", ("setting", "changes"), under)
+    usual = head.get("scale", "full")
+    scales = {key: at["text"] for key, at in values.get("scale", {}).items()}
+    scales["full"] = "The preset as it is."
+    told = [(key + (" (default)" if key == usual else ""), text) for key, text in scales.items()]
+    table(out, "Scales", ("scale", "what it is"), told)
     for text in head.get("notes", ()):
         _line(out, f"- {text}")
     _line(out, f"Run it: isonomy reproduce {name}")

@@ -132,8 +132,16 @@ def reproduce(
         int | None,
         typer.Option("--seeds", min=1, metavar="N", help="How many; the preset's if left out."),
     ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            "--scale",
+            metavar="NAME",
+            help="How large a run: 'full', or one that `isonomy show PRESET` names.",
+        ),
+    ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A shorter run, for a first look.")
+        bool, typer.Option("--quick", help="The same as --scale quick: a first look.")
     ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the rows there too.")
@@ -145,6 +153,8 @@ def reproduce(
     """Run a paper's experiment and put our numbers beside the paper's.
 
     Example: isonomy reproduce focus-synthetic --quick --json rows.json
+
+    Example: isonomy reproduce focus-rotated-cifar --scale full --seeds 1
     """
     known = [n for n, values in catalogue.presets().items() if "preset" in values]
     if name not in known:
@@ -153,16 +163,20 @@ def reproduce(
     from isonomy.experiments import reproduce as reproduction
     from isonomy.report import tables
 
+    if quick and scale not in (None, "quick"):
+        raise ConfigError(f"--quick and --scale {scale} are two scales; give one of them.")
     preset = reproduction.find(name)
-    folder = to or Path("runs") / (name + ("-quick" if quick else ""))
-    count = seeds or (1 if quick else preset.seeds)
-    jobs = _jobs(reproduction.methods_of(preset, quick=quick), range(count), folder, overwrite)
+    chosen = reproduction.scaled(preset, "quick" if quick else scale)
+    usual = chosen.name == preset.scale
+    folder = to or Path("runs") / (name if usual else f"{name}-{chosen.name}")
+    methods = reproduction.methods_of(preset, chosen.name)
+    jobs = _jobs(methods, range(seeds or chosen.seeds), folder, overwrite)
     with watching(jobs, quiet=quiet) as listener:
         rows = reproduction.reproduce(
-            preset, folder, seeds=seeds, quick=quick, listener=listener, overwrite=overwrite
+            preset, folder, seeds=seeds, scale=chosen.name, listener=listener, overwrite=overwrite
         )
     if preset.pair is None:
-        output.put(tables.reproduction(rows))
+        output.put(tables.reproduction(rows, scale=chosen.name))
     else:
         _paired(rows, preset.pair, folder)
     for row in rows:
@@ -170,8 +184,7 @@ def reproduce(
             typer.echo(f"{row['method']}, {row['metric']}: {row['note']}.")
     for text in preset.notes:
         typer.echo(text)
-    if quick:
-        typer.echo("This was the quick form: fewer rounds and seeds than the preset's.")
+    typer.echo(f"Scale {chosen.name}: {chosen.text}")
     output.tell(f"runs: {folder}")
     if json_file is not None:
         defined = [{k: None if v != v else v for k, v in row.items()} for row in rows]  # no NaN

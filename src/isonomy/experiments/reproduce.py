@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from statistics import fmean, stdev
@@ -15,6 +15,25 @@ from isonomy.experiments.compare import Method, run_all
 from isonomy.experiments.run import Listener
 from isonomy.experiments.schema import merge, parse
 
+FULL = "full"
+_OF_SCALE = ("seeds", "methods", "settings", "text")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large a preset is run: changed keys, how many seeds, and a line that says what differs.
+
+    `methods` are the labels that are run, alone ("q-FFL") or with a setting ("q-FFL q = 1"), and
+    `settings` are those under which; all of them if there are none.
+    """
+
+    name: str
+    text: str
+    seeds: int
+    config: dict[str, Any]
+    methods: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+
 
 @dataclass(frozen=True)
 class Preset:
@@ -24,7 +43,8 @@ class Preset:
     setting, metric, value and an optional note: what the paper prints. In a file, `[[settings]]`
     with a `name` and changed keys stand for each method under each of them, and `values` of an
     expected table for a number of each metric in each setting. `pair` are two metrics, a mean and
-    its deviation, that are read together; `few` are the settings of the quick form, if not all.
+    its deviation, that are read together. `scales` are by name; one of them, or "full", is run
+    unless another is named (`scale`).
     """
 
     name: str
@@ -34,12 +54,12 @@ class Preset:
     seeds: int
     metrics: tuple[str, ...]
     config: dict[str, Any]
-    quick: dict[str, Any]
     methods: tuple[dict[str, Any], ...]
     expected: tuple[dict[str, Any], ...]
     notes: tuple[str, ...] = ()
+    scales: dict[str, Scale] = field(default_factory=dict)
+    scale: str = FULL
     pair: tuple[str, str] | None = None
-    few: tuple[str, ...] = ()
 
 
 def presets() -> dict[str, Preset]:
@@ -61,21 +81,25 @@ def find(name: str) -> Preset:
     return known[name]
 
 
-def methods_of(preset: Preset, *, quick: bool = False) -> list[Method]:
-    """The preset's methods, as a comparison runs them."""
-    base = merge(preset.config, preset.quick) if quick else preset.config
-    chosen = []
-    for table in tables_of(preset, quick=quick):
+def scaled(preset: Preset, name: str | None = None) -> Scale:
+    """One of the preset's scales; its default if none is named. "full" is the preset as it is."""
+    name = name or preset.scale
+    known = {FULL: Scale(FULL, "The preset as it is.", preset.seeds, {}), **preset.scales}
+    if name not in known:
+        raise ConfigError(unknown(f"scale of preset '{preset.name}'", name, known))
+    return known[name]
+
+
+def methods_of(preset: Preset, scale: str | None = None) -> list[Method]:
+    """The preset's methods at a scale, as a comparison runs them."""
+    chosen = scaled(preset, scale)
+    base = merge(preset.config, chosen.config)
+    out = []
+    for table in _run(preset, chosen):
         changes = {k: v for k, v in table.items() if k not in ("label", "setting")}
         config = parse(merge(base, changes), where=f"preset {preset.name}")
-        chosen.append(Method.of(config, f"{table['label']} {table.get('setting', '')}".strip()))
-    return chosen
-
-
-def tables_of(preset: Preset, *, quick: bool = False) -> list[dict[str, Any]]:
-    """The preset's tables of methods that are run."""
-    few = preset.few if quick else ()
-    return [table for table in preset.methods if not few or table.get("setting", "") in few]
+        out.append(Method.of(config, _label(table)))
+    return out
 
 
 def reproduce(
@@ -83,18 +107,18 @@ def reproduce(
     folder: Path | str,
     *,
     seeds: int | None = None,
-    quick: bool = False,
+    scale: str | None = None,
     listener: Listener | None = None,
     overwrite: bool = False,
 ) -> list[dict[str, Any]]:
-    """Run a preset; one row for each method, setting and metric."""
-    chosen = methods_of(preset, quick=quick)
-    count = (1 if quick else preset.seeds) if seeds is None else seeds
+    """Run a preset at a scale; one row for each method, setting and metric."""
+    chosen = methods_of(preset, scale)
+    count = scaled(preset, scale).seeds if seeds is None else seeds
     if count < 1:
         raise ConfigError(f"--seeds {count}: give at least 1.")
     records = run_all(chosen, list(range(count)), folder, listener=listener, overwrite=overwrite)
     rows = []
-    for table, method in zip(tables_of(preset, quick=quick), chosen, strict=True):
+    for table, method in zip(_run(preset, scaled(preset, scale)), chosen, strict=True):
         ours = [r for r in records if r.label == method.label]
         for metric in preset.metrics:
             values = [r.metrics[metric] for r in ours if metric in r.metrics]
@@ -115,6 +139,21 @@ def reproduce(
     return rows
 
 
+def _label(table: dict[str, Any]) -> str:
+    return f"{table['label']} {table.get('setting', '')}".strip()
+
+
+def _run(preset: Preset, scale: Scale) -> list[dict[str, Any]]:
+    """The tables of the methods that a scale runs."""
+    kept, under = set(scale.methods), scale.settings
+    return [
+        t
+        for t in preset.methods
+        if (not kept or {t["label"], _label(t)} & kept)
+        and (not under or t.get("setting", "") in under)
+    ]
+
+
 def _matches(expected: dict[str, Any], table: dict[str, Any], metric: str) -> bool:
     there = (expected["method"], expected.get("setting", ""), expected["metric"])
     return there == (table["label"], table.get("setting", ""), metric)
@@ -125,7 +164,6 @@ def _read(name: str, text: str) -> Preset | None:
     if "preset" not in values:
         return None  # a plain config, such as the quickstart's
     head = values["preset"]
-    quick = dict(values.get("quick", {}))
     metrics = tuple(head["metrics"])
     return Preset(
         name=name,
@@ -135,12 +173,23 @@ def _read(name: str, text: str) -> Preset | None:
         seeds=head.get("seeds", 3),
         metrics=metrics,
         config=values["config"],
-        few=tuple(quick.pop("settings", ())),
-        quick=quick,
         methods=tuple(_crossed(values["methods"], values.get("settings", []))),
         expected=tuple(_printed(values.get("expected", []), metrics)),
         notes=tuple(head.get("notes", ())),
+        scales={key: _scale(key, table, head) for key, table in values.get("scale", {}).items()},
+        scale=head.get("scale", FULL),
         pair=tuple(head["pair"]) if "pair" in head else None,
+    )
+
+
+def _scale(name: str, table: dict[str, Any], head: dict[str, Any]) -> Scale:
+    return Scale(
+        name=name,
+        text=table["text"],
+        seeds=table.get("seeds", head.get("seeds", 3)),
+        config={k: v for k, v in table.items() if k not in _OF_SCALE},
+        methods=tuple(table.get("methods", ())),
+        settings=tuple(table.get("settings", ())),
     )
 
 

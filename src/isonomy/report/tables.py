@@ -291,8 +291,10 @@ def everything(records: list[Record]) -> Table:
     return Table("Every metric", tuple(heads), tuple(rows), tuple(_run_notes(found, rows)))
 
 
-def reproduction(rows: list[dict[str, Any]]) -> Table:
+def reproduction(rows: list[dict[str, Any]], scale: str = "") -> Table:
     """Published numbers beside ours, with the difference, whatever it is.
+
+    `scale` says how large a run ours are from.
 
     Each row has `preset`, `method`, `setting`, `metric`, `paper` (None where the paper gives no
     number), `ours`, `spread` (None with one seed) and `seeds` (how many).
@@ -337,7 +339,8 @@ def reproduction(rows: list[dict[str, Any]]) -> Table:
         notes.append(f"{ABSENT} under paper: the paper gives no number for this.")
     if any(row[5].value is None for row in body):
         notes.append(f"{ABSENT} under ours: not run yet.")
-    return Table("Published numbers and ours", heads, tuple(body), tuple(notes))
+    title = "Published numbers and ours" + (f", scale {scale}" if scale else "")
+    return Table(title, heads, tuple(body), tuple(notes))
 
 
 def parts(cell: Cell, column: Column) -> tuple[str, str]:
