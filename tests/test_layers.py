@@ -64,6 +64,7 @@ ALLOWED = full(
     "blocks",
     "models",
     "errors",
+    "fields",
     "importing",
     "data.federation",
     "fold",

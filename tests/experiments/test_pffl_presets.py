@@ -19,7 +19,7 @@ NAMES = ("pffl-compas", "pffl-adult", "pffl-acs", "pffl-celeba-attributes")
 @pytest.mark.parametrize("name", NAMES)
 def test_every_method_can_be_made(name: str) -> None:
     for quick in (False, True):
-        chosen = methods_of(find(name), quick=quick)
+        chosen = methods_of(find(name), "quick" if quick else None)
         for method in chosen:
             algorithms.make(method.config.algorithm.name, method.config.algorithm.options)
         series = {m.config.series for m in chosen} - {None}
@@ -46,7 +46,7 @@ def test_acs_on_tables_of_its_form(tmp_path: Path) -> None:
     assert "path" in DATASET.options
     place = survey(tmp_path)
     seen = set()
-    for method in methods_of(find("pffl-acs"), quick=True):
+    for method in methods_of(find("pffl-acs"), "quick"):
         kind = (method.config.algorithm.name, method.config.algorithm.options.get("constraint"))
         if kind in seen or kind[0] == "fedfb":
             continue

@@ -23,11 +23,12 @@ from isonomy.data.describe import describe
 from isonomy.engines.base import Engine, Meter, dropout, sample
 from isonomy.engines.batched import Batched
 from isonomy.errors import ConfigError, IsonomyError, RunError, TrainingError
-from isonomy.experiments import surrogate
+from isonomy.experiments import around, surrogate
+from isonomy.experiments.around import Around
 from isonomy.experiments.build import Setting, build, engine_of, versions
 from isonomy.experiments.evaluate import evaluate
 from isonomy.experiments.folder import RunFolder
-from isonomy.experiments.schema import Config
+from isonomy.experiments.schema import AlgorithmConfig, Config, DefenceConfig
 from isonomy.metrics import Counts, client_loss, excess, faa, per_client, summarise
 from isonomy.report.record import Record
 from isonomy.verdict import About
@@ -120,11 +121,18 @@ def resume(folder: Path | str, *, listener: Listener | None = None, keep: bool =
 
 
 def method_label(config: Config) -> str:
-    """The config's label, or the algorithm and the options it was given."""
+    """The config's label, or the algorithm and the defence with the options they were given."""
     if config.label:
         return config.label
-    options = ", ".join(f"{k}={v}" for k, v in config.algorithm.options.items())
-    return config.algorithm.name + (f" ({options})" if options else "")
+    label = _named(config.algorithm)
+    if config.defence.name != "none":
+        label += f" + {_named(config.defence)}"
+    return label
+
+
+def _named(table: AlgorithmConfig | DefenceConfig) -> str:
+    options = ", ".join(f"{k}={v}" for k, v in table.options.items())
+    return table.name + (f" ({options})" if options else "")
 
 
 def record(place: RunFolder) -> Record:
@@ -202,10 +210,13 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener, keep:
                 where = f"; go on with `isonomy resume {place.path}`" if place is not None else ""
                 raise Stopped(f"stopped after round {now.round}{where}.", asked[0])
     listener.end(label)
-    notes = _notes(setting, now)
+    lines = memory if place is None else place.lines("rounds.jsonl")
+    notes = _notes(setting, now, lines)
     metrics = now.metrics or _last(memory)
-    said = describe(setting.federation, config.evaluate.split)
-    facts = {"data": said.facts(), "versions": config.versions}
+    said = describe(setting.clean, config.evaluate.split)
+    facts: dict[str, Any] = {"data": said.facts(), "versions": config.versions}
+    if setting.attack is not None:
+        facts["malicious"] = setting.malicious.tolist()
     about = About(setting.task, setting.federation.attributes, setting.federation.labels)
     verdict = algorithm.verdict(now.server, about)
     if place is not None:
@@ -267,44 +278,60 @@ def _one_round(setting: Setting, now: _Progress) -> dict[str, Any]:
     """One round of the algorithm; returns the line that says what happened."""
     config, federation = setting.config, setting.federation
     count = config.cohort.size or len(federation)
-    how = config.cohort.sampling
-    ids = sample(federation, count, seed=config.seed, round=now.round, how=how)
+    chosen = config.cohort.sampling
+    ids = sample(federation, count, seed=config.seed, round=now.round, how=chosen)
     work = config.local.work()
-    meter = Meter()
-    wrap: list[Any] = [meter]
+    about = Around(setting, len(ids))
+    wrap = about.wrap()
     if config.cohort.dropout:
         p = config.cohort.dropout
-        wrap.append(lambda inner: dropout(inner, probability=p, seed=config.seed))
-    rate = work.rate(now.round, config.rounds)
-    cohort = now.engine.cohort(ids, work=work, round=now.round, rate=rate, wrap=tuple(wrap))
+        wrap.insert(-1, lambda inner: dropout(inner, probability=p, seed=config.seed))
+    cohort = now.engine.cohort(
+        ids,
+        work=work,
+        round=now.round,
+        rate=work.rate(now.round, config.rounds),
+        wrap=tuple(wrap),
+        combine=about.defence,
+    )
     try:
         now.server = setting.algorithm.round(now.server, cohort)
     except NoReplies:
+        about.check_diverged(now.round)
         now.lost += 1
     _check_finite(setting, now, ids)
     now.round += 1
     return {
         "round": now.round,  # rounds done, from 1
         "cohort": len(ids),
-        "answered": len(cohort.ids) if meter.answered else 0,
-        **_traffic(meter),
+        "answered": len(cohort.ids) if about.meter.answered else 0,
+        **_traffic(about.meter),
+        **about.line(),
     }
 
 
 def _finish(setting: Setting, now: _Progress, line: dict[str, Any]) -> Any:
     """The algorithm's last phase, with all clients; its traffic goes with the last round's."""
     work, rounds = setting.config.local.work(), setting.config.rounds
-    meter = Meter()
     everyone = now.engine.everyone()
-    rate = work.rate(rounds, rounds)
-    cohort = now.engine.cohort(everyone, work=work, round=rounds, rate=rate, wrap=(meter,))
+    about = Around(setting, len(everyone))
+    cohort = now.engine.cohort(
+        everyone,
+        work=work,
+        round=rounds,
+        rate=work.rate(rounds, rounds),
+        wrap=tuple(about.wrap()),
+        combine=about.defence,
+    )
     server = now.server
     try:
         server = setting.algorithm.finish(server, cohort)
     except NoReplies:
         now.lost += 1
-    for name, value in _traffic(meter).items():
+    for name, value in _traffic(about.meter).items():
         line[name] += value
+    for name, value in about.line().items():
+        line[name] = around.merged(line.get(name), value)
     return server
 
 
@@ -342,7 +369,8 @@ def _measured(
             f"local.lr (now {config.local.lr:g}) or scale the features, and run again."
         )
     bootstrap = config.evaluate.bootstrap if last else 0
-    metrics = summarise(counts, bootstrap=bootstrap, seed=config.seed)
+    benign = setting.benign  # all clients, unless there is an attack
+    metrics = summarise(counts.only(benign), bootstrap=bootstrap, seed=config.seed)
     rows: dict[str, Any] = {
         "round": [round] * len(federation),
         "client": list(range(len(federation))),
@@ -350,12 +378,14 @@ def _measured(
         "split": [config.evaluate.split] * len(federation),
     }
     rows |= {k: v.tolist() for k, v in per_client(counts).items()}
+    if setting.attack is not None:
+        rows["malicious"] = (~benign).tolist()
     found = setting.algorithm.clusters(now.server)
     if found is not None:
         rows["cluster"] = found.tolist()
     if losses is not None:
         above = excess(client_loss(counts), losses)
-        metrics["faa"] = faa(above, counts.sizes)
+        metrics["faa"] = faa(above[benign], counts.sizes[benign])
         rows["excess_loss"] = above.tolist()
     elif found is not None and config.excess.clusters == "found":
         rows["excess_loss"] = [math.nan] * len(federation)  # known at the end; columns stay alike
@@ -367,8 +397,9 @@ def _last(lines: list[dict[str, Any]]) -> dict[str, float]:
     return dict(measured[-1]) if measured else {}
 
 
-def _notes(setting: Setting, now: _Progress) -> tuple[str, ...]:
+def _notes(setting: Setting, now: _Progress, lines: list[dict[str, Any]]) -> tuple[str, ...]:
     notes = list(setting.federation.notes)
+    notes += around.notes(setting, lines)
     stated = surrogate.statement(setting, now.server)
     if stated:
         notes.append(stated)

@@ -252,10 +252,13 @@ def comparison(records: list[Record], columns: list[str] | None = None) -> Table
     several = len({method.data for method in found}) > 1
     heads = [Column("method", "method", text=True)]
     heads += [Column("data", "data", text=True)] if several else []
+    attacked = any(runs.attack(record) for record in records)
+    heads += [Column(_ATTACK, _ATTACK, text=True)] if attacked else []
     rows: list[list[Cell]] = []
     for method in found:
         row = [Cell(method.label + ("" if method.finished else " (unfinished)"))]
-        rows.append([*row, *([Cell(method.data)] if several else [])])
+        row += [Cell(method.data)] if several else []
+        rows.append([*row, *([Cell(runs.attack(method.runs[0]) or "none")] if attacked else [])])
     for name in names:
         cells = [_cell(method, name) for method in found]
         column = _column(name, cells)
@@ -355,8 +358,10 @@ def verdicts(records: Sequence[Record]) -> Table | None:
     return Table("Verdicts", heads, tuple(rows), notes)
 
 
-def reproduction(rows: list[dict[str, Any]]) -> Table:
+def reproduction(rows: list[dict[str, Any]], scale: str = "") -> Table:
     """Published numbers beside ours, with the difference, whatever it is.
+
+    `scale` says how large a run ours are from.
 
     Each row has `preset`, `method`, `setting`, `metric`, `paper` (None where the paper gives no
     number), `ours`, `spread` (None with one seed) and `seeds` (how many).
@@ -401,7 +406,8 @@ def reproduction(rows: list[dict[str, Any]]) -> Table:
         notes.append(f"{ABSENT} under paper: the paper gives no number for this.")
     if any(row[5].value is None for row in body):
         notes.append(f"{ABSENT} under ours: not run yet.")
-    return Table("Published numbers and ours", heads, tuple(body), tuple(notes))
+    title = "Published numbers and ours" + (f", scale {scale}" if scale else "")
+    return Table(title, heads, tuple(body), tuple(notes))
 
 
 def parts(cell: Cell, column: Column) -> tuple[str, str]:
@@ -554,6 +560,7 @@ def _run_notes(found: Sequence[Method], rows: Sequence[Sequence[Cell]]) -> list[
         notes.append(f"{ABSENT}: not measured in these runs.")
     if len({method.data for method in found}) > 1:
         notes.append("Methods are compared with those on the same data only.")
+    notes += _attacks(found)
     for method in found:
         if not method.finished:
             at = ", ".join(str(runs.last_round(run)) for run in method.runs if not run.complete)
@@ -572,6 +579,22 @@ def _run_notes(found: Sequence[Method], rows: Sequence[Sequence[Cell]]) -> list[
         each = (f"{title} {_some(sorted(at, key=str))}" for title, at in rounds.items())
         notes.append(f"The number of rounds differs: {'; '.join(each)}.")
     return notes + _left_out(found)
+
+
+_ATTACK = "attack (benign clients measured)"
+
+
+def _attacks(found: Sequence[Method]) -> list[str]:
+    """That metrics are of benign clients only, for each attack that there was."""
+    said: dict[str, list[str]] = {}
+    for method in found:
+        if what := runs.attack(method.runs[0]):
+            said.setdefault(what, []).append(method.title)
+    return [
+        f"Under attack ({what}), metrics are of the benign clients only"
+        + ("." if len(titles) == len(found) else f": {', '.join(titles)}.")
+        for what, titles in said.items()
+    ]
 
 
 def _left_out(found: Sequence[Method]) -> list[str]:
