@@ -144,8 +144,8 @@ def test_an_unknown_preset_is_a_sentence():
 def test_a_run_that_diverges_does_not_cost_the_others(tmp_path):
     base = {
         "rounds": 3,
-        "data": {"name": "synthetic", "clients": 3},
-        "model": "logistic",
+        "data": {"name": "linear", "clients": 3, "n": 50},
+        "model": "linear",
         "excess": {"clusters": "none"},
     }
     good = Method.of(parse(base), "good")
