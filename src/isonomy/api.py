@@ -79,12 +79,15 @@ def compare(
     seeds: int | Sequence[int] | None = None,
     overwrite: bool = False,
     listener: Listener | None = None,
+    jobs: int = 1,
 ) -> list[Record]:
     """Run methods side by side, each with every seed; one record a run.
 
     The methods are those of the configs' own `compare` tables, or `algorithms`. In a folder,
-    runs that are complete are used again, and unfinished ones go on.
+    runs that are complete are used again, unfinished ones go on, and `jobs` of them are made
+    at once, each in a process of its own.
     """
+    from isonomy.errors import ConfigError
     from isonomy.experiments import compare as comparison
     from isonomy.experiments import run as runs
 
@@ -93,7 +96,11 @@ def compare(
     chosen = methods(*configs, algorithms=algorithms)
     which = seeds_of(configs[0], seeds)
     if folder is not None:
-        return comparison.run_all(chosen, which, folder, listener=listener, overwrite=overwrite)
+        return comparison.run_all(
+            chosen, which, folder, listener=listener, overwrite=overwrite, jobs=jobs
+        )
+    if jobs != 1:
+        raise ConfigError(f"jobs = {jobs} needs a folder, in which the processes leave their runs.")
     return [
         runs.run(method.config.model_copy(update={"seed": seed}), listener=listener)
         for method in chosen

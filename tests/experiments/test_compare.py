@@ -1,8 +1,13 @@
 """Methods times seeds, grids, presets: every run a folder of its own."""
 
+import os
+import signal
+
 import pytest
 
+import isonomy
 from isonomy.errors import ConfigError, RunError, TrainingError
+from isonomy.experiments import side
 from isonomy.experiments.compare import Method, grid, methods, run_all, seeds
 from isonomy.experiments.folder import RunFolder
 from isonomy.experiments.reproduce import find, methods_of, presets, reproduce
@@ -158,11 +163,59 @@ def test_a_run_that_diverges_does_not_cost_the_others(tmp_path):
         run_all([bad], [0], tmp_path / "alone")
 
 
+def test_runs_made_at_once_are_those_made_in_turn(tmp_path):
+    base = {
+        "rounds": 3,
+        "data": {"name": "linear", "clients": 3, "n": 50},
+        "model": "linear",
+        "excess": {"clusters": "none"},
+    }
+    good = Method.of(parse(base), "good")
+    bad = Method.of(parse({**base, "local": {"lr": 1e30}}), "bad")
+    told = Told()
+    turn = run_all([good], [0, 1, 2], tmp_path / "turn")
+    run_all([good], [1], tmp_path / "once")
+    once = run_all([bad, good], [0, 1, 2], tmp_path / "once", listener=told, jobs=2)
+    assert [(r.label, r.seed) for r in once] == [("good", 0), ("good", 1), ("good", 2)]
+    assert [r.metrics for r in once] == [r.metrics for r in turn]
+    for seed in (0, 2):
+        one, other = (tmp_path / way / "good" / f"seed-{seed}" for way in ("turn", "once"))
+        files = [path.name for path in (one / "model").iterdir()]
+        assert files
+        for name in files:
+            assert (one / "model" / name).read_bytes() == (other / "model" / name).read_bytes()
+    assert told.began == [("bad", 0), ("bad", 1), ("bad", 2), ("good", 0), ("good", 2)]
+    assert sum("bad, seed" in text and "is left out" in text for text in told.notes) == 3
+
+
+def test_a_process_that_is_killed_is_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(side, "_one", _ended)
+    chosen = methods(parse(BASE))
+    with pytest.raises(RunError, match="ended from outside"):
+        run_all(chosen, [0], tmp_path, jobs=2)
+
+
+def _ended(plan):
+    """A run whose process is killed."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_jobs_are_checked(tmp_path):
+    with pytest.raises(ConfigError, match="jobs = 0"):
+        run_all(methods(parse(BASE)), [0], tmp_path, jobs=0)
+    with pytest.raises(ConfigError, match="needs a folder"):
+        isonomy.compare("quickstart", jobs=2)
+
+
 class Told(Listener):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
+        self.began: list[tuple[str, int]] = []
+
+    def begin(self, label: str, seed: int, done: int, rounds: int) -> None:
+        self.began.append((label, seed))
 
     def note(self, text: str) -> None:
         self.notes.append(text)

@@ -42,6 +42,10 @@ Columns = Annotated[
     str | None,
     typer.Option("--columns", metavar="METRIC,...", help="The table's columns."),
 ]
+Jobs = Annotated[
+    int,
+    typer.Option("--jobs", min=1, metavar="N", help="How many runs at once, each a process."),
+]
 
 
 def add(app: typer.Typer) -> None:
@@ -62,6 +66,7 @@ def compare(
     out: Out = None,
     to: To = None,
     columns: Columns = None,
+    jobs: Jobs = 1,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
@@ -84,7 +89,7 @@ def compare(
     which = api.seeds_of(configs[0], _seeds(seeds))
     label = "-".join(c.name or Path(n).stem for c, n in zip(configs, names, strict=True))
     folder = to or Path("runs") / f"{label}-compare"
-    _go(chosen, which, folder, overwrite, quiet, columns, format, out)
+    _go(chosen, which, folder, overwrite, quiet, columns, format, out, jobs)
 
 
 def sweep(
@@ -99,6 +104,7 @@ def sweep(
     out: Out = None,
     to: To = None,
     columns: Columns = None,
+    jobs: Jobs = 1,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
@@ -127,7 +133,7 @@ def sweep(
     narrowed = api.narrowed(made, _names(algorithms))
     chosen = grid(narrowed, [axis for axis in axes if axis not in fixed])
     folder = to or Path("runs") / f"{made.name or Path(config).stem}-sweep"
-    _go(chosen, which, folder, overwrite, quiet, columns, format, out)
+    _go(chosen, which, folder, overwrite, quiet, columns, format, out, jobs)
 
 
 def reproduce(
@@ -153,6 +159,7 @@ def reproduce(
         Path | None, typer.Option("--json", metavar="FILE", help="Write the rows there too.")
     ] = None,
     to: To = None,
+    jobs: Jobs = 1,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
@@ -160,7 +167,7 @@ def reproduce(
 
     Example: isonomy reproduce focus-synthetic --quick --json rows.json
 
-    Example: isonomy reproduce focus-rotated-cifar --scale full --seeds 1
+    Example: isonomy reproduce fmtl-fashion --quick --jobs 2
     """
     known = [n for n, values in catalogue.presets().items() if "preset" in values]
     if name not in known:
@@ -177,10 +184,16 @@ def reproduce(
     usual = chosen.name == preset.scale
     folder = to or Path("runs") / (name if usual else f"{name}-{chosen.name}")
     methods = reproduction.methods_of(preset, chosen.name)
-    jobs = _jobs(methods, range(seeds or chosen.seeds), folder, overwrite)
-    with watching(jobs, quiet=quiet) as listener:
+    planned = _planned(methods, range(seeds or chosen.seeds), folder, overwrite)
+    with watching(planned, quiet=quiet) as listener:
         rows = reproduction.reproduce(
-            preset, folder, seeds=seeds, scale=chosen.name, listener=listener, overwrite=overwrite
+            preset,
+            folder,
+            seeds=seeds,
+            scale=chosen.name,
+            listener=listener,
+            overwrite=overwrite,
+            jobs=jobs,
         )
     if preset.pair is None:
         output.put(tables.reproduction(rows, scale=chosen.name))
@@ -230,6 +243,7 @@ def _go(
     columns: str | None,
     format: str | None,
     out: Path | None,
+    jobs: int,
 ) -> None:
     """Check all of it, run all of it, show all of it."""
     from isonomy.cli.progress import watching
@@ -239,13 +253,13 @@ def _go(
 
     output.check_format(format)
     shown = output.check_columns(columns)
-    jobs = _jobs(chosen, which, folder, overwrite)
+    planned = _planned(chosen, which, folder, overwrite)
     aside = format is not None and out is None  # the output stream carries the table only
-    with watching(jobs, quiet=quiet, aside=aside) as listener:
-        for method in chosen if jobs else ():
+    with watching(planned, quiet=quiet, aside=aside) as listener:
+        for method in chosen if planned else ():
             # the last method's mistake should not show after hours of the first
             build(method.config.model_copy(update={"seed": which[0]}), listener.note)
-        records = run_all(chosen, which, folder, listener=listener, overwrite=overwrite)
+        records = run_all(chosen, which, folder, listener=listener, overwrite=overwrite, jobs=jobs)
     output.put(comparison(records, shown), format, out)
     _fronts(records, aside)
     output.tell(f"runs: {folder}")
@@ -271,7 +285,7 @@ def _named(config: Config, overrides: Sequence[str]) -> Config:
     return config.model_copy(update={"compare": alone})
 
 
-def _jobs(
+def _planned(
     chosen: Sequence[Method], seeds: Sequence[int], folder: Path, overwrite: bool
 ) -> list[Any]:
     """The runs that are not there yet, in the order in which they will be made."""

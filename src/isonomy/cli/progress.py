@@ -101,9 +101,10 @@ class Lines(_Watch):
         if metrics:
             self.line(f"  round {done}/{rounds}: {measured(metrics)}")
 
-    def end(self, label: str) -> None:
+    def end(self, label: str, seconds: float | None = None) -> None:
         """The run is complete."""
-        self.line(f"{label}: done in {duration(time.monotonic() - self.started)}")
+        taken = time.monotonic() - self.started if seconds is None else seconds
+        self.line(f"{label}: done in {duration(taken)}")
 
 
 class Bars(_Watch):
@@ -145,7 +146,7 @@ class Bars(_Watch):
             self.progress.update(self.all, advance=done - self.done)
         self.done = done
 
-    def end(self, label: str) -> None:
+    def end(self, label: str, seconds: float | None = None) -> None:
         """The run is complete: the next one is prepared."""
         if self.number < len(self.jobs):
             self.progress.remove_task(self.one)

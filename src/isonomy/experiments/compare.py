@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from typing import Any
 from isonomy.errors import ConfigError, RunError, TrainingError
 from isonomy.experiments.build import effective
 from isonomy.experiments.folder import RunFolder
-from isonomy.experiments.run import Listener, method_label, record, resume, run
+from isonomy.experiments.run import Listener, method_label, record
 from isonomy.experiments.schema import Config, merge, parse, parse_override, toml_value
+from isonomy.experiments.side import Plan, at_once, run_or_resume
 from isonomy.report.record import Record
 
 
@@ -89,15 +91,19 @@ def run_all(
     *,
     listener: Listener | None = None,
     overwrite: bool = False,
+    jobs: int = 1,
 ) -> list[Record]:
     """Run every method with every seed below `folder`; what is there already is used again.
 
-    A run that diverges is told and left out, so that it does not cost the others; if none is left
-    its error is raised.
+    With `jobs` above 1, so many runs are made at once, each in a process of its own. A run that
+    diverges is told and left out, so that it does not cost the others; if none is left its error
+    is raised.
     """
     folder = Path(folder)
     listener = listener or Listener()
-    jobs = []
+    if jobs < 1:
+        raise ConfigError(f"jobs = {jobs}: give how many runs to make at once, from 1.")
+    plans: list[Plan] = []
     for method in chosen:
         for seed in which:
             config = effective(method.config.model_copy(update={"seed": seed}), listener.note)
@@ -107,23 +113,42 @@ def run_all(
                     f"'{place.path}' holds a run with another config; choose another folder with "
                     "--to, or replace it with --overwrite."
                 )
-            jobs.append((config, place))
+            plans.append((config, place, overwrite))
+    errors = _several(plans, jobs, listener) if jobs > 1 else _in_turn(plans, listener)
     out, diverged = [], []
-    for config, place in jobs:
-        try:
-            if place.exists and not overwrite:
-                if place.complete:
-                    out.append(record(place))
-                else:
-                    out.append(resume(place.path, listener=listener))
-            else:
-                out.append(run(config, place.path, listener=listener, overwrite=overwrite))
-        except TrainingError as error:
+    for (config, place, _), error in zip(plans, errors, strict=True):
+        if error is None:
+            out.append(record(place))
+        else:
             diverged.append(error)
             listener.note(f"{config.label}, seed {config.seed}, is left out: {error}")
     if diverged and not out:
         raise diverged[0]
     return out
+
+
+def _in_turn(plans: list[Plan], listener: Listener) -> Iterator[TrainingError | None]:
+    """One run after the other; the error of each that diverges."""
+    for plan in plans:
+        try:
+            run_or_resume(plan, listener)
+        except TrainingError as error:
+            yield error
+        else:
+            yield None
+
+
+def _several(plans: list[Plan], jobs: int, listener: Listener) -> Iterator[TrainingError | None]:
+    """Several runs at once; the error of each that diverges."""
+    ready = [place.complete and not overwrite for _, place, overwrite in plans]
+    made = at_once([plan for plan, done in zip(plans, ready, strict=True) if not done], jobs)
+    for done in ready:
+        if done:
+            yield None
+        else:
+            told = next(made)
+            told.repeat(listener)
+            yield told.error
 
 
 def slug(label: str) -> str:

@@ -112,13 +112,16 @@ def reproduce(
     scale: str | None = None,
     listener: Listener | None = None,
     overwrite: bool = False,
+    jobs: int = 1,
 ) -> list[dict[str, Any]]:
     """Run a preset at a scale; one row for each method, setting and metric."""
     chosen = methods_of(preset, scale)
     count = scaled(preset, scale).seeds if seeds is None else seeds
     if count < 1:
         raise ConfigError(f"--seeds {count}: give at least 1.")
-    records = run_all(chosen, list(range(count)), folder, listener=listener, overwrite=overwrite)
+    records = run_all(
+        chosen, list(range(count)), folder, listener=listener, overwrite=overwrite, jobs=jobs
+    )
     rows = []
     for table, method in zip(_run(preset, scaled(preset, scale)), chosen, strict=True):
         ours = [r for r in records if r.label == method.label]

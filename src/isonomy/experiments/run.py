@@ -50,8 +50,8 @@ class Listener:
     def round(self, done: int, rounds: int, metrics: dict[str, float] | None) -> None:
         """A round is over; metrics if it was measured."""
 
-    def end(self, label: str) -> None:
-        """The run is complete."""
+    def end(self, label: str, seconds: float | None = None) -> None:
+        """The run is complete, after so many seconds where another process made it."""
 
     def note(self, text: str) -> None:
         """Something the user should read."""
