@@ -183,6 +183,7 @@ class Cohort:
         round: int,
         rate: float,
         clients: int,
+        task: Task | None = None,
         whole: Cohort | None = None,
     ) -> None:
         self._exchange = exchange
@@ -192,7 +193,15 @@ class Cohort:
         self.round = round
         self.rate = rate
         self.clients = clients
+        self._task = task
         self._whole = whole
+
+    @property
+    def task(self) -> Task:
+        """The task, for a server that itself computes with the model."""
+        if self._task is None:
+            raise RuntimeError("this cohort was made without a task")
+        return self._task
 
     def only(self, ids: Tensor) -> Cohort:
         """The cohort of some of these clients, for a question that concerns only them.
@@ -208,6 +217,7 @@ class Cohort:
             round=self.round,
             rate=self.rate,
             clients=self.clients,
+            task=self._task,
             whole=self,
         )
 
@@ -403,6 +413,7 @@ class Algorithm(ABC):
     paper: ClassVar[str]
     family: ClassVar[str]
     reveals: ClassVar[str]  # what the server learns of a client, in plain words
+    objectives: tuple[str, ...] = ()  # what a preference weighs; a method of one model has none
 
     def init_server(self, task: Task, params: Params, clients: int) -> Tree:
         """What the server keeps before the first round."""
@@ -439,3 +450,15 @@ class Algorithm(ABC):
     def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
         """The outputs that a client uses, from the deployed state and its own."""
         return task.outputs(server["params"], x)
+
+    def at(self, task: Task, server: Any, state: State | None, preference: Tensor) -> Params:
+        """The model of a preference [objectives], for a method that learns a front.
+
+        It is the model of the client with this state, or, without one, of all clients together,
+        where the method has such a model (`joint`).
+        """
+        raise NotImplementedError(f"'{self.name}' learns one model, not a front")
+
+    def joint(self, server: Any) -> bool:
+        """Whether the deployed state has a front of its own, for all clients together."""
+        return False

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from contract import client_fair, matched
+from contract import client_fair, matched, preference
 from contract.checks import LOOP, Transport, check_same_run
 from isonomy.algorithm import Algorithm
 from isonomy.algorithms import registry
@@ -116,12 +116,34 @@ ROWS: dict[str, Row] = {
             {"warmup": 1, "weight": "size"},
         ),
     ),
+    "hetpfl": Row(
+        preference.hetpfl,
+        variants=(
+            {"fusion_steps": 3, "shown": 8, "preferences": 4},
+            {
+                "objectives": ("error", "dp", "eo"),
+                "fusion": "mean",
+                "code": "number",
+                "parts": 2,
+                "baseline": True,
+                "refit": 1,
+                "select": 9,
+            },
+        ),
+    ),
     "local": Row(_one_client_is_local),
     "pfnm": Row(
         matched.pfnm,
         variants=(
             {"sigma": 0.05, "gamma": 20.0},
             {"start": "own", "output": "equal", "grow": 1.0},
+        ),
+    ),
+    "praffl": Row(
+        preference.praffl,
+        variants=(
+            {"preferences": 4},
+            {"scalar": "max", "fairness": "covariance", "weight": "size", "select": 0},
         ),
     ),
     "prac_fedeba": Row(client_fair.prac_fedeba, variants=({"theta": 0.0, "tau": 0.5},)),

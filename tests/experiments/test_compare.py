@@ -124,8 +124,11 @@ def test_every_preset_is_whole():
             assert expected["metric"] in preset.metrics
         for base in (preset.config, merge(preset.config, preset.quick)):
             for method in preset.methods:
-                changes = {k: v for k, v in method.items() if k not in ("label", "setting")}
+                own = ("label", "setting", "optional")
+                changes = {k: v for k, v in method.items() if k not in own}
                 config = parse(merge(base, changes))
+                if method.get("optional") and config.algorithm.name not in algorithms.registry():
+                    continue
                 algorithms.make(config.algorithm.name, config.algorithm.options)
 
 

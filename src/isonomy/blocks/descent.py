@@ -15,7 +15,7 @@ from isonomy.algorithm import Client
 from isonomy.fold import fold
 from isonomy.task import Batch, Params
 from isonomy.tree import Tree, tmap
-from isonomy.work import Work
+from isonomy.work import Plan, Work
 
 Objective = Callable[[Params, Batch], Tensor]
 
@@ -67,9 +67,14 @@ def _rest(beta: float, count: Tensor) -> Tensor:
     return -torch.expm1(count * math.log(beta)) if beta else torch.ones_like(count)
 
 
-def descend(objective: Objective, params: Params, client: Client) -> Params:
-    """Minimise `objective(params, batch)` from `params` along the client's batch plan."""
-    work, rate, pool, plan = client.work, client.rate, client.pool, client.plan
+def descend(
+    objective: Objective, params: Params, client: Client, along: Plan | None = None
+) -> Params:
+    """Minimise `objective(params, batch)` from `params` along the client's batch plan.
+
+    `along` is a part of the plan, for methods whose local work has parts.
+    """
+    work, rate, pool, plan = client.work, client.rate, client.pool, along or client.plan
 
     def one(carry: Tree, at: tuple[Tensor, Tensor]) -> Tree:
         now, memory = carry

@@ -83,6 +83,7 @@ class Engine(ABC):
             round=round,
             rate=work.lr if rate is None else rate,
             clients=len(self.federation),
+            task=self.task,
         )
 
     def everyone(self) -> Tensor:

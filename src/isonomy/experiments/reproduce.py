@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from isonomy.algorithms import registry
 from isonomy.errors import ConfigError, unknown
 from isonomy.experiments.compare import Method, run_all
 from isonomy.experiments.run import Listener
@@ -20,7 +21,8 @@ class Preset:
     """A paper's experiment.
 
     `methods` are tables of `label`, `setting` and changed keys; `expected` are tables of method,
-    setting, metric, value and an optional note: what the paper prints.
+    setting, metric, value and an optional note: what the paper prints. A method with `optional`
+    is run if there is an algorithm of that name.
     """
 
     name: str
@@ -59,8 +61,8 @@ def methods_of(preset: Preset, *, quick: bool = False) -> list[Method]:
     """The preset's methods, as a comparison runs them."""
     base = merge(preset.config, preset.quick) if quick else preset.config
     chosen = []
-    for table in preset.methods:
-        changes = {k: v for k, v in table.items() if k not in ("label", "setting")}
+    for table in _tables(preset):
+        changes = {k: v for k, v in table.items() if k not in ("label", "setting", "optional")}
         config = parse(merge(base, changes), where=f"preset {preset.name}")
         chosen.append(Method.of(config, f"{table['label']} {table.get('setting', '')}".strip()))
     return chosen
@@ -82,7 +84,7 @@ def reproduce(
         raise ConfigError(f"--seeds {count}: give at least 1.")
     records = run_all(chosen, list(range(count)), folder, listener=listener, overwrite=overwrite)
     rows = []
-    for table, method in zip(preset.methods, chosen, strict=True):
+    for table, method in zip(_tables(preset), chosen, strict=True):
         ours = [r for r in records if r.label == method.label]
         for metric in preset.metrics:
             values = [r.metrics[metric] for r in ours if metric in r.metrics]
@@ -101,6 +103,16 @@ def reproduce(
                 }
             )
     return rows
+
+
+def _tables(preset: Preset) -> list[dict[str, Any]]:
+    """The methods, without the optional ones of which there is no algorithm."""
+    return [t for t in preset.methods if not t.get("optional") or _name(t) in registry()]
+
+
+def _name(table: dict[str, Any]) -> str:
+    algorithm = table["algorithm"]
+    return str(algorithm["name"] if isinstance(algorithm, dict) else algorithm)
 
 
 def _matches(expected: dict[str, Any], table: dict[str, Any], metric: str) -> bool:

@@ -23,7 +23,7 @@ from isonomy.data.describe import describe
 from isonomy.engines.base import Engine, Meter, dropout, sample
 from isonomy.engines.batched import Batched
 from isonomy.errors import ConfigError, IsonomyError, RunError, TrainingError
-from isonomy.experiments import surrogate
+from isonomy.experiments import front, surrogate
 from isonomy.experiments.build import Setting, build, engine_of, versions
 from isonomy.experiments.evaluate import evaluate
 from isonomy.experiments.folder import RunFolder
@@ -136,6 +136,7 @@ def record(place: RunFolder) -> Record:
         complete=place.complete,
         notes=tuple(summary.get("notes", ())),
         facts=summary.get("facts", {}),
+        front=place.front(),
     )
 
 
@@ -155,6 +156,7 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener) -> Re
     label = method_label(config)
     now = _start(setting, place, listener)
     memory: list[dict[str, Any]] = []  # rounds of a run without a folder
+    fronts: dict[str, list[Any]] = {}
     columns: list[dict[str, Any]] = []
     seconds = 0.0
     listener.begin(label, config.seed, now.round, config.rounds)
@@ -169,10 +171,15 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener) -> Re
                 counts = evaluate(algorithm, now.server, now.engine, config.evaluate.split)
                 # the method's own clusters, if they are wanted, are those of its end
                 losses = surrogate.surrogate_losses(setting, now.server if last else None)
-                line["metrics"], rows = _measured(setting, counts, losses, now, last)
+                found = front.measured(setting, now.server, now.engine, counts, last=last)
+                line["metrics"], rows = _measured(setting, counts, losses, found, now, last)
                 columns.append(rows)
+                if last:
+                    fronts = _fronts(setting, now, found)
                 if place is not None:
                     place.write_clients(now.round, rows)
+                    if last and fronts:
+                        place.write_front(fronts)
             seconds += (spent := time.perf_counter() - begin)
             memory.append(line)
             if place is not None:
@@ -212,6 +219,7 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener) -> Re
         seconds=seconds,
         notes=notes,
         facts=facts,
+        front=fronts,
     )
 
 
@@ -311,6 +319,7 @@ def _measured(
     setting: Setting,
     counts: Counts,
     losses: NDArray[np.float64] | None,
+    found: front.Fronts | None,
     now: _Progress,
     last: bool,
 ) -> tuple[dict[str, float | None], dict[str, Any]]:
@@ -330,16 +339,31 @@ def _measured(
         "split": [config.evaluate.split] * len(federation),
     }
     rows |= {k: v.tolist() for k, v in per_client(counts).items()}
-    found = setting.algorithm.clusters(now.server)
     if found is not None:
-        rows["cluster"] = found.tolist()
+        metrics |= found.metrics()
+        rows["hv"] = found.volumes.tolist()
+    clusters = setting.algorithm.clusters(now.server)
+    if clusters is not None:
+        rows["cluster"] = clusters.tolist()
     if losses is not None:
         above = excess(client_loss(counts), losses)
         metrics["faa"] = faa(above, counts.sizes)
         rows["excess_loss"] = above.tolist()
-    elif found is not None and config.excess.clusters == "found":
+    elif clusters is not None and config.excess.clusters == "found":
         rows["excess_loss"] = [math.nan] * len(federation)  # known at the end; columns stay alike
     return {k: v if math.isfinite(v) else None for k, v in metrics.items()}, rows
+
+
+def _fronts(setting: Setting, now: _Progress, found: front.Fronts | None) -> dict[str, list[Any]]:
+    """The fronts at the end: as measured, and where preferences are chosen, on validation rows."""
+    if found is None:
+        return {}
+    both = [found]
+    own = setting.algorithm.objectives and found.split != "validation"
+    if own and bool((setting.federation.sizes("validation") > 0).any()):
+        args = (setting, now.server, now.engine, "validation", found.names)
+        both.append(front.learnt(*args, others=False))  # type: ignore[arg-type]
+    return front.stored(both)
 
 
 def _last(lines: list[dict[str, Any]]) -> dict[str, float]:
@@ -382,6 +406,7 @@ def _card(setting: Setting) -> dict[str, Any]:
         "labels": list(federation.labels),
         "features": list(federation.features),
         "inputs": list(federation.x.shape[1:]),
+        "attributes": {a.name: list(a.levels) for a in federation.attributes},
         "clients": [federation.name(k) for k in range(len(federation))],
         "data": federation.source,
         "versions": setting.config.versions,

@@ -1,0 +1,140 @@
+"""Preferences: points of the simplex, grids of them, and a distribution of them that learns.
+
+The distribution is a mixture of Dirichlet distributions; one part is HetPFL's own. A draw
+transforms given normal and uniform numbers (Marsaglia and Tsang, 2000), so that it can be made
+inside a local loop while the distribution changes from step to step.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+
+from isonomy.algorithm import Client
+from isonomy.tree import Tree
+
+TRIES = 5  # of the rejection sampler; each is taken with probability .95 or more
+
+
+class Draws(NamedTuple):
+    """What samples are made of; a leading axis for the steps, then one for the preferences."""
+
+    normal: Tensor  # [..., m, TRIES]
+    uniform: Tensor  # [..., m, TRIES]
+    part: Tensor  # [...]
+
+
+def draws(client: Client, name: str, shape: tuple[int, ...], objectives: int) -> Draws:
+    """Given numbers for samples of this shape that belong to the client, round and name."""
+    inner = (*shape, objectives, TRIES)
+    return Draws(
+        client.normal(f"{name} normal", inner),
+        client.uniform(f"{name} uniform", inner),
+        client.uniform(f"{name} part", shape),
+    )
+
+
+def start(parts: int, objectives: int, alpha: float) -> Tree:
+    """A mixture's parameters: alpha [parts, m], all the same if there is one part.
+
+    Of several, part c leans to objective c, so that they do not stay one and the same.
+    """
+    lean = torch.eye(objectives).repeat(-(-parts // objectives), 1)[:parts]
+    return {
+        "alpha": alpha + (lean if parts > 1 else torch.zeros(1, objectives)),
+        "logits": torch.zeros(parts),
+    }
+
+
+def gamma(alpha: Tensor, normal: Tensor, uniform: Tensor) -> Tensor:
+    """Gamma(alpha) numbers from given ones; alpha at least 1.
+
+    With d = alpha - 1/3 and c = 1 / sqrt(9 d), (1 + c x)^3 d is taken if log u < x^2 / 2 + d - d v
+    + d log v for v = (1 + c x)^3. The first that is taken counts; if none is (less than one
+    case in a million), the mode.
+    """
+    d = (alpha - 1 / 3).unsqueeze(-1)
+    v = (1 + normal / torch.sqrt(9 * d)) ** 3
+    inside = v > 0
+    v = torch.where(inside, v, 1.0)
+    taken = inside & (uniform.log() < 0.5 * normal.square() + d * (1 - v + v.log()))
+    first = taken & (taken.to(torch.int64).cumsum(-1) == 1)
+    none = ~taken.any(-1)
+    return d.squeeze(-1) * torch.where(none, 1.0, (v * first).sum(-1))
+
+
+def dirichlet(alpha: Tensor, normal: Tensor, uniform: Tensor) -> Tensor:
+    """A Dirichlet(alpha) point [..., m] from given numbers [..., m, TRIES]."""
+    each = gamma(alpha, normal, uniform)
+    return each / each.sum(-1, keepdim=True)
+
+
+def sample(mixture: Tree, given: Draws) -> Tensor:
+    """Points [n, m] of a mixture from draws with leading axis n."""
+    alpha = mixture["alpha"]
+    if alpha.shape[0] > 1:
+        ends = mixture["logits"].softmax(-1).cumsum(-1)
+        which = (given.part.unsqueeze(-1) > ends[:-1]).sum(-1)
+        member = which.unsqueeze(-1) == torch.arange(alpha.shape[0])
+        alpha = (member.to(alpha.dtype).unsqueeze(-1) * alpha).sum(-2)  # [n, m]
+    return dirichlet(alpha.expand(*given.normal.shape[:-1]), given.normal, given.uniform)
+
+
+def log_density(mixture: Tree, point: Tensor) -> Tensor:
+    """The mixture's log density at one point [m]."""
+    alpha = mixture["alpha"]
+    log = torch.log(point.clamp(min=1e-12))
+    each = torch.lgamma(alpha.sum(-1)) - torch.lgamma(alpha).sum(-1) + ((alpha - 1) * log).sum(-1)
+    return torch.logsumexp(mixture["logits"].log_softmax(-1) + each, -1)
+
+
+def evolution(mixture: Tree, points: Tensor, gain: Tensor, baseline: bool = False) -> Tree:
+    """The gradient that raises the expected gain: -mean_i gain_i grad log p(point_i).
+
+    Natural evolution strategies' estimate: the gain need not be differentiable. With `baseline`
+    the mean gain of the others is taken off each, which leaves the expectation as it is.
+    """
+    n = points.shape[0]
+    if baseline and n > 1:
+        gain = gain - (gain.sum() - gain) / (n - 1)
+
+    def descent(now: Any) -> Tensor:
+        return -(gain * vmap(lambda p: log_density(now, p))(points)).mean()
+
+    return grad(descent)(mixture)
+
+
+def bounded(mixture: Tree, low: float, high: float) -> Tree:
+    """The mixture with every alpha inside its limits."""
+    return {**mixture, "alpha": mixture["alpha"].clamp(low, high)}
+
+
+def middle(objectives: int) -> Tensor:
+    """The preference without a preference."""
+    return torch.full((objectives,), 1 / objectives)
+
+
+def grid(count: int, objectives: int) -> Tensor:
+    """Preferences spread evenly over the simplex: the points i / p, `count` + 1 of two objectives.
+
+    Of more objectives, the largest such lattice of at most `count` + 1 points.
+
+    >>> grid(2, 2).tolist()
+    [[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]]
+    """
+    if objectives == 1:
+        return torch.ones(1, 1)
+    p = 1
+    while math.comb(p + objectives, objectives - 1) <= count + 1:
+        p += 1
+    return torch.tensor(_lattice(p, objectives), dtype=torch.float64).div(p).to(torch.float32)
+
+
+def _lattice(total: int, places: int) -> list[list[int]]:
+    if places == 1:
+        return [[total]]
+    return [[i, *rest] for i in range(total + 1) for rest in _lattice(total - i, places - 1)]
