@@ -36,8 +36,8 @@ class Task:
     """A model with its loss.
 
     `build` makes a fresh network with the model's own initialisation. `classes` is 0 for
-    regression. `levels` is the number of groups of each protected attribute, `attributes` their
-    names.
+    regression. `levels` is the number of groups of each protected attribute, and `attributes` are
+    their names, if they have any.
     """
 
     build: Callable[[], nn.Module]

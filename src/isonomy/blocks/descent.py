@@ -67,19 +67,29 @@ def _rest(beta: float, count: Tensor) -> Tensor:
     return -torch.expm1(count * math.log(beta)) if beta else torch.ones_like(count)
 
 
+def along(
+    one: Callable[[Tree, Batch], Tree], carry: Tree, client: Client, part: Plan | None = None
+) -> Tree:
+    """Carry = one(carry, batch), batch by batch along the client's plan, or a part of it."""
+    pool, plan = client.pool, part or client.plan
+
+    def each(carry: Tree, at: tuple[Tensor, Tensor]) -> Tree:
+        return one(carry, pool.batch(*at))
+
+    return fold(each, carry, (plan.rows, plan.weight), plan.count)
+
+
 def descend(
-    objective: Objective, params: Params, client: Client, along: Plan | None = None
+    objective: Objective, params: Params, client: Client, part: Plan | None = None
 ) -> Params:
     """Minimise `objective(params, batch)` from `params` along the client's batch plan.
 
-    `along` is a part of the plan, for methods whose local work has parts.
+    `part` is a part of the plan, for methods whose local work has parts.
     """
-    work, rate, pool, plan = client.work, client.rate, client.pool, along or client.plan
+    work, rate = client.work, client.rate
 
-    def one(carry: Tree, at: tuple[Tensor, Tensor]) -> Tree:
+    def one(carry: Tree, batch: Batch) -> Tree:
         now, memory = carry
-        g = grad(objective)(now, pool.batch(*at))
-        return step(work, rate, now, memory, g)
+        return step(work, rate, now, memory, grad(objective)(now, batch))
 
-    carry = (params, start(work, params))
-    return fold(one, carry, (plan.rows, plan.weight), plan.count)[0]
+    return along(one, (params, start(work, params)), client, part)[0]

@@ -27,3 +27,4 @@ class Record:
     notes: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)  # data description, versions, and the like
     front: dict[str, list[Any]] = field(default_factory=dict)
+    verdict: dict[str, Any] | None = None  # the method's own: `status`, `text` and `facts`
