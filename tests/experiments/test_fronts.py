@@ -156,7 +156,7 @@ def test_a_client_that_joins_later_gets_a_front(runs: dict[str, Path]) -> None:
 def test_reports_draw_fronts(runs: dict[str, Path], tmp_path: Path) -> None:
     records = isonomy.load(*runs.values())
     text = page.render(records)
-    assert 'data-plot="fronts"' in text
+    assert 'data-plot="learnt"' in text
     assert "hypervolume of local fronts" in isonomy.table(records)
     assert "hypervolume" not in isonomy.table(records[2:])  # without a front that was learnt
     assert page.write_front(records[:1], tmp_path / "front.html").stat().st_size > 10_000
