@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from isonomy import tree
 from isonomy.algorithm import NoReplies
-from isonomy.data.describe import describe
 from isonomy.engines.base import Engine, Meter, dropout, sample
 from isonomy.engines.batched import Batched
 from isonomy.errors import ConfigError, IsonomyError, RunError, TrainingError
@@ -220,6 +219,8 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener, keep:
     lines = memory if place is None else place.lines("rounds.jsonl")
     notes = _notes(setting, now, lines)
     metrics = now.metrics or _last(memory)
+    from isonomy.data.describe import describe  # brings scipy.stats, which nobody waits for before
+
     said = describe(setting.clean, config.evaluate.split)
     facts: dict[str, Any] = {"data": said.facts(), "versions": config.versions}
     if setting.attack is not None:
