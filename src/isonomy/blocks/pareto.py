@@ -50,7 +50,8 @@ def contributions(points: Tensor, reference: Tensor) -> Tensor:
     """What each of the points [n, m] adds to the hypervolume of all: H(all) - H(all but it).
 
     Exact. With two objectives by sweeps, one for each point moved to the reference; with more,
-    by inclusion and exclusion over all subsets of the points, of which there are 2^n.
+    by inclusion and exclusion over all subsets of the points, of which there are 2^n: terms that
+    cancel, so they are added up in float64.
 
     >>> points = torch.tensor([[0.25, 0.5], [0.5, 0.25], [0.6, 0.6]])
     >>> contributions(points, torch.ones(2)).tolist()
@@ -65,12 +66,13 @@ def contributions(points: Tensor, reference: Tensor) -> Tensor:
         )
     if n > MOST:
         raise ValueError(f"{n} points of {m} objectives: give at most {MOST}.")
-    member = torch.tensor(_subsets(n), dtype=points.dtype)  # [subsets, n]
-    low = torch.minimum(points, reference)
-    at = torch.where(member.unsqueeze(-1) > 0, low, torch.finfo(points.dtype).min)
-    volume = (reference - at.amax(-2)).prod(-1)  # of what all of a subset dominate
+    member = torch.tensor(_subsets(n), dtype=torch.float64)  # [subsets, n]
+    low, ends = torch.minimum(points, reference).double(), reference.double()
+    at = torch.where(member.unsqueeze(-1) > 0, low, torch.finfo(torch.float64).min)
+    volume = (ends - at.amax(-2)).prod(-1)  # of what all of a subset dominate
     sign = 2 * (member.sum(-1) % 2) - 1
-    return _cleared(((sign * volume).unsqueeze(-1) * member).sum(0), reference)
+    gain = ((sign * volume).unsqueeze(-1) * member).sum(0)
+    return _cleared(gain.to(points.dtype), reference)
 
 
 def _cleared(gain: Tensor, reference: Tensor) -> Tensor:
