@@ -7,9 +7,12 @@ what is measured: the dependence between group and output,
 
     squared      sum over columns c and outputs j of mean_i ((a_ic - a_c) (o_ij - o_j))^2
     covariance   sum over columns c and classes j of |mean_i (a_ic - a_c) (p_ij - p_j)|
+    gap          the largest |mean of s_j over a group - mean of s_j| of a group and a class j
 
-with o the logits, p the probabilities, and means over the batch. The columns a are one indicator
-for each group, of which two groups need only one; or the group's number, as in the authors' code.
+with o the logits, p the probabilities, s those of logits times `SHARP`, which are nearly decisions,
+and means over the batch. `gap` is ours: what is measured, made smooth. The columns a are one
+indicator for each group, of which two groups need only one; or the group's number, as in the
+authors' code.
 """
 
 from __future__ import annotations
@@ -24,8 +27,9 @@ from torch.nn.functional import log_softmax
 from isonomy.errors import ConfigError, unknown
 from isonomy.task import Batch, Task
 
-Fairness = Literal["squared", "covariance"]
+Fairness = Literal["squared", "covariance", "gap"]
 Code = Literal["one-hot", "number"]
+SHARP = 3.0  # how much steeper than the probabilities those are that stand for decisions
 NOTIONS = ("dp", "eo")
 
 
@@ -139,12 +143,29 @@ def losses(
         by = (weight * away.square()).T  # [c, n]
         far = outputs.unsqueeze(-3) - mean.unsqueeze(-2)  # [..., c, n, o]
         unfair = (far.square() * by.unsqueeze(-1)).sum((-1, -2))
-    else:
+    elif fairness == "covariance":
         unfair = ((weight * away).T @ logs.exp()).abs().sum(-1)
+    else:
+        unfair = _gaps(outputs, at.code, weight, away)
+        parts = [part.amax(-1) for part in torch.split(unfair, list(widths), -1)]
+        return torch.stack([error, *parts], -1)
     if len(widths) == unfair.shape[-1]:
         return torch.cat([error.unsqueeze(-1), unfair], -1)
     parts = [part.sum(-1) for part in torch.split(unfair, list(widths), -1)]
     return torch.stack([error, *parts], -1)
+
+
+def _gaps(outputs: Tensor, code: Tensor, weight: Tensor, away: Tensor) -> Tensor:
+    """Each column's gap [..., c]: its group's mean decision against everyone's, or the others'.
+
+    The covariance of an indicator with s is its group's share times its group's gap; what is not
+    in the group has the rest of the share, and is a group itself where there are two.
+    """
+    s = torch.softmax(SHARP * outputs, -1)
+    share = (weight * code).sum(0)
+    least = torch.minimum(share, 1 - share) if code.shape[-1] == 1 else share
+    each = ((weight * away).T @ s).abs().amax(-1)
+    return each / least.clamp(min=1 / code.shape[0])
 
 
 def measures(task: Task, outputs: Tensor, batch: Batch, wanted: Sequence[Aim]) -> Tensor:

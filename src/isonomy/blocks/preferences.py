@@ -8,11 +8,10 @@ inside a local loop while the distribution changes from step to step.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import grad, vmap
 
 from isonomy.algorithm import Client
 from isonomy.tree import Tree
@@ -88,24 +87,38 @@ def log_density(mixture: Tree, point: Tensor) -> Tensor:
     """The mixture's log density at one point [m]."""
     alpha = mixture["alpha"]
     log = torch.log(point.clamp(min=1e-12))
-    each = torch.lgamma(alpha.sum(-1)) - torch.lgamma(alpha).sum(-1) + ((alpha - 1) * log).sum(-1)
-    return torch.logsumexp(mixture["logits"].log_softmax(-1) + each, -1)
+    return torch.logsumexp(mixture["logits"].log_softmax(-1) + _each(alpha, log), -1)
 
 
 def evolution(mixture: Tree, points: Tensor, gain: Tensor, baseline: bool = False) -> Tree:
     """The gradient that raises the expected gain: -mean_i gain_i grad log p(point_i).
 
     Natural evolution strategies' estimate: the gain need not be differentiable. With `baseline`
-    the mean gain of the others is taken off each, which leaves the expectation as it is.
+    the mean gain of the others is taken off each, which leaves the expectation as it is. The
+    gradient of log p is written out: it costs a fraction of what autograd's does.
     """
     n = points.shape[0]
     if baseline and n > 1:
         gain = gain - (gain.sum() - gain) / (n - 1)
 
-    def descent(now: Any) -> Tensor:
-        return -(gain * vmap(lambda p: log_density(now, p))(points)).mean()
+    alpha = mixture["alpha"]
+    log = torch.log(points.clamp(min=1e-12))
+    score = log.unsqueeze(-2) + torch.digamma(alpha.sum(-1, keepdim=True)) - torch.digamma(alpha)
+    gain = gain / n
+    if alpha.shape[0] == 1:
+        still = torch.zeros_like(mixture["logits"])
+        return {"alpha": -(gain @ score.squeeze(-2)).unsqueeze(0), "logits": still}
+    weight = mixture["logits"].log_softmax(-1)
+    whose = (weight + _each(alpha, log)).softmax(-1)  # [n, parts]: which part a point is of
+    by = gain.unsqueeze(-1) * whose
+    of_alpha = (by.unsqueeze(-1) * score).sum(0)
+    return {"alpha": -of_alpha, "logits": -(by - gain.unsqueeze(-1) * weight.exp()).sum(0)}
 
-    return grad(descent)(mixture)
+
+def _each(alpha: Tensor, log: Tensor) -> Tensor:
+    """The log density [..., parts] of every part at points whose logarithms are given."""
+    norm = torch.lgamma(alpha.sum(-1)) - torch.lgamma(alpha).sum(-1)
+    return norm + ((alpha - 1) * log.unsqueeze(-2)).sum(-1)
 
 
 def bounded(mixture: Tree, low: float, high: float) -> Tree:

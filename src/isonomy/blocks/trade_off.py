@@ -8,7 +8,7 @@ computed once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -104,6 +104,38 @@ def train_body(
         return task.loss({**now, **head}, batch)
 
     return descent.descend(loss, body, client, plan)
+
+
+def train_body_for_all(
+    task: Task,
+    body: Params,
+    hypernet: Tensor,
+    client: Client,
+    plan: Plan,
+    *,
+    terms: Terms,
+    count: int,
+    mixture: Tree,
+) -> Params:
+    """Local descent on the hypernet's own loss (eq. 12), over sampled preferences; it rests."""
+    m, where, widths = len(terms.objectives), nets.head_of(task), terms.widths(task)
+    work, rate, pool, aims = client.work, client.rate, client.pool, terms.aims(task)
+
+    def loss(now: Params, batch: Batch, rays: Tensor) -> Tensor:
+        latent = nets.features(task, now, batch.x)
+        at = objectives.examples(latent, batch, aims, task.levels, terms.code)
+        return front_loss(hypernet, at, rays, where=where, widths=widths, terms=terms)[0]
+
+    def one(carry: Tree, step: Any) -> Tree:
+        now, memory = carry
+        rows, weight, given = step
+        rays = preferences.sample(mixture, given)
+        g = grad(loss)(now, pool.batch(rows, weight), rays)
+        return descent.step(work, rate, now, memory, g)
+
+    given = preferences.draws(client, "body preferences", (plan.rows.shape[0], count), m)
+    carry = (body, descent.start(work, body))
+    return cast(Params, fold(one, carry, (plan.rows, plan.weight, given), plan.count)[0])
 
 
 def front_loss(

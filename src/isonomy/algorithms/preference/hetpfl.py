@@ -56,11 +56,12 @@ class HetPFL(Algorithm):
     preferences: int = 8  # N, preferences drawn for every step of the hypernet
     share: float = 16 / 30  # of the local steps, those that train the body; the rest the hypernet
     scalar: Literal["logsumexp", "max"] = "logsumexp"  # Tchebycheff's maximum, or smoothed
-    fairness: Literal["squared", "covariance"] = "squared"  # what unfairness is trained as
+    fairness: Literal["squared", "covariance", "gap"] = "squared"  # what unfairness is trained as
     code: Literal["one-hot", "number"] = "one-hot"  # how groups enter it
     kappa: float = 0.05  # Adam's rate for the distribution of preferences; 0: it does not learn
     alpha: float = 1.05  # its parameters at first, 1 being uniform
     limits: tuple[float, ...] = (1.0, 5.0)  # the least and the largest alpha
+    body: Literal["loss", "front"] = "loss"  # what the body is trained on: eq. 11, or eq. 12's
     parts: int = 1  # Dirichlet distributions in its mixture; 2 for fronts in two pieces
     baseline: bool = False  # whether the others' mean contribution is taken off, for less noise
     fusion: Literal["net", "tuned", "mean", "none"] = "net"  # how the hypernets become one
@@ -169,7 +170,19 @@ class HetPFL(Algorithm):
         """First the body, then, with the body at rest, the hypernet and where it samples."""
         state, m = client.state, len(self.objectives)
         first, second = halves(client.plan, self.share)
-        psi = trade_off.train_body(task, message["psi"], state["hypernet"], client, first, m)
+        if self.body == "loss":
+            psi = trade_off.train_body(task, message["psi"], state["hypernet"], client, first, m)
+        else:
+            psi = trade_off.train_body_for_all(
+                task,
+                message["psi"],
+                state["hypernet"],
+                client,
+                first,
+                terms=self.terms,
+                count=self.preferences,
+                mixture=state["mixture"],
+            )
         own, sampler = self.train(task, psi, state["hypernet"], client, second)
         kept = state["kept"] if self.select else own
         return {"psi": psi}, {"hypernet": own, "kept": kept, **sampler}

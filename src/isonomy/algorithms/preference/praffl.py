@@ -48,7 +48,7 @@ class PraFFL(Algorithm):
     preferences: int = 8  # N, preferences drawn for every step of the hypernet
     share: float = 16 / 30  # of the local steps, those that train the body; the rest the hypernet
     scalar: Literal["logsumexp", "max"] = "logsumexp"  # Tchebycheff's maximum, or smoothed
-    fairness: Literal["squared", "covariance"] = "squared"  # what unfairness is trained as
+    fairness: Literal["squared", "covariance", "gap"] = "squared"  # what unfairness is trained as
     code: Literal["one-hot", "number"] = "one-hot"  # how groups enter it
     weight: Literal["equal", "size"] = "equal"  # a client's say in the mean of bodies
     select: int = 100  # rays by which rounds are compared on validation examples; 0: keep the last
