@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from isonomy import random
 from isonomy.algorithm import Algorithm
+from isonomy.blocks import preferences
 from isonomy.data.federation import Attribute, Federation, build
 from isonomy.engines.base import Engine
 from isonomy.models.mlp import mlp
@@ -68,6 +70,18 @@ def played(
         cohort = engine.cohort(engine.everyone(), work=work, round=rounds, wrap=wrap)
         server = algorithm.finish(server, cohort)
     return server, engine
+
+
+def rays_of(client: int, count: int, name: str = "preferences") -> np.ndarray:
+    """The preferences that a client draws in round 0 with seed 3, as points of the simplex."""
+    key = random.key(3, 0, client)
+    inner = (1, count, 2, preferences.TRIES)
+    drawn = preferences.Draws(
+        random.normal(key, f"{name} normal", inner)[0],
+        random.uniform(key, f"{name} uniform", inner)[0],
+        random.uniform(key, f"{name} part", (1, count))[0],
+    )
+    return preferences.sample(preferences.start(1, 2, 1.0), drawn).double().numpy()
 
 
 # --- the same in numpy, in double precision -------------------------------------------------------

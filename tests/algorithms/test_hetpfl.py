@@ -11,7 +11,16 @@ import torch
 from scipy.special import digamma
 
 from algorithms.exchanges import Asked, listening
-from algorithms.fronts import TASK, cross_entropy, federation, heads, played, squared
+from algorithms.fronts import (
+    TASK,
+    cross_entropy,
+    federation,
+    gradient,
+    heads,
+    played,
+    rays_of,
+    squared,
+)
 from contract.checks import silent
 from isonomy import random
 from isonomy.algorithms import make
@@ -239,6 +248,36 @@ def test_what_crosses_the_wire() -> None:
 # --- beyond the paper -----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kind", [Loop, Batched])
+def test_body_trained_on_the_front_in_numpy(kind: type) -> None:
+    """One step of client 1's body: .1 times the gradient of the mean over 3 preferences of
+    log sum exp(loss_j / lam_j), the hypernet at rest; by central differences.
+    """
+    data, start = federation(), TASK.init(0)
+    flat = nets.initial(TASK, start, 2).double().numpy()
+    body = np.concatenate([start["linear1.weight"].flatten(), start["linear1.bias"]]).astype(float)
+    rows = data.rows(1)
+    x, y, z = data.x[rows].double().numpy(), data.y[rows].numpy(), data.groups[rows, 0].numpy()
+    rays = rays_of(1, 3, "body preferences")
+
+    def front(w: np.ndarray) -> float:
+        latent, total = np.maximum(x @ w[:12].reshape(4, 3).T + w[12:], 0), 0.0
+        for lam in rays:
+            weight, bias = heads(flat, lam)
+            out = latent @ weight.T + bias
+            total += np.log(np.exp(np.array([cross_entropy(out, y), squared(out, z)]) / lam).sum())
+        return total / len(rays)
+
+    expected = body - 0.1 * gradient(front, body)
+    method = HetPFL(
+        body="front", preferences=3, share=1.0, select=0, kappa=0.0, alpha=1.0, fusion="none"
+    )
+    server, engine = played(method, kind, data, Work(steps=1, batch=0, lr=0.1), ids=[1])
+    got = torch.cat([server["psi"]["linear1.weight"].flatten(), server["psi"]["linear1.bias"]])
+    assert got.numpy() == pytest.approx(expected, abs=2e-4)
+    assert engine.states.stacked["hypernet"][1].numpy() == pytest.approx(flat, abs=1e-6)
+
+
 def test_refit_trains_hypernets_on_the_final_body() -> None:
     data = federation()
     server, engine = played(HetPFL(fusion="none"), Loop, data, LONG, rounds=2)
@@ -305,6 +344,7 @@ def test_one_client() -> None:
         ({"fusion_rate": 0.0}, "fusion_rate = 0.0"),
         ({"objectives": ["error", "dp", "eo"], "preferences": 20}, "give at most 12"),
         ({"fusion": "sum"}, "use one of"),
+        ({"fairness": "gap", "code": "number"}, "take code = 'one-hot'"),
     ],
 )
 def test_refused(options: dict[str, Any], words: str) -> None:

@@ -7,11 +7,18 @@ import pytest
 import torch
 
 from algorithms.exchanges import Asked, listening
-from algorithms.fronts import TASK, cross_entropy, federation, gradient, heads, played, squared
-from isonomy import random
+from algorithms.fronts import (
+    TASK,
+    cross_entropy,
+    federation,
+    gradient,
+    heads,
+    played,
+    rays_of,
+    squared,
+)
 from isonomy.algorithms import make
 from isonomy.algorithms.preference.praffl import PraFFL
-from isonomy.blocks import preferences
 from isonomy.engines.batched import Batched
 from isonomy.engines.loop import Loop
 from isonomy.errors import ConfigError
@@ -21,18 +28,6 @@ from isonomy.work import Work
 
 ENGINES = [Loop, Batched]
 STEP = Work(steps=2, batch=0, lr=0.1)  # one for the body, one for the hypernet
-
-
-def rays_of(client: int, count: int) -> np.ndarray:
-    """The preferences that a client draws in round 0 with seed 3, as points of the simplex."""
-    key = random.key(3, 0, client)
-    inner = (1, count, 2, preferences.TRIES)
-    drawn = preferences.Draws(
-        random.normal(key, "preferences normal", inner)[0],
-        random.uniform(key, "preferences uniform", inner)[0],
-        random.uniform(key, "preferences part", (1, count))[0],
-    )
-    return preferences.sample(preferences.start(1, 2, 1.0), drawn).double().numpy()
 
 
 @pytest.mark.parametrize("kind", ENGINES)

@@ -171,7 +171,7 @@ ROWS: dict[str, Row] = {
         preference.hetpfl,
         variants=(
             {"fusion_steps": 3, "shown": 8, "preferences": 4},
-            {"fusion": "tuned", "fusion_steps": 3, "shown": 8, "scalar": "max", "kappa": 0.0},
+            {"fusion": "tuned", "fusion_steps": 3, "shown": 8, "fairness": "gap", "body": "front"},
             {
                 "objectives": ("error", "dp", "eo"),
                 "fusion": "mean",

@@ -55,6 +55,43 @@ def test_losses_by_hand() -> None:
         assert found.numpy() == pytest.approx(expected, rel=1e-4), how
 
 
+def test_gap_by_hand() -> None:
+    """In numpy: the largest distance of a group's mean of steep probabilities to everyone's."""
+    at = batch()
+    out = torch.tensor(RNG.normal(size=(2, 35, 2)), dtype=torch.float32)
+    made = objectives.examples(at.x, at, AIMS, LEVELS, "one-hot")
+    widths = [objectives.columns(aim, LEVELS, "one-hot") for aim in AIMS[1:]]
+    got = objectives.losses(out, made, widths, "gap")
+    y, g = at.y.numpy()[:30], at.groups.numpy()[:30]
+    for found, o in zip(got.numpy(), out.numpy()[:, :30].astype(float), strict=True):
+        s = 1 / (1 + np.exp(-objectives.SHARP * (o[:, 1] - o[:, 0])))
+
+        def gap(group: np.ndarray, keep: np.ndarray, s: np.ndarray = s) -> float:
+            whole = s[keep].mean()
+            return max(abs(s[keep & (group == k)].mean() - whole) for k in set(group[keep]))
+
+        everyone, positive = np.ones(30, bool), y == 1
+        expected = [gap(g[:, 0], everyone), gap(g[:, 1], everyone), gap(g[:, 1], positive)]
+        assert found[1:] == pytest.approx(expected, rel=1e-4)
+    near = objectives.losses(1e3 * out, made, widths, "gap")  # sure of itself: what is measured
+    task = Task(lambda: torch.nn.Linear(4, 2), classes=2, levels=LEVELS)
+    for v in range(2):
+        measured = objectives.measures(task, out[v], at, AIMS)
+        assert near[v, 1:].numpy() == pytest.approx(measured[1:].numpy(), abs=1e-4)
+
+
+def test_gap_without_one_of_the_groups() -> None:
+    """Nobody to compare with: fair, and no gradient that is not a number."""
+    at = batch()._replace(groups=torch.zeros(35, 2, dtype=torch.int64))
+    made = objectives.examples(at.x, at, AIMS, LEVELS, "one-hot")
+    out = torch.tensor(RNG.normal(size=(35, 2)), dtype=torch.float32, requires_grad=True)
+    got = objectives.losses(out, made, [1, 3, 3], "gap")
+    got.sum().backward()
+    assert got[1:].detach().numpy() == pytest.approx(0, abs=1e-6)
+    assert out.grad is not None
+    assert bool(torch.isfinite(out.grad).all())
+
+
 def test_groups_are_names_not_numbers() -> None:
     """Numbering three groups another way leaves the loss as it is; as numbers it does not."""
     at = batch()

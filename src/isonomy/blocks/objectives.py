@@ -146,7 +146,7 @@ def losses(
     elif fairness == "covariance":
         unfair = ((weight * away).T @ logs.exp()).abs().sum(-1)
     else:
-        unfair = _gaps(outputs, at.code, weight, away)
+        unfair = _gaps(outputs, at.code, weight, away, widths)
         parts = [part.amax(-1) for part in torch.split(unfair, list(widths), -1)]
         return torch.stack([error, *parts], -1)
     if len(widths) == unfair.shape[-1]:
@@ -155,7 +155,9 @@ def losses(
     return torch.stack([error, *parts], -1)
 
 
-def _gaps(outputs: Tensor, code: Tensor, weight: Tensor, away: Tensor) -> Tensor:
+def _gaps(
+    outputs: Tensor, code: Tensor, weight: Tensor, away: Tensor, widths: Sequence[int]
+) -> Tensor:
     """Each column's gap [..., c]: its group's mean decision against everyone's, or the others'.
 
     The covariance of an indicator with s is its group's share times its group's gap; what is not
@@ -163,7 +165,8 @@ def _gaps(outputs: Tensor, code: Tensor, weight: Tensor, away: Tensor) -> Tensor
     """
     s = torch.softmax(SHARP * outputs, -1)
     share = (weight * code).sum(0)
-    least = torch.minimum(share, 1 - share) if code.shape[-1] == 1 else share
+    alone = torch.tensor([width == 1 for width in widths for _ in range(width)])
+    least = torch.where(alone, torch.minimum(share, 1 - share), share)
     each = ((weight * away).T @ s).abs().amax(-1)
     return each / least.clamp(min=1 / code.shape[0])
 

@@ -52,10 +52,13 @@ Renew = Callable[[Tree, Tensor, Tensor], Tree]
 
 
 def check_options(
-    named: tuple[str, ...], count: int, share: float, select: int, preference: tuple[float, ...]
+    terms: Terms, count: int, share: float, select: int, preference: tuple[float, ...]
 ) -> None:
     """Refuse what neither method can work with."""
+    named = terms.objectives
     objectives.check_names(named)
+    if terms.fairness == "gap" and terms.code == "number":
+        raise ValueError("fairness = 'gap' compares groups; take code = 'one-hot'.")
     if count < 1:
         raise ValueError(f"preferences = {count}: give 1 or more.")
     if not 0 <= share <= 1:

@@ -75,7 +75,7 @@ class HetPFL(Algorithm):
 
     def __post_init__(self) -> None:
         trade_off.check_options(
-            self.objectives, self.preferences, self.share, self.select, self.preference
+            self.terms, self.preferences, self.share, self.select, self.preference
         )
         low, high = (*self.limits, 0.0, 0.0)[:2]
         if len(self.limits) != 2 or not 1 <= low <= self.alpha <= high:

@@ -56,7 +56,7 @@ class PraFFL(Algorithm):
 
     def __post_init__(self) -> None:
         trade_off.check_options(
-            self.objectives, self.preferences, self.share, self.select, self.preference
+            self.terms, self.preferences, self.share, self.select, self.preference
         )
 
     @property
