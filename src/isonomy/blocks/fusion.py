@@ -114,13 +114,15 @@ def train_net(
     sampler, rays = preferences.start(1, m, 1.0), _rays(key, steps, count, m)
 
     def loss(now: Params, at: Examples, lam: Tensor) -> Tensor:
-        def one(ray: Tensor) -> Tensor:
-            weight, bias = nets.made(fused(now, got.hypernet, has, ray), ray, where)
-            outputs = at.latent @ weight.T + bias  # [K, n, o]
-            each = vmap(lambda o, e: objectives.losses(o, e, widths, terms.fairness))(outputs, at)
-            return tchebycheff(each, ray, terms.scalar).mean()
+        own = fused(now, got.hypernet, has, lam)  # [N, P]
+        weight, bias = vmap(lambda h, ray: nets.made(h, ray, where))(own, lam)
 
-        return vmap(one)(lam).mean()
+        def one(at: Examples) -> Tensor:
+            outputs = at.latent @ weight.mT + bias.unsqueeze(-2)  # [N, n, o]
+            each = objectives.losses(outputs, at, widths, terms.fairness)
+            return tchebycheff(each, lam, terms.scalar).mean()
+
+        return vmap(one)(at).mean()
 
     width = int(sizes.max().clamp(max=BATCH))
     for t in range(steps):

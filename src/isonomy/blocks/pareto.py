@@ -39,9 +39,8 @@ def hypervolume2(points: Tensor, reference: Tensor) -> Tensor:
     0.5
     """
     inside = torch.minimum(points, reference)  # a point beyond the reference dominates nothing
-    order = inside[..., 0].argsort(-1)
-    x, y = inside[..., 0].gather(-1, order), inside[..., 1].gather(-1, order)
-    low = y.cummin(-1).values
+    x, order = inside[..., 0].sort(-1)
+    low = inside[..., 1].gather(-1, order).cummin(-1).values
     right = torch.cat([x[..., 1:], reference[..., 0].expand_as(x[..., :1])], -1)
     return ((right - x) * (reference[..., 1].unsqueeze(-1) - low)).sum(-1)
 
@@ -59,11 +58,9 @@ def contributions(points: Tensor, reference: Tensor) -> Tensor:
     """
     n, m = points.shape[-2:]
     if m == 2:
-        gone = torch.eye(n, dtype=torch.bool).unsqueeze(-1)
-        without = torch.where(gone, reference, points.unsqueeze(0))
-        return _cleared(
-            hypervolume2(points, reference) - hypervolume2(without, reference), reference
-        )
+        gone = torch.eye(n + 1, n, dtype=torch.bool).unsqueeze(-1)  # in the last row nobody is
+        volumes = hypervolume2(torch.where(gone, reference, points.unsqueeze(0)), reference)
+        return _cleared(volumes[n] - volumes[:n], reference)
     if n > MOST:
         raise ValueError(f"{n} points of {m} objectives: give at most {MOST}.")
     member = torch.tensor(_subsets(n), dtype=torch.float64)  # [subsets, n]

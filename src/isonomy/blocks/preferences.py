@@ -53,17 +53,16 @@ def gamma(alpha: Tensor, normal: Tensor, uniform: Tensor) -> Tensor:
     """Gamma(alpha) numbers from given ones; alpha at least 1.
 
     With d = alpha - 1/3 and c = 1 / sqrt(9 d), (1 + c x)^3 d is taken if log u < x^2 / 2 + d - d v
-    + d log v for v = (1 + c x)^3. The first that is taken counts; if none is (less than one
-    case in a million), the mode.
+    + d log v for v = (1 + c x)^3, which has to be above 0. The first that is taken counts; if none
+    is (less than one case in a million), the last.
     """
     d = (alpha - 1 / 3).unsqueeze(-1)
-    v = (1 + normal / torch.sqrt(9 * d)) ** 3
-    inside = v > 0
-    v = torch.where(inside, v, 1.0)
-    taken = inside & (uniform.log() < 0.5 * normal.square() + d * (1 - v + v.log()))
-    first = taken & (taken.to(torch.int64).cumsum(-1) == 1)
-    none = ~taken.any(-1)
-    return d.squeeze(-1) * torch.where(none, 1.0, (v * first).sum(-1))
+    v = ((1 + normal / torch.sqrt(9 * d)) ** 3).clamp(min=1e-30)  # of which the log is far too low
+    taken = uniform.log() < 0.5 * normal.square() + d * (1 - v + v.log())
+    out = v[..., -1]
+    for i in reversed(range(TRIES - 1)):
+        out = torch.where(taken[..., i], v[..., i], out)
+    return d.squeeze(-1) * out
 
 
 def dirichlet(alpha: Tensor, normal: Tensor, uniform: Tensor) -> Tensor:

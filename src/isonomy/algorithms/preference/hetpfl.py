@@ -118,7 +118,7 @@ class HetPFL(Algorithm):
         """The hypernet, that of the best round, and the distribution of preferences."""
         m = len(self.objectives)
         hypernet, mixture = nets.initial(task, params, m), simplex.start(self.parts, m, self.alpha)
-        memory = descent.start(_adam(self.kappa), mixture)
+        memory = descent.start(_adam(self.kappa), _learnt(mixture))
         return {"hypernet": hypernet, "kept": hypernet, "mixture": mixture, "memory": memory}
 
     def round(self, server: Any, cohort: Cohort) -> Any:
@@ -216,8 +216,8 @@ class HetPFL(Algorithm):
         mixture, work = sampler["mixture"], _adam(self.kappa)
         g = simplex.evolution(mixture, rays, gain, self.baseline)
         rate = torch.full((), self.kappa)
-        mixture, memory = descent.step(work, rate, mixture, sampler["memory"], g)
-        mixture = simplex.bounded(mixture, *self.limits)
+        now, memory = descent.step(work, rate, _learnt(mixture), sampler["memory"], _learnt(g))
+        mixture = simplex.bounded({**mixture, **now}, *self.limits)
         return {"mixture": mixture, "memory": memory, "reference": reference}
 
     def validate(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
@@ -274,6 +274,11 @@ class HetPFL(Algorithm):
         """With the model of the one preference that was chosen."""
         ray = trade_off.chosen(self.preference, len(self.objectives))
         return task.outputs(self.at(task, server, state, ray), x)
+
+
+def _learnt(mixture: Tree) -> Tree:
+    """What of a mixture learns: of one part, not its weight."""
+    return mixture if len(mixture["alpha"]) > 1 else {"alpha": mixture["alpha"]}
 
 
 def _adam(rate: float) -> Work:
