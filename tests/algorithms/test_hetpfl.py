@@ -155,6 +155,24 @@ def test_global_model_in_numpy(fused: Any) -> None:
     assert not method.joint(method.deployed(method.init_server(TASK, TASK.init(0), 3)))
 
 
+def test_fusion_leaves_a_mean_that_is_of_no_use(fused: Any) -> None:
+    """Two hypernets that are each other's opposite: their mean predicts the same for everyone.
+
+    Steps of FusionNet lead nowhere from there; it has to start with one of them.
+    """
+    method, server, engine = fused
+    cohort = engine.cohort(engine.everyone(), work=LONG, round=2)
+    shown = cohort.gather(method.reveal, {"psi": server["kept"]}).value
+    good = shown.hypernet[0]
+    flipped = good.clone()
+    flipped[8 + 4 + 16 + 4 :] *= -1  # the last layer: the heads' W1, b1 and W2, all negated
+    apart = shown._replace(hypernet=torch.stack([good, flipped, flipped]))
+    net = fusion.train_net(TASK, apart, method.terms, steps=0, rate=0.01, count=8)
+    weights = fusion.fusion_weights(net, torch.tensor([0.5, 0.5]), torch.ones(3))
+    assert float(weights.max()) > 0.8
+    assert float(weights.sum()) == pytest.approx(1)
+
+
 def test_fusion_lowers_its_loss(fused: Any) -> None:
     """Eq. 10 on all training examples, in numpy, is smaller than with the weights it began with."""
     method, server, engine = fused

@@ -171,12 +171,13 @@ ROWS: dict[str, Row] = {
         preference.hetpfl,
         variants=(
             {"fusion_steps": 3, "shown": 8, "preferences": 4},
-            {"fusion": "tuned", "fusion_steps": 3, "shown": 8, "fairness": "gap", "body": "front"},
             {
                 "objectives": ("error", "dp", "eo"),
-                "fusion": "mean",
-                "code": "number",
-                "fairness": "covariance",
+                "fusion": "tuned",
+                "fusion_steps": 3,
+                "shown": 8,
+                "fairness": "gap",
+                "body": "front",
                 "alpha": 3.0,  # away from the corners, whose steps are long: nothing diverges
                 "limits": (2.0, 6.0),
                 "parts": 2,
