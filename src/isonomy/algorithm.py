@@ -190,6 +190,7 @@ class Cohort:
         rate: float,
         clients: int,
         seed: int = 0,
+        task: Task | None = None,
         whole: Cohort | None = None,
         combine: Combine | None = None,
     ) -> None:
@@ -201,8 +202,16 @@ class Cohort:
         self.rate = rate
         self.clients = clients
         self.seed = seed
+        self._task = task
         self._whole = whole
         self._combine = combine
+
+    @property
+    def task(self) -> Task:
+        """The task, for a server that itself computes with the model."""
+        if self._task is None:
+            raise RuntimeError("this cohort was made without a task")
+        return self._task
 
     def only(self, ids: Tensor) -> Cohort:
         """The cohort of some of these clients, for a question that concerns only them.
@@ -219,6 +228,7 @@ class Cohort:
             rate=self.rate,
             clients=self.clients,
             seed=self.seed,
+            task=self._task,
             whole=self,
             combine=self._combine,
         )
@@ -449,6 +459,7 @@ class Algorithm(ABC):
     paper: ClassVar[str]
     family: ClassVar[str]
     reveals: ClassVar[str]  # what the server learns of a client, in plain words
+    objectives: tuple[str, ...] = ()  # what a preference weighs; a method of one model has none
 
     def init_server(self, task: Task, params: Params, clients: int) -> Tree:
         """What the server keeps before the first round."""
@@ -493,3 +504,15 @@ class Algorithm(ABC):
     def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
         """The outputs that a client uses, from the deployed state and its own."""
         return task.outputs(server["params"], x)
+
+    def at(self, task: Task, server: Any, state: State | None, preference: Tensor) -> Params:
+        """The model of a preference [objectives], for a method that learns a front.
+
+        It is the model of the client with this state, or, without one, of all clients together,
+        where the method has such a model (`joint`).
+        """
+        raise NotImplementedError(f"'{self.name}' learns one model, not a front")
+
+    def joint(self, server: Any) -> bool:
+        """Whether the deployed state has a front of its own, for all clients together."""
+        return False

@@ -193,17 +193,19 @@ def run_folders(folder: str | Path) -> list[Path]:
 def predictor(
     folder: str | Path,
     client: str | int | None = None,
-    examples: tuple[Tensor, Tensor] | str | Path | None = None,
+    examples: tuple[Tensor, ...] | str | Path | None = None,
+    preference: Sequence[float] = (),
 ) -> Predictor:
     """A finished run's model as one client uses it.
 
     `client` is a client of the run, by name or number. Without it the model is that of a client
     that was not in training; where the method gives each client something of its own, such a one
-    needs `examples`: tensors (x, y), or the path of a labelled table if the run is of tables.
+    needs `examples`: tensors (x, y), for a method that learns a front (x, y, groups), or the path
+    of a labelled table if the run is of tables. `preference` chooses a model on such a front.
     """
     from isonomy.experiments import predictor as predictors
 
-    return predictors.predictor(folder, client, examples)
+    return predictors.predictor(folder, client, examples, preference)  # type: ignore[arg-type]
 
 
 def table(

@@ -99,3 +99,22 @@ def plan(work: Work, keys: Tensor, size: Tensor, width: int, steps: int, passes:
     at = torch.where(real, at, 0)
     rows = order[(step // per_pass).clamp(max=passes - 1).unsqueeze(-1), at]
     return Plan(rows, real.to(torch.float32), count)
+
+
+def halves(whole: Plan, share: float) -> tuple[Plan, Plan]:
+    """A plan's first `share` of steps, and the rest.
+
+    Unless the share is 0 or 1, each part has a step at least: of a plan of one step both are it.
+    """
+
+    def first(count: Tensor) -> Tensor:
+        return torch.floor(count * share + 0.5).clamp(min=int(share > 0)).to(count.dtype)
+
+    steps = whole.rows.shape[0]
+    early, most = first(whole.count), int(first(torch.tensor(steps)))
+    late = (whole.count - early).clamp(min=int(share < 1))
+    longest = max(steps - most, 1)  # counts differ between clients; the longest has the most left
+    at = ((whole.count - late).unsqueeze(-1) + torch.arange(longest)).clamp(max=steps - 1)
+    begin = max(most, 1)
+    before = Plan(whole.rows[:begin], whole.weight[:begin], early)
+    return before, Plan(whole.rows[at], whole.weight[at], late)

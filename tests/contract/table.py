@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from contract import client_fair, group_fair, group_loss, matched, personal
+from contract import client_fair, group_fair, group_loss, matched, personal, preference
 from contract.checks import LOOP, Transport, check_same_run
 from isonomy.algorithm import Algorithm
 from isonomy.algorithms import registry
@@ -167,6 +167,26 @@ ROWS: dict[str, Row] = {
             {"warmup": 1, "weight": "size"},
         ),
     ),
+    "hetpfl": Row(
+        preference.hetpfl,
+        variants=(
+            {"fusion_steps": 3, "shown": 8, "preferences": 4},
+            {
+                "objectives": ("error", "dp", "eo"),
+                "fusion": "tuned",
+                "fusion_steps": 3,
+                "shown": 8,
+                "fairness": "gap",
+                "body": "front",
+                "alpha": 3.0,  # away from the corners, whose steps are long: nothing diverges
+                "limits": (2.0, 6.0),
+                "parts": 2,
+                "baseline": True,
+                "refit": 1,
+                "select": 9,
+            },
+        ),
+    ),
     "gifair": Row(group_fair.gifair, variants=({}, {"groups": "clients", "strength": 0.9})),
     "lft_ensemble": Row(group_fair.lft_ensemble, variants=({}, {"notion": "eo"}), classes=(2,)),
     "lft_fedavg": Row(group_fair.lft_fedavg, variants=({}, {"notion": "eo"}), classes=(2,)),
@@ -198,6 +218,13 @@ ROWS: dict[str, Row] = {
         variants=(
             {"sigma": 0.05, "gamma": 20.0},
             {"start": "own", "output": "equal", "grow": 1.0},
+        ),
+    ),
+    "praffl": Row(
+        preference.praffl,
+        variants=(
+            {"preferences": 4},
+            {"scalar": "max", "fairness": "covariance", "weight": "size", "select": 0},
         ),
     ),
     "prac_fedeba": Row(client_fair.prac_fedeba, variants=({"theta": 0.0, "tau": 0.5},)),

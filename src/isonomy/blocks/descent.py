@@ -15,7 +15,7 @@ from isonomy.algorithm import Client
 from isonomy.fold import fold
 from isonomy.task import Batch, Params
 from isonomy.tree import Tree, tmap
-from isonomy.work import Work
+from isonomy.work import Plan, Work
 
 Objective = Callable[[Params, Batch], Tensor]
 
@@ -67,9 +67,11 @@ def _rest(beta: float, count: Tensor) -> Tensor:
     return -torch.expm1(count * math.log(beta)) if beta else torch.ones_like(count)
 
 
-def along(one: Callable[[Tree, Batch], Tree], carry: Tree, client: Client) -> Tree:
-    """Carry = one(carry, batch), batch by batch along the client's plan."""
-    pool, plan = client.pool, client.plan
+def along(
+    one: Callable[[Tree, Batch], Tree], carry: Tree, client: Client, part: Plan | None = None
+) -> Tree:
+    """Carry = one(carry, batch), batch by batch along the client's plan, or a part of it."""
+    pool, plan = client.pool, part or client.plan
 
     def each(carry: Tree, at: tuple[Tensor, Tensor]) -> Tree:
         return one(carry, pool.batch(*at))
@@ -77,12 +79,17 @@ def along(one: Callable[[Tree, Batch], Tree], carry: Tree, client: Client) -> Tr
     return fold(each, carry, (plan.rows, plan.weight), plan.count)
 
 
-def descend(objective: Objective, params: Params, client: Client) -> Params:
-    """Minimise `objective(params, batch)` from `params` along the client's batch plan."""
+def descend(
+    objective: Objective, params: Params, client: Client, part: Plan | None = None
+) -> Params:
+    """Minimise `objective(params, batch)` from `params` along the client's batch plan.
+
+    `part` is a part of the plan, for methods whose local work has parts.
+    """
     work, rate = client.work, client.rate
 
     def one(carry: Tree, batch: Batch) -> Tree:
         now, memory = carry
         return step(work, rate, now, memory, grad(objective)(now, batch))
 
-    return along(one, (params, start(work, params)), client)[0]
+    return along(one, (params, start(work, params)), client, part)[0]

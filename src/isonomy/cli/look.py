@@ -338,7 +338,15 @@ def _show_run(name: str) -> bool:
 
 def _show_metric(name: str) -> bool:
     costs = ("seconds", "bytes", "bytes.down", "bytes.up")
-    if "." not in name and name not in ("accuracy", "loss", "faa", "excess", "hypervolume", *costs):
+    if "." not in name and name not in (
+        "accuracy",
+        "loss",
+        "faa",
+        "excess",
+        "hypervolume",
+        "hv",
+        *costs,
+    ):
         return False
     if name not in costs:
         from isonomy.metrics import describe

@@ -86,6 +86,7 @@ class Engine(ABC):
             clients=len(self.federation),
             seed=self.seed,
             combine=combine,
+            task=self.task,
         )
 
     def everyone(self) -> Tensor:

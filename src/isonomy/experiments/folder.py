@@ -3,6 +3,7 @@
     config.toml      complete, with versions and seed
     rounds.jsonl     one line a round, streamed: who took part, traffic, metrics when measured
     clients.parquet  every client at every evaluation (while the run goes on: clients/*.parquet)
+    front.parquet    the fronts at the end: every client, every preference that was tried
     checkpoint/      the last few states: tensors, and a description with their checksum
     model/           the trained model: what clients need to predict, from their tables on
     verdict.json     what the method says of its model, if it says anything
@@ -81,8 +82,14 @@ class RunFolder:
         (self.path / "summary.json").unlink(missing_ok=True)
         for name in ("checkpoint", "clients", "model"):
             shutil.rmtree(self.path / name, ignore_errors=True)
-        files = ("rounds.jsonl", "timing.jsonl", "clients.parquet", "verdict.json", "report.html")
-        for name in files:
+        for name in (
+            "rounds.jsonl",
+            "timing.jsonl",
+            "clients.parquet",
+            "front.parquet",
+            "verdict.json",
+            "report.html",
+        ):
             (self.path / name).unlink(missing_ok=True)
         (self.path / "config.toml").unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -166,6 +173,16 @@ class RunFolder:
             return pq.read_table(whole)
         parts = sorted((self.path / "clients").glob("*.parquet"))
         return pa.concat_tables([pq.read_table(p) for p in parts]) if parts else None
+
+    def write_front(self, columns: dict[str, Any]) -> None:
+        """The fronts at the end of the run."""
+        with saving(self.path):
+            self.write("front.parquet", _parquet(pa.table(columns)))
+
+    def front(self) -> dict[str, list[Any]]:
+        """The fronts' columns; empty if none was measured."""
+        path = self.path / "front.parquet"
+        return dict(pq.read_table(path).to_pydict()) if path.exists() else {}
 
     # --- checkpoints ----------------------------------------------------------------------------
 

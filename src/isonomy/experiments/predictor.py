@@ -7,6 +7,7 @@ A new client first does what its method asks of clients that were never in train
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from isonomy import algorithms, tree
 from isonomy.algorithm import Algorithm, State
-from isonomy.data.federation import Federation, build
+from isonomy.data.federation import Attribute, Federation, build
 from isonomy.data.tables import files
 from isonomy.data.tables import preprocessing as prepared
 from isonomy.data.tables.columns import Table
@@ -28,7 +29,8 @@ from isonomy.experiments.schema import Config, Model
 from isonomy.models import make_task
 from isonomy.task import Task
 
-Examples = tuple[Tensor, Tensor]
+Examples = tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
+"""A new client's features, labels and, for a method that trades fairness, groups [n, A]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,10 +43,15 @@ class Predictor:
     state: State
     labels: tuple[str, ...] = ()
     preprocessing: prepared.Preprocessing | None = None
+    preference: tuple[float, ...] = ()  # of a method that learns a front; its own choice if empty
 
     def outputs(self, x: Tensor) -> Tensor:
         """The client's raw outputs [n, o]: logits, margins or numbers."""
         with torch.no_grad():
+            if self.preference:
+                ray = torch.tensor(self.preference)
+                model = self.algorithm.at(self.task, self.server, self.state, ray / ray.sum())
+                return self.task.outputs(model, x)
             return self.algorithm.predict(self.task, self.server, self.state, x)
 
     def predict(self, x: Tensor) -> Tensor:
@@ -66,10 +73,15 @@ def predictor(
     folder: str | Path,
     client: str | int | None = None,
     examples: Examples | str | Path | None = None,
+    preference: Sequence[float] = (),
 ) -> Predictor:
     """The predictor of a run's client, by name or number, or of a new one.
 
-    A new client's `examples` are (x, y), or a table with labels if the run was made from tables.
+    With neither client nor examples, a method that has a front for all clients together predicts
+    with that. `preference` chooses on a front.
+
+    A new client's `examples` are (x, y), or (x, y, groups) for a method that learns a front, or a
+    table with labels if the run was made from tables.
     """
     place = RunFolder(folder)
     config = place.config()
@@ -91,10 +103,17 @@ def predictor(
         if not 0 <= at < len(names):
             raise ConfigError(f"client {at} of {len(names)}; give 0 to {len(names) - 1}.")
         state = tree.take(model["clients"], at)
+    elif examples is None and algorithm.joint(model["server"]):
+        state = None
     else:
         given = rows(preparation, examples) if isinstance(examples, str | Path) else examples
         state = joined(algorithm, task, model["server"], config, given)
-    return Predictor(algorithm, task, model["server"], state, tuple(card["labels"]), preparation)
+    labels, chosen = tuple(card["labels"]), tuple(float(v) for v in preference)
+    if chosen and (len(chosen) != len(algorithm.objectives) or min(chosen) < 0 or not sum(chosen)):
+        known = ", ".join(algorithm.objectives)
+        what = f"one number for each of {known}" if known else "none: the run learnt one model"
+        raise ConfigError(f"preference {list(chosen)}: give {what}.")
+    return Predictor(algorithm, task, model["server"], state, labels, preparation, chosen)
 
 
 def joined(
@@ -114,7 +133,18 @@ def joined(
             f"with '{name}' a new client needs some labelled examples of its own; give them, or "
             "name a client that was in training."
         )
-    engine = Loop(task, _alone(*examples, classes=task.classes), seed=config.seed)
+    groups = examples[2] if len(examples) > 2 else None
+    if algorithm.objectives and (groups is None or groups.shape[1] != len(task.levels)):
+        raise RunError(
+            f"with '{name}' a new client's examples need their groups; give (x, y, groups), with a "
+            f"column for each of {', '.join(task.attributes)}, or a table that has these columns."
+        )
+    groups = groups if algorithm.objectives else None
+    named = zip(task.attributes, task.levels, strict=True) if groups is not None else ()
+    attributes = {name: [str(level) for level in range(count)] for name, count in named}
+    x, y = examples[:2]
+    alone = _alone(x, y, groups, classes=task.classes, attributes=attributes)
+    engine = Loop(task, alone, seed=config.seed)
     engine.reset(initial)
     cohort = engine.cohort(engine.everyone(), work=config.local.work(), round=config.rounds)
     cohort.gather(algorithm.adapt, {"model": server})
@@ -132,7 +162,10 @@ def rows(preparation: prepared.Preprocessing | None, path: str | Path) -> Exampl
     at = torch.from_numpy(np.flatnonzero(known))
     if not len(at):
         raise DataError(f"no row of {path} has a label in '{label}'; give some that do.")
-    return x[at], torch.from_numpy(target)[at]
+    kept = x[at], torch.from_numpy(target)[at]
+    if not all(group.name in table.columns for group in preparation.table.groups):
+        return kept
+    return *kept, torch.from_numpy(preparation.table.group_codes(table))[at]
 
 
 def features(preparation: prepared.Preprocessing | None, path: str | Path) -> tuple[Tensor, Table]:
@@ -163,16 +196,31 @@ def _task(config: Config, card: dict[str, Any]) -> Task:
     """The run's task, from what its card says of the data: no example is needed."""
     x = torch.zeros(2, *card["inputs"])
     model: Model = config.model
-    like = _alone(x, torch.zeros(2), classes=card["classes"])
+    attributes = card.get("attributes", {})
+    none = torch.zeros(2, len(attributes), dtype=torch.int64)
+    like = _alone(x, torch.zeros(2), none, classes=card["classes"], attributes=attributes)
     return make_task(model.name, like, model.options, loss=card["loss"], convert=model.convert)
 
 
-def _alone(x: Tensor, y: Tensor, *, classes: int) -> Federation:
+def _alone(
+    x: Tensor,
+    y: Tensor,
+    groups: Tensor | None = None,
+    *,
+    classes: int,
+    attributes: Mapping[str, Sequence[str]] | None = None,
+) -> Federation:
     """A federation of one client with these examples."""
     y = y.to(torch.int64 if classes else torch.float32)
-    parts = {"train": [torch.arange(len(y))]}
-    none = torch.zeros(len(y), 0, dtype=torch.int64)
-    return build(x, y, none, parts, classes=classes, source="a new client")  # type: ignore[arg-type]
+    return build(
+        x,
+        y,
+        torch.zeros(len(y), 0, dtype=torch.int64) if groups is None else groups,
+        {"train": [torch.arange(len(y))]},
+        classes=classes,
+        attributes=tuple(Attribute(k, tuple(v)) for k, v in (attributes or {}).items()),
+        source="a new client",
+    )
 
 
 def _position(names: list[str], name: str) -> int:

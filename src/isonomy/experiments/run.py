@@ -22,7 +22,7 @@ from isonomy.algorithm import NoReplies
 from isonomy.engines.base import Engine, Meter, dropout, sample
 from isonomy.engines.batched import Batched
 from isonomy.errors import ConfigError, IsonomyError, RunError, TrainingError
-from isonomy.experiments import around, surrogate
+from isonomy.experiments import around, front, surrogate
 from isonomy.experiments.around import Around
 from isonomy.experiments.build import Setting, build, engine_of, versions
 from isonomy.experiments.evaluate import evaluate
@@ -153,6 +153,7 @@ def record(place: RunFolder) -> Record:
         complete=place.complete,
         notes=tuple(summary.get("notes", ())),
         facts=summary.get("facts", {}),
+        front=place.front(),
         verdict=place.verdict(),
     )
 
@@ -173,6 +174,7 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener, keep:
     label = method_label(config)
     now = _start(setting, place, listener)
     memory: list[dict[str, Any]] = []  # rounds of a run without a folder
+    fronts: dict[str, list[Any]] = {}
     columns: list[dict[str, Any]] = []
     seconds = 0.0
     listener.begin(label, config.seed, now.round, config.rounds)
@@ -187,10 +189,15 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener, keep:
                 counts = evaluate(algorithm, now.server, now.engine, config.evaluate.split)
                 # the method's own clusters, if they are wanted, are those of its end
                 losses = surrogate.surrogate_losses(setting, now.server if last else None)
-                line["metrics"], rows = _measured(setting, counts, losses, now, last)
+                found = front.measured(setting, now.server, now.engine, counts, last=last)
+                line["metrics"], rows = _measured(setting, counts, losses, found, now, last)
                 columns.append(rows)
+                if last:
+                    fronts = _fronts(setting, now, found)
                 if place is not None:
                     place.write_clients(now.round, rows)
+                    if last and fronts:
+                        place.write_front(fronts)
             seconds += (spent := time.perf_counter() - begin)
             memory.append(line)
             if place is not None:
@@ -243,6 +250,7 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener, keep:
         seconds=seconds,
         notes=notes,
         facts=facts,
+        front=fronts,
         verdict=verdict.plain() if verdict is not None else None,
     )
 
@@ -359,6 +367,7 @@ def _measured(
     setting: Setting,
     counts: Counts,
     losses: NDArray[np.float64] | None,
+    found: front.Fronts | None,
     now: _Progress,
     last: bool,
 ) -> tuple[dict[str, float | None], dict[str, Any]]:
@@ -381,16 +390,31 @@ def _measured(
     rows |= {k: v.tolist() for k, v in per_client(counts).items()}
     if setting.attack is not None:
         rows["malicious"] = (~benign).tolist()
-    found = setting.algorithm.clusters(now.server)
     if found is not None:
-        rows["cluster"] = found.tolist()
+        metrics |= found.metrics()
+        rows["hv"] = found.volumes.tolist()
+    clusters = setting.algorithm.clusters(now.server)
+    if clusters is not None:
+        rows["cluster"] = clusters.tolist()
     if losses is not None:
         above = excess(client_loss(counts), losses)
         metrics["faa"] = faa(above[benign], counts.sizes[benign])
         rows["excess_loss"] = above.tolist()
-    elif found is not None and config.excess.clusters == "found":
+    elif clusters is not None and config.excess.clusters == "found":
         rows["excess_loss"] = [math.nan] * len(federation)  # known at the end; columns stay alike
     return {k: v if math.isfinite(v) else None for k, v in metrics.items()}, rows
+
+
+def _fronts(setting: Setting, now: _Progress, found: front.Fronts | None) -> dict[str, list[Any]]:
+    """The fronts at the end: as measured, and where preferences are chosen, on validation rows."""
+    if found is None:
+        return {}
+    both = [found]
+    own = setting.algorithm.objectives and found.split != "validation"
+    if own and bool((setting.federation.sizes("validation") > 0).any()):
+        args = (setting, now.server, now.engine, "validation", found.names)
+        both.append(front.learnt(*args, others=False))  # type: ignore[arg-type]
+    return front.stored(both)
 
 
 def _last(lines: list[dict[str, Any]]) -> dict[str, float]:
@@ -434,6 +458,7 @@ def _card(setting: Setting) -> dict[str, Any]:
         "labels": list(federation.labels),
         "features": list(federation.features),
         "inputs": list(federation.x.shape[1:]),
+        "attributes": {a.name: list(a.levels) for a in federation.attributes},
         "clients": [federation.name(k) for k in range(len(federation))],
         "data": federation.source,
         "versions": setting.config.versions,

@@ -189,6 +189,22 @@ class EvaluateConfig(_Section):
     bootstrap: int = Field(1000, ge=0, description="resamples of clients for intervals; 0: none")
 
 
+class FrontConfig(_Section):
+    """How fronts are measured; a method of one model has a front of one point."""
+
+    rays: int = Field(
+        1000,
+        ge=0,
+        description="preferences tried are this and one more, of more than two objectives the "
+        "largest lattice of at most so many; 0: no fronts",
+    )
+    objectives: list[str] = Field(
+        default_factory=list,
+        description="coordinates: error, dp.ATTRIBUTE, eo.ATTRIBUTE (the method's own if empty, "
+        "or error and dp of the first attribute)",
+    )
+
+
 class ExcessConfig(_Section):
     """The surrogate of the best attainable loss, for excess risk and FAA."""
 
@@ -241,6 +257,7 @@ class Config(_Section):
     defence: DefenceConfig = Field(default_factory=lambda: DefenceConfig(name="none"))
     engine: EngineConfig = Field(default_factory=EngineConfig)
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
+    front: FrontConfig = Field(default_factory=FrontConfig)
     excess: ExcessConfig = Field(default_factory=ExcessConfig)
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
     compare: CompareConfig = Field(default_factory=CompareConfig)

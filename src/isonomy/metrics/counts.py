@@ -224,22 +224,13 @@ class Counts:
     def tally(self, attribute: str | None = None) -> Tally:
         """The sums of each client for everyone and one attribute's groups; None: every row."""
         if attribute is None:
-            return self._tally(self.counts, self.loss)
+            return tally_of(self.counts, self.loss)
         at = with_everyone(self.rows(attribute))
-        return self._tally(self.counts[:, at], self.loss[:, at])
+        return tally_of(self.counts[:, at], self.loss[:, at])
 
     def everyone(self) -> Tally:
         """The sums of each client for everyone alone."""
-        return self._tally(self.counts[:, :1], self.loss[:, :1])
-
-    @staticmethod
-    def _tally(counts: NDArray[np.int64], loss: Floats) -> Tally:
-        return Tally(
-            label=counts.sum(-1).astype(np.float64),
-            predicted=counts.sum(-2).astype(np.float64),
-            hit=np.diagonal(counts, axis1=-2, axis2=-1).astype(np.float64),
-            loss=loss,
-        )
+        return tally_of(self.counts[:, :1], self.loss[:, :1])
 
     def _names(self) -> list[str]:
         return [each.name for each in self.attributes]
@@ -256,6 +247,16 @@ class Counts:
                 f"pages of {mine[0]} and of {theirs[0]} clients: merge pages of the same clients "
                 "(Counts.join puts different clients together)."
             )
+
+
+def tally_of(counts: NDArray[np.int64], loss: Floats) -> Tally:
+    """The sums of counts [..., rows, C, C], with any leading axes."""
+    return Tally(
+        label=counts.sum(-1).astype(np.float64),
+        predicted=counts.sum(-2).astype(np.float64),
+        hit=np.diagonal(counts, axis1=-2, axis2=-1).astype(np.float64),
+        loss=loss,
+    )
 
 
 def with_everyone(rows: slice) -> list[int]:

@@ -5,12 +5,17 @@ A point may be (error, unfairness), or (loss of client 1, ..., loss of client K)
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping, Sequence
+
 import moocore
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from isonomy.errors import DataError
-from isonomy.metrics.counts import Floats
+from isonomy.data.federation import Attribute
+from isonomy.errors import ConfigError, DataError, unknown
+from isonomy.metrics import group
+from isonomy.metrics.counts import Floats, Tally, ratio, tally_of, with_everyone
 
 
 def hypervolume(points: ArrayLike, reference: ArrayLike | None = None) -> float:
@@ -60,3 +65,74 @@ def _points(points: ArrayLike) -> Floats | None:
         row = int(np.isnan(at).any(1).argmax())
         raise DataError(f"point {row} of the front, {at[row].tolist()}, is not a number; drop it.")
     return at
+
+
+NOTIONS: dict[str, Callable[[Tally], Floats]] = {
+    "dp": group.demographic_parity_overall,
+    "eo": group.equal_opportunity_overall,
+}
+"""What a coordinate of a front measures besides the error: "dp.sex" is `dp` of attribute sex."""
+
+
+def coordinates(names: Sequence[str], attributes: Sequence[Attribute]) -> tuple[str, ...]:
+    """The coordinates' names in full: "dp" alone is of the first attribute."""
+    out = []
+    for name in names:
+        notion, _, attribute = name.partition(".")
+        known = [each.name for each in attributes]
+        if notion == "error" and not attribute:
+            out.append("error")
+        elif notion not in NOTIONS:
+            raise ConfigError(unknown("objective", name, ["error", *NOTIONS]))
+        elif not known:
+            raise ConfigError(f"objective '{name}' needs groups; name a protected attribute.")
+        elif attribute and attribute not in known:
+            raise ConfigError(f"objective '{name}': {unknown('attribute', attribute, known)}")
+        else:
+            out.append(f"{notion}.{attribute or known[0]}")
+    return tuple(out)
+
+
+def points(
+    counts: NDArray[np.int64], attributes: Sequence[Attribute], names: Sequence[str]
+) -> Floats:
+    """The points [..., coordinates] of counts [..., 1 + G, C, C]; NaN where undefined."""
+    everyone = tally_of(counts[..., :1, :, :], np.zeros((*counts.shape[:-3], 1, 1)))
+    size = everyone.size[..., 0]
+    out = []
+    for name in names:
+        notion, _, attribute = name.partition(".")
+        if notion == "error":
+            out.append(1 - ratio(everyone.hit.sum(-1)[..., 0], size))
+            continue
+        start = 1
+        for each in attributes:
+            if each.name == attribute:
+                break
+            start += len(each.levels)
+        at = with_everyone(slice(start, start + len(each.levels)))
+        tally = tally_of(counts[..., at, :, :], np.zeros((*counts.shape[:-3], len(at), 1)))
+        out.append(NOTIONS[notion](tally))
+    return np.stack(out, -1)
+
+
+def volume(at: Floats) -> float:
+    """The hypervolume of those points that are defined; NaN if none is."""
+    defined = at[~np.isnan(at).any(-1)]
+    return hypervolume(defined) if len(defined) else math.nan
+
+
+def within(at: Floats, limits: Mapping[int, float]) -> int | None:
+    """The point with the smallest first coordinate among those that keep to the limits.
+
+    `limits` has the largest value allowed by coordinate. None if no point keeps to them.
+
+    >>> within(np.array([[0.1, 0.3], [0.2, 0.04], [0.3, 0.0]]), {1: 0.05})
+    1
+    """
+    allowed = ~np.isnan(at).any(-1)
+    for column, most in limits.items():
+        allowed &= at[:, column] <= most
+    if not allowed.any():
+        return None
+    return int(np.where(allowed, at[:, 0], np.inf).argmin())

@@ -128,6 +128,23 @@ _PLAIN: dict[str, tuple[Better | None, str]] = {
         "higher",
         "The volume dominated by the front, all coordinates minimised, up to the reference point.",
     ),
+    "hv": (
+        "higher",
+        "The hypervolume of the client's front on its own examples: the volume that its points, "
+        "(error, demographic_parity_overall) unless front.objectives says otherwise, dominate "
+        "below (1, ..., 1).",
+    ),
+    "hv.local": (
+        "higher",
+        "The mean over clients of the hypervolume of the client's own front on its own examples; "
+        "a method of one model has a front of one point.",
+    ),
+    "hv.global": (
+        "higher",
+        "The hypervolume of the front on all clients' examples together: of the front of all "
+        "clients together if the method has one; if it has only clients' own, the mean over "
+        "clients of theirs; of a method of one model a client, of the one point they make.",
+    ),
 }
 
 BY_LEVEL: dict[str, tuple[Better | None, str]] = {

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeAlias
 
-from isonomy.report import fronts, runs, words
+from isonomy.report import fronting, fronts, runs, words
 from isonomy.report.record import Record
 from isonomy.report.runs import Method
 
@@ -40,6 +40,7 @@ _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross", 
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _INK, _GRID = "#3a3f45", "#dfe3e7"
 _MANY_POINTS = 4000  # of boxes, above which only outliers are drawn
+_MANY_FRONTS = 25  # clients whose fronts are drawn, all together among them
 _MANY_CLIENTS = 40  # above which bars are not named on the axis
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
@@ -117,6 +118,15 @@ def all_figures(records: list[Record]) -> list[Figure]:
             "Each small mark is one run, each large mark the mean of a method over seeds, at the "
             "last evaluation.",
             tradeoff,
+        ),
+        (
+            "learnt",
+            "Learnt fronts",
+            "What each method can trade: on all clients' examples together, or of one client on "
+            "its own. A method that learns a front has a model for each point of its line, a "
+            "method of one model has one point; lower left is better. Of several seeds the first "
+            "is drawn.",
+            learnt_fronts,
         ),
         (
             "clients",
@@ -382,6 +392,50 @@ def tradeoff(records: list[Record]) -> Plot | None:
                 )
             )
     return views.figure()
+
+
+def learnt_fronts(records: list[Record]) -> Plot | None:
+    """The points of each method's front that no other of its points dominates, by client."""
+    found = [m for m in runs.methods(records) if m.runs[0].front]
+    if not any("preference.0" in method.runs[0].front for method in found):
+        return None  # without a front that was learnt, one point a method says no more than tables
+    parts = [fronting.parts(method.runs[0].front) for method in found]
+    clients = sorted({key for each in parts for key in each})
+    names = fronting.coordinates(found[0].runs[0].front)
+    x, y = (_axis_title(words.front_title(name)) for name in names[:2])
+    views = _Views()
+    for client in clients[:_MANY_FRONTS]:
+        who = "all clients together" if client < 0 else _client_said(found, client)
+        views.view(who, **_axes(x=x, y=y))
+        for i, (method, each) in enumerate(zip(found, parts, strict=True)):
+            if client not in each:
+                continue
+            at = fronting.best(each[client])
+            said = [[safe(method.title), _preference(row)] for row in at.preferences]
+            views.add(
+                go.Scatter(
+                    x=at.points[:, 0].tolist(),
+                    y=at.points[:, 1].tolist(),
+                    name=safe(method.title),
+                    mode="lines+markers" if len(at.points) > 1 else "markers",
+                    line={"color": _colour(i), "width": 2, "shape": "hv", "dash": _dash(i)},
+                    marker={"size": 6, "symbol": _symbol(i), "color": _colour(i)},
+                    customdata=said,
+                    hovertemplate="%{customdata[0]}<br>(%{x:.4g}, %{y:.4g})%{customdata[1]}"
+                    "<extra></extra>",
+                )
+            )
+    return views.figure()
+
+
+def _preference(row: Sequence[float]) -> str:
+    return f"<br>preference {', '.join(f'{v:.3g}' for v in row)}" if len(row) else ""
+
+
+def _client_said(found: Sequence[Method], client: int) -> str:
+    at = runs.last_clients(found[0].runs[0])
+    where = list(at.get("client", []))
+    return runs.client_name(at, where.index(client)) if client in where else f"client {client}"
 
 
 def groups(records: list[Record]) -> Plot | None:

@@ -43,6 +43,22 @@ def write_data(facts: dict[str, Any], path: str | Path, title: str = "Data") -> 
     return _write(render_data(facts, title), Path(path))
 
 
+def write_front(records: list[Record], path: str | Path, title: str = "Fronts") -> Path:
+    """A page on fronts alone."""
+    drawn = [figure for figure in figures.all_figures(records) if figure.name == "learnt"]
+    body = [
+        "<header>",
+        f"<h1>{_e(title)}</h1>",
+        _head(records, runs.methods(records)),
+        "</header>",
+        "<main>",
+        *(_figure(figure) for figure in drawn),
+        "</main>",
+        "<noscript><p>The figure needs JavaScript.</p></noscript>",
+    ]
+    return _write(_document(title, body), Path(path))
+
+
 def _write(text: str, to: Path) -> Path:
     part = to.with_name(f".{to.name}.{os.getpid()}.part")
     try:

@@ -13,6 +13,7 @@ class Record:
     `rounds` holds, for each evaluated round, {"round": t, "metrics": {name: value}} and for every
     round its traffic. `clients` are columns of equal length: round, client, name, split, size,
     accuracy, loss and the group gaps on that client. `metrics` are those of the last evaluation.
+    `front` has columns too: split, client (-1: all together), preference.0, ..., and the point.
     """
 
     label: str
@@ -25,4 +26,5 @@ class Record:
     complete: bool = True
     notes: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)  # data description, versions, and the like
+    front: dict[str, list[Any]] = field(default_factory=dict)
     verdict: dict[str, Any] | None = None  # the method's own: `status`, `text` and `facts`

@@ -448,6 +448,8 @@ def _default_columns(records: Sequence[Record]) -> list[str]:
     for name in dict.fromkeys(firsts):
         gaps = ("demographic_parity", "equal_opportunity", "max_loss")
         wanted += [f"group.{name}.{gap}" for gap in gaps]
+    if any("preference.0" in record.front for record in records):
+        wanted += ["hv.local", "hv.global"]
     wanted += ["faa", "seconds", "bytes"]
     return [n for n in wanted if any(runs.value(record, n) is not None for record in records)]
 

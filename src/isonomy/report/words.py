@@ -44,6 +44,13 @@ RATES = {
 }
 """What may be known of each group, by the middle part of `group.NAME.RATE.LEVEL`."""
 
+_SHORT = {
+    "faa": "FAA",
+    "hv": "hypervolume of the front",
+    "hv.local": "hypervolume of local fronts",
+    "hv.global": "hypervolume of the global front",
+}
+
 _COSTS: dict[str, tuple[str, Better, str]] = {
     "seconds": ("seconds", "lower", "Wall-clock seconds of a run on the machine that ran it."),
     "bytes": ("traffic", "lower", "Bytes sent in a run, server to clients and back, all rounds."),
@@ -79,7 +86,18 @@ def title(name: str) -> str:
         return f"{_GAPS[at[2]]} ({at[1]})"
     if found := rate(name):
         return f"{RATES[found.what]} of {found.attribute} = {found.level}"
-    return {"faa": "FAA"}.get(name, name)
+    return _SHORT.get(name, name)
+
+
+def front_title(name: str) -> str:
+    """The metric's name of a coordinate of a front.
+
+    >>> front_title("dp.sex"), front_title("error")
+    ('group.sex.demographic_parity_overall', 'error')
+    """
+    notion, _, attribute = name.partition(".")
+    full = {"dp": "demographic_parity_overall", "eo": "equal_opportunity_overall"}.get(notion)
+    return f"group.{attribute}.{full}" if full else name
 
 
 def meaning(name: str) -> str:
@@ -112,9 +130,9 @@ def better(name: str) -> Better | None:
 
 def scope(name: str) -> str:
     """Whether each client or each example counts once: 'over clients', 'over examples' or ''."""
-    if name == "faa" or _CLIENT.fullmatch(name):
+    if name in ("faa", "hv.local") or _CLIENT.fullmatch(name):
         return "over clients"
-    if name in ("accuracy", "loss") or name.startswith("group."):
+    if name in ("accuracy", "loss", "hv.global") or name.startswith("group."):
         return "over examples"
     return "per run" if name in _COSTS else ""
 

@@ -1,0 +1,89 @@
+"""Fronts inside a phase: hypervolumes, contributions to them, and the Tchebycheff loss.
+
+All objectives are minimised. Everything here is safe under `vmap` and can be traced.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Scalar = Literal["logsumexp", "max"]
+LEAST = 1e-6  # a preference is divided by, so it is at least this
+MOST = 12  # points whose contributions are summed over subsets
+ROUNDING = 1e-6  # of the volume below the reference; what is smaller is a difference of roundings
+
+
+def tchebycheff(losses: Tensor, preference: Tensor, how: Scalar = "logsumexp") -> Tensor:
+    """The weighted Tchebycheff loss of losses [..., m] under preferences [..., m].
+
+    max_j loss_j / preference_j, or its smooth upper bound log sum_j exp(loss_j / preference_j),
+    which is at most log m above it.
+
+    >>> float(tchebycheff(torch.tensor([0.2, 0.3]), torch.tensor([0.5, 0.5]), "max"))
+    0.6000000238418579
+    """
+    ratio = losses / preference.clamp(min=LEAST)
+    return torch.logsumexp(ratio, -1) if how == "logsumexp" else ratio.amax(-1)
+
+
+def hypervolume2(points: Tensor, reference: Tensor) -> Tensor:
+    """The area [...] that points [..., n, 2] dominate below a reference point, by one sweep.
+
+    >>> points = torch.tensor([[0.25, 0.5], [0.5, 0.25]])
+    >>> float(hypervolume2(points, torch.ones(2)))
+    0.5
+    """
+    inside = torch.minimum(points, reference)  # a point beyond the reference dominates nothing
+    x, order = inside[..., 0].sort(-1)
+    low = inside[..., 1].gather(-1, order).cummin(-1).values
+    right = torch.cat([x[..., 1:], reference[..., 0].expand_as(x[..., :1])], -1)
+    return ((right - x) * (reference[..., 1].unsqueeze(-1) - low)).sum(-1)
+
+
+def contributions(points: Tensor, reference: Tensor) -> Tensor:
+    """What each of the points [n, m] adds to the hypervolume of all: H(all) - H(all but it).
+
+    Exact. With two objectives by sweeps, one for each point moved to the reference; with more,
+    by inclusion and exclusion over all subsets of the points, of which there are 2^n: terms that
+    cancel, so they are added up in float64.
+
+    >>> points = torch.tensor([[0.25, 0.5], [0.5, 0.25], [0.6, 0.6]])
+    >>> contributions(points, torch.ones(2)).tolist()
+    [0.125, 0.125, 0.0]
+    """
+    n, m = points.shape[-2:]
+    if m == 2:
+        gone = torch.eye(n + 1, n, dtype=torch.bool).unsqueeze(-1)  # in the last row nobody is
+        volumes = hypervolume2(torch.where(gone, reference, points.unsqueeze(0)), reference)
+        return _cleared(volumes[n] - volumes[:n], reference)
+    if n > MOST:
+        raise ValueError(f"{n} points of {m} objectives: give at most {MOST}.")
+    member = torch.tensor(_subsets(n), dtype=torch.float64)  # [subsets, n]
+    low, ends = torch.minimum(points, reference).double(), reference.double()
+    at = torch.where(member.unsqueeze(-1) > 0, low, torch.finfo(torch.float64).min)
+    volume = (ends - at.amax(-2)).prod(-1)  # of what all of a subset dominate
+    sign = 2 * (member.sum(-1) % 2) - 1
+    gain = ((sign * volume).unsqueeze(-1) * member).sum(0)
+    return _cleared(gain.to(points.dtype), reference)
+
+
+def _cleared(gain: Tensor, reference: Tensor) -> Tensor:
+    """Without mere rounding, which an optimiser that divides by a gradient's size would see."""
+    return torch.where(gain > ROUNDING * reference.prod(), gain, 0.0)
+
+
+@cache
+def _subsets(n: int) -> tuple[tuple[int, ...], ...]:
+    """All subsets but the empty one, as rows of zeros and ones."""
+    return tuple(row for row in itertools.product((0, 1), repeat=n) if any(row))
+
+
+def hypervolume_drawn(points: Tensor, draws: Tensor) -> Tensor:
+    """The share of draws [k, m] in the unit cube that some of the points [n, m] dominate."""
+    below = (points.unsqueeze(-2) <= draws).all(-1)
+    return below.any(0).to(points.dtype).mean()
