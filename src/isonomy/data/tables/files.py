@@ -15,7 +15,7 @@ import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from isonomy.data.tables.columns import (
     as_words,
     column,
 )
+from isonomy.data.tables.readings import like
 from isonomy.data.tables.roles import listed
 from isonomy.errors import ConfigError, DataError, did_you_mean
 
@@ -122,10 +123,15 @@ def _seen(path: Path) -> bool:
     )
 
 
-def read(path: Path, missing: Sequence[str] = MISSING, encoding: str = "utf-8") -> Table:
-    """A file's table, all its columns."""
-    raw = _open(path, missing, encoding)
-    columns = {name: raw.column(name) for name in raw.names}
+def read(
+    path: Path,
+    missing: Sequence[str] = MISSING,
+    encoding: str = "utf-8",
+    known: Mapping[str, Sequence[str]] | None = None,
+) -> Table:
+    """A file's table, all its columns. Those in `known` are categories with these levels."""
+    raw = _open(path, missing, encoding, tuple(known or ()))
+    columns = {name: raw.column(name, (known or {}).get(name)) for name in raw.names}
     return Table(columns, raw.rows, str(path))
 
 
@@ -200,9 +206,12 @@ class _Raw:
     def __post_init__(self) -> None:
         self.at = {name: i for i, name in enumerate(self.names)}
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str, known: Sequence[str] | None = None) -> Column:
         try:
-            return column(self.one(self.at[name]), self.missing, self.comma)
+            values = self.one(self.at[name])
+            if known is not None:
+                return like(values, known, self.missing, self.comma)
+            return column(values, self.missing, self.comma)
         except _UNREADABLE as error:
             raise DataError(
                 f"column '{name}' of {self.path} cannot be read ({_short(error)}); write the file "
@@ -210,7 +219,7 @@ class _Raw:
             ) from error
 
 
-def _open(path: Path, missing: Sequence[str], encoding: str) -> _Raw:
+def _open(path: Path, missing: Sequence[str], encoding: str, texts: Sequence[str] = ()) -> _Raw:
     if _kind(path) == "parquet":
         file = _open_parquet(path)
         given = _given(file)
@@ -221,7 +230,7 @@ def _open(path: Path, missing: Sequence[str], encoding: str) -> _Raw:
         else:  # by name, since "a" also reads what is called "a.b"
             one = lambda i: file.read(columns=[given[i]]).column(given[i])  # noqa: E731
         return _Raw(path, names, file.metadata.num_rows, one, missing, comma=False)
-    table, delimiter = _read_csv(path, missing, encoding)
+    table, delimiter = _read_csv(path, missing, encoding, texts=texts)
     names = _names(path, table.column_names)
     return _Raw(path, names, len(table), table.column, missing, comma=delimiter != ",")
 
@@ -274,7 +283,11 @@ def _parquet_trouble(path: Path, error: Exception) -> str:
 
 
 def _read_csv(
-    path: Path, missing: Sequence[str], encoding: str, piece: bytes | None = None
+    path: Path,
+    missing: Sequence[str],
+    encoding: str,
+    piece: bytes | None = None,
+    texts: Sequence[str] = (),
 ) -> tuple[Any, str]:
     text, whole = _peek(path, encoding)
     delimiter = _delimiter(text)
@@ -288,6 +301,7 @@ def _read_csv(
         quoted_strings_can_be_null=True,
         auto_dict_encode=True,
         auto_dict_max_cardinality=1 << 16,
+        column_types={name: pa.string() for name in texts if name in names},
     )
 
     def parse(breaks: bool, threads: bool = True) -> Any:
