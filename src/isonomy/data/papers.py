@@ -143,7 +143,12 @@ def prepared(
                 for n, (low, high) in scales.items()
             ),
             *(
-                tables.Category(name=n, levels=tuple(words), other=False, gone=gone)
+                tables.Category(
+                    name=n,
+                    levels=tuple(words),
+                    other=False,
+                    gone=gone if gone in words else None,
+                )
                 for n, words in known.items()
             ),
             tables.Sum(name="z", shares=tuple(tables.Share(column=n, **z[n]) for n in z)),

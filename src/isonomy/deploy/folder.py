@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save as save_tensors
 
 from isonomy.data import preparation
 from isonomy.deploy import card as cards
@@ -33,7 +33,7 @@ def save(made: Model, target: Path, also: Sequence[str] = ()) -> Card:
 
 def _write(made: Model, folder: Path, also: Sequence[str]) -> Card:
     inputs = made.card.architecture.inputs
-    save_file(packed(made.weights), folder / WEIGHTS)
+    (folder / WEIGHTS).write_bytes(save_tensors(packed(made.weights)))
     if "pt2" in also:
         network.save_pt2(made.network(), inputs, folder / GRAPHS["pt2"])
     if "onnx" in also:

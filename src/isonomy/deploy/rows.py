@@ -61,11 +61,22 @@ def read(path: Path, preparation: Preprocessing) -> Table:
     """A file's table, its categories read as the model knows them."""
     from isonomy.data.tables import files
 
+    missing = preparation.table.missing
+    return files.read(_one(path), missing, known=preparation.categories())
+
+
+def _one(path: Path) -> Path:
+    from isonomy.data.tables import files
+
+    if not path.exists():
+        beside = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise DataError(
+            f"there is no file '{path}'; check the path.{did_you_mean(path.name, beside)}"
+        )
     found, several = files.find(path)
     if several:
         raise DataError(f"'{path}' is a folder; give one table.")
-    missing = preparation.table.missing
-    return files.read(found[0], missing, known=preparation.categories())
+    return found[0]
 
 
 def prepared(table: Table, preparation: Preprocessing) -> Features:
@@ -188,15 +199,13 @@ def _arrow(path: Path) -> Any:
 
     from isonomy.data.tables import files
 
-    found, several = files.find(path)
-    if several:
-        raise DataError(f"'{path}' is a folder; give one table.")
+    found = _one(path)
     try:
         if path.name.lower().endswith(files.PARQUET):
-            return pq.read_table(found[0])
-        names = files.column_names(found[0])
+            return pq.read_table(found)
+        names = files.column_names(found)
         return pacsv.read_csv(
-            found[0],
+            found,
             parse_options=pacsv.ParseOptions(newlines_in_values=True),
             convert_options=pacsv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
         )

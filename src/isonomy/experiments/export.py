@@ -81,14 +81,19 @@ def model_of(
     *,
     measure: bool = True,
 ) -> Model:
-    """The one chosen model of a run, in memory; `examples` are a new client's."""
+    """The one chosen model of a run, in memory; `examples` are a new client's.
+
+    To be measured it has to be a model of the run: of one of its clients, or of all.
+    """
     place = RunFolder(folder)
     if preference and limits:
         raise ConfigError("a preference and a limit are both given; give one of them.")
     preference = shares(preference)
     if limits:
         preference = _within(record(place), limits, client)
-    found = _predictor(place, client, preference, examples)
+    if measure:
+        _needs_client(place, client)
+    found = predictor(place.path, client, examples, preference)
     weights = _whole(found.weights(), found.task)
     card = _card(place, found, weights, client, limits)
     task = network.task_of(card.architecture, trust=True)  # it ran here already
@@ -150,19 +155,13 @@ def _within(
     return found.preference
 
 
-def _predictor(
-    place: RunFolder,
-    client: str | int | None,
-    preference: Sequence[float],
-    examples: Examples | str | Path | None,
-) -> Predictor:
-    if client is None and examples is None and place.complete and not place.withheld:
+def _needs_client(place: RunFolder, client: str | int | None) -> None:
+    """Refuse to choose for the user whose model it is."""
+    if client is None and place.complete and not place.withheld:
         card = json.loads((place.path / "model" / "model.json").read_text(encoding="utf-8"))
-        names = list(card["clients"])
-        first = predictor(place.path, 0, preference=preference)
+        first = predictor(place.path, 0)
         if personal(first.algorithm, first.task, first.server):
-            raise RunError(f"{_own(card['algorithm'])}; {_which(names)}.")
-    return predictor(place.path, client, examples, preference)
+            raise RunError(f"{_own(card['algorithm'])}; {_which(list(card['clients']))}.")
 
 
 def _own(algorithm: Mapping[str, Any]) -> str:
@@ -234,7 +233,6 @@ def _card(
         ),
         data=_data(config, stored),
         measured=(),
-        notes=tuple(place.summary().get("notes", ())),
     )
 
 

@@ -49,7 +49,8 @@ def measured(place: RunFolder, found: Predictor, made: Model, client: str | int 
             "sizes": {s: int(federation.sizes(s).sum()) for s in SPLITS},
         }
     )
-    return replace(made, card=card.model_copy(update={"measured": figures, "data": data}))
+    told = {"measured": figures, "data": data, "notes": (*federation.notes, *federation.warnings)}
+    return replace(made, card=card.model_copy(update=told))
 
 
 def _same(place: RunFolder, setting: build.Setting) -> None:

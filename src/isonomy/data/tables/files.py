@@ -129,8 +129,12 @@ def read(
     encoding: str = "utf-8",
     known: Mapping[str, Sequence[str]] | None = None,
 ) -> Table:
-    """A file's table, all its columns. Those in `known` are categories with these levels."""
-    raw = _open(path, missing, encoding, tuple(known or ()))
+    """A file's table, all its columns.
+
+    With `known`, what the columns are is known: those in it are categories with these levels, and
+    columns that nobody asks for may lack a name or have another's.
+    """
+    raw = _open(path, missing, encoding, known)
     columns = {name: raw.column(name, (known or {}).get(name)) for name in raw.names}
     return Table(columns, raw.rows, str(path))
 
@@ -219,7 +223,12 @@ class _Raw:
             ) from error
 
 
-def _open(path: Path, missing: Sequence[str], encoding: str, texts: Sequence[str] = ()) -> _Raw:
+def _open(
+    path: Path,
+    missing: Sequence[str],
+    encoding: str,
+    known: Mapping[str, Sequence[str]] | None = None,
+) -> _Raw:
     if _kind(path) == "parquet":
         file = _open_parquet(path)
         given = _given(file)
@@ -230,7 +239,7 @@ def _open(path: Path, missing: Sequence[str], encoding: str, texts: Sequence[str
         else:  # by name, since "a" also reads what is called "a.b"
             one = lambda i: file.read(columns=[given[i]]).column(given[i])  # noqa: E731
         return _Raw(path, names, file.metadata.num_rows, one, missing, comma=False)
-    table, delimiter = _read_csv(path, missing, encoding, texts=texts)
+    table, delimiter = _read_csv(path, missing, encoding, known=known)
     names = _names(path, table.column_names)
     return _Raw(path, names, len(table), table.column, missing, comma=delimiter != ",")
 
@@ -287,11 +296,11 @@ def _read_csv(
     missing: Sequence[str],
     encoding: str,
     piece: bytes | None = None,
-    texts: Sequence[str] = (),
+    known: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Any, str]:
     text, whole = _peek(path, encoding)
     delimiter = _delimiter(text)
-    names = _header(path, text)
+    names = _header(path, text, loose=known is not None)
     blank, _, rows = _first(text)
     if piece is None and whole and not rows.strip():
         return pa.table({name: pa.nulls(0) for name in names}), delimiter
@@ -301,7 +310,7 @@ def _read_csv(
         quoted_strings_can_be_null=True,
         auto_dict_encode=True,
         auto_dict_max_cardinality=1 << 16,
-        column_types={name: pa.string() for name in texts if name in names},
+        column_types={name: pa.string() for name in known or () if name in names},
     )
 
     def parse(breaks: bool, threads: bool = True) -> Any:
@@ -463,7 +472,7 @@ def _first(text: str) -> tuple[int, str, str]:
     return len(_BREAK.findall(blank[0])), line, "".join(rest)
 
 
-def _header(path: Path, text: str) -> list[str]:
+def _header(path: Path, text: str, loose: bool = False) -> list[str]:
     try:
         header = next(csv.reader([_first(text)[1]], delimiter=_delimiter(text), strict=True))
     except csv.Error:
@@ -471,7 +480,15 @@ def _header(path: Path, text: str) -> list[str]:
             f"the line of names in {path} has a quotation mark too many or too few; write every "
             "column's name on one line, and in quotation marks only as a whole."
         ) from None
-    return _names(path, header)
+    return _names(path, _told_apart(header) if loose else header)
+
+
+def _told_apart(header: Sequence[str]) -> list[str]:
+    """Every column with a name of its own: the second of a name is called NAME.1."""
+    names = [name.strip().removeprefix("\ufeff") for name in header]
+    named = [name or f"column {i + 1}" for i, name in enumerate(names)]
+    before = [named[:i].count(name) for i, name in enumerate(named)]
+    return [f"{name}.{n}" if n else name for name, n in zip(named, before, strict=True)]
 
 
 def _delimiter(text: str) -> str:

@@ -325,9 +325,13 @@ class Preprocessing(_Model):
     def _column(self, name: str, table: Table) -> Column:
         found = table.columns.get(name)
         if found is None:
+            same = [other for other in table.columns if other.casefold() == name.casefold()]
             raise DataError(
                 f"{table.place or 'the table'} has no column '{name}', which the model was trained "
                 f"on; add it (it may be empty).{did_you_mean(name, table.columns)}"
+                if not same
+                else f"{table.place or 'the table'} has a column '{same[0]}' where the model was "
+                f"trained on '{name}'; name it so."
             )
         return found
 
