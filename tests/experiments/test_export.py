@@ -122,6 +122,17 @@ def test_an_ensemble_keeps_all_members_that_have_a_say(
     assert len(load_file(tmp_path / "model" / WEIGHTS)) == 3 * 4 + 1
 
 
+def test_who_predicts_in_a_way_of_its_own_has_no_export(runs: dict[str, Path]) -> None:
+    from dataclasses import replace as changed
+
+    class Odd(isonomy.FedAvg):  # type: ignore[name-defined,misc]
+        def predict(self, task: Any, server: Any, state: Any, x: torch.Tensor) -> torch.Tensor:
+            return -super().predict(task, server, state, x)
+
+    with pytest.raises(RunError, match="says by no `model` which model that is"):
+        changed(isonomy.predictor(runs["fedavg"], 0), algorithm=Odd()).weights()
+
+
 # --- on a front ------------------------------------------------------------------------------
 
 

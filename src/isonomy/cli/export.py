@@ -102,7 +102,8 @@ def _tell(made: Exported) -> None:
     for one in card.measured:
         who = one.clients[0] if isinstance(one.clients, tuple) else f"{one.clients} clients"
         columns.append(Column(who, f"{who} ({one.rows:,} {one.split} rows)"))
-    names = [n for n in (card.measured[0].metrics if card.measured else {}) if _shown(n)]
+    found = dict.fromkeys(name for one in card.measured for name in one.metrics)
+    names = [name for name in found if _shown(name)]
     none = float("nan")
     rows = []
     for name in names:
