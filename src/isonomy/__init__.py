@@ -19,7 +19,19 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from isonomy.api import compare, config, load, methods, predictor, run, suggest, table, write_report
+from isonomy.api import (
+    compare,
+    config,
+    export,
+    load,
+    load_model,
+    methods,
+    predictor,
+    run,
+    suggest,
+    table,
+    write_report,
+)
 
 if TYPE_CHECKING:
     from isonomy.algorithm import Algorithm
@@ -39,7 +51,9 @@ __all__ = [
     "__version__",
     "compare",
     "config",
+    "export",
     "load",
+    "load_model",
     "methods",
     "predictor",
     "run",

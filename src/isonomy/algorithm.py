@@ -2,7 +2,7 @@
 
 An algorithm is a frozen dataclass whose fields are its hyper-parameters. It says what the server
 keeps (`init_server`), what each client keeps (`init_client`), what happens in a round (`round`,
-which reaches clients only through its cohort) and how a client predicts (`predict`). A phase is
+which reaches clients only through its cohort) and which model a client uses (`model`). A phase is
 a pure function of one client: `phase(task, message, client) -> (reply, state)`.
 """
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from isonomy import random, tree
+from isonomy.blocks.mixture import Mixture, outputs
 from isonomy.data.federation import SPLITS, Split
 from isonomy.errors import ConfigError, IsonomyError
 from isonomy.task import Batch, Params, Task
@@ -501,9 +502,17 @@ class Algorithm(ABC):
         """The part of the server's state that clients need to predict."""
         return server
 
+    def model(self, task: Task, server: Any, state: State) -> Params | Mixture:
+        """The model that a client uses, from the deployed state and its own.
+
+        It is one of the task's architecture, or a mixture of such. What is measured, exported and
+        used is this.
+        """
+        return server["params"]
+
     def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
-        """The outputs that a client uses, from the deployed state and its own."""
-        return task.outputs(server["params"], x)
+        """The outputs that a client uses: those of its model."""
+        return outputs(task, self.model(task, server, state), x)
 
     def at(self, task: Task, server: Any, state: State | None, preference: Tensor) -> Params:
         """The model of a preference [objectives], for a method that learns a front.

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from isonomy.algorithm import Algorithm
+    from isonomy.deploy.model import Model
     from isonomy.experiments.compare import Method
+    from isonomy.experiments.export import Exported
     from isonomy.experiments.predictor import Predictor
     from isonomy.experiments.run import Listener
     from isonomy.experiments.schema import Config
@@ -206,6 +208,46 @@ def predictor(
     from isonomy.experiments import predictor as predictors
 
     return predictors.predictor(folder, client, examples, preference)  # type: ignore[arg-type]
+
+
+def export(
+    folder: str | Path,
+    to: str | Path,
+    *,
+    client: str | int | None = None,
+    preference: Sequence[float] = (),
+    limits: Mapping[str, float] | None = None,
+    also: Sequence[Literal["pt2", "onnx"]] = (),
+    overwrite: bool = False,
+) -> Exported:
+    """Write the one chosen model of a finished run to a folder, with a card that says what it is.
+
+    A method that gives every client a model of its own needs `client`. Of a method that learns a
+    front, `preference` chooses the model, or `limits`, such as {"dp": 0.05}: the least error
+    within them. `also` adds graphs for other programs.
+    """
+    from isonomy.experiments import export as exports
+
+    return exports.export(
+        folder,
+        to,
+        client=client,
+        preference=preference,
+        limits=limits,
+        also=also,
+        overwrite=overwrite,
+    )
+
+
+def load_model(folder: str | Path, *, seal: str | None = None, trust: bool = False) -> Model:
+    """A model that `export` wrote; one that was changed since is refused.
+
+    `model.predict("rows.csv")` predicts raw rows. `seal` is the seal that the card has to have,
+    and `trust` lets a model of a class of your own import it.
+    """
+    from isonomy.deploy.model import load_model as load_exported
+
+    return load_exported(folder, seal=seal, trust=trust)
 
 
 def table(

@@ -60,9 +60,10 @@ def test_what_is_refused(run, cli, refused):
     assert "give one of them" in refused("predict", "run", "new.csv", *both)
     assert "labelled examples" in refused("predict", "run", "new.csv")
     assert "Did you mean 'site-0'" in refused("predict", "run", "new.csv", "--client", "site0")
-    assert "no file or folder" in refused("predict", "run", "none.csv", "--client", "site-0")
+    who = ("--client", "site-0")
+    assert "there is no file 'none.csv'" in refused("predict", "run", "none.csv", *who)
     cli("run", "tiny.toml", "--to", "plain", "--no-report")
-    assert "isonomy.predictor" in refused("predict", "plain", "new.csv")
+    assert "no column 'x1'" in refused("predict", "plain", "new.csv")
 
 
 def test_help_has_an_example(cli):

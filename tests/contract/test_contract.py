@@ -63,6 +63,14 @@ def test_declaration(name: str) -> None:
     assert registry()[name].name == name
 
 
+@every_name
+def test_what_a_client_uses_is_a_model(name: str) -> None:
+    """Who predicts in a way of its own has to say which model that is, or it has no export."""
+    kind = registry()[name]
+    said = kind.model is not Algorithm.model or kind.at is not Algorithm.at
+    assert said or kind.predict is Algorithm.predict
+
+
 @every_engine
 @every_algorithm
 @pytest.mark.parametrize("classes", [3, 2])

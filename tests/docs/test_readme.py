@@ -26,7 +26,8 @@ def blocks(language):
 
 def test_there_are_commands_for_every_verb():
     verbs = {command.split()[1] for command in COMMANDS}
-    assert verbs == {"ls", "show", "run", "compare", "sweep", "resume", "report", "reproduce"}
+    known = {"ls", "show", "run", "compare", "sweep", "resume", "report", "export", "reproduce"}
+    assert verbs == known
 
 
 def test_the_commands(tmp_path, monkeypatch):

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, logsigmoid
 
-from isonomy.task import Task
+from isonomy import tree
+from isonomy.task import Params, Task
+
+
+class Mixture(NamedTuple):
+    """Models whose predictions are mixed: parameters stacked [m, ...], shares [m] that sum to 1."""
+
+    models: Params
+    share: Tensor
+
+
+def outputs(task: Task, model: Params | Mixture, x: Tensor) -> Tensor:
+    """The outputs [n, o] of a model, or of a mixture of models."""
+    if not isinstance(model, Mixture):
+        return task.outputs(model, x)
+    several = range(model.share.shape[-1])
+    each = [task.outputs(tree.take(model.models, m), x) for m in several]
+    return mixed(task, torch.stack(each), model.share)
 
 
 def mixed(task: Task, outputs: Tensor, share: Tensor) -> Tensor:

@@ -59,11 +59,11 @@ def front(
     made = record(RunFolder(folder))
     if not made.front:
         raise RunError(f"'{folder}' has no fronts; it is unfinished, or front.rays was 0.")
-    limits = _limits(max_dp, at_most)
+    bounds = limits(max_dp, at_most)
     names = _names(made)
     parts = fronting.parts(made.front)
     wanted = _wanted(client, names, parts)
-    output.put(_table(made, names, limits))
+    output.put(_table(made, names, bounds))
     typer.echo(_drawing(fronting.best(parts[wanted]), _who(names, wanted), _heads(made)))
     if "preference.0" in made.front:
         path = out or folder / "front.html"
@@ -71,7 +71,8 @@ def front(
         output.tell(f"front: {path}")
 
 
-def _limits(max_dp: float | None, at_most: list[str] | None) -> dict[str, float]:
+def limits(max_dp: float | None, at_most: list[str] | None) -> dict[str, float]:
+    """The bounds that the options give, by coordinate."""
     from isonomy.errors import ConfigError
 
     found = {} if max_dp is None else {"dp": max_dp}

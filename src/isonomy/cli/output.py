@@ -103,9 +103,14 @@ def check_columns(columns: str | None) -> list[str] | None:
 
 def save(path: Path, text: str) -> None:
     """Write a file, or say in a sentence why not."""
+    save_bytes(path, text.encode())
+
+
+def save_bytes(path: Path, content: bytes) -> None:
+    """Write a file, or say in a sentence why not."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(content)
     except OSError as error:
         raise IsonomyError(
             f"'{path}' cannot be written ({error.strerror}); choose another file."

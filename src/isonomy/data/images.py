@@ -33,6 +33,7 @@ from isonomy.data.partition import (
     generator,
     largest_remainders,
 )
+from isonomy.data.preparation import Pixels as Preparation
 from isonomy.errors import ConfigError, DataError
 
 if TYPE_CHECKING:  # the data sets import this module, so it may only look back when it is used
@@ -268,6 +269,10 @@ def compose(
             block[:] = turn(block, angle)
     if scale is not None:
         x.sub_(scale[0]).div_(scale[1])
+    shift, size = ([], []) if scale is None else [part.flatten().tolist() for part in scale]
+    kept = Preparation(
+        shape=tuple(pixels.shape[1:]), shift=tuple(shift), scale=tuple(size), turned=bool(angles)
+    )
     return Federation(
         x=x,
         y=y[rows],
@@ -280,6 +285,7 @@ def compose(
         clusters=None if angles is None else _clusters(angles),
         source=source,
         notes=notes,
+        preprocessing=kept.model_dump(mode="json"),
         origin=origin,
     )
 

@@ -17,6 +17,8 @@ partitions do none of this.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -110,6 +112,52 @@ def encode(
     return np.concatenate([*columns, z[:, None]], 1), tuple(names)
 
 
+def prepared(
+    table: Table,
+    numbers: Sequence[str],
+    known: Levels,
+    z: Mapping[str, Any],
+    label: tuple[str, tuple[str, ...]],
+    *,
+    gone: str | None = None,
+    readings: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """What `encode` does with these rows, for new ones: as a preprocessing's plain values.
+
+    `z` says of columns what they add to the group's number. A missing category counts as `gone`.
+    """
+    from isonomy.data.tables import preprocessing as tables
+    from isonomy.data.tables.readings import Reading
+
+    columns = {n: published.numbers(table, n) for n in numbers}
+    scales = {n: (float(v.min()), float(v.max())) for n, v in columns.items()}
+    made = tables.Preprocessing(
+        table=tables.Schema(
+            label=tables.Label(name=label[0], classes=label[1]),
+            features={**dict.fromkeys(numbers, "number"), **dict.fromkeys(known, "category")},
+            missing=("",),
+        ),
+        encoders=(
+            *(
+                tables.Number(name=n, fill=None, shift=low, scale=high - low)
+                for n, (low, high) in scales.items()
+            ),
+            *(
+                tables.Category(
+                    name=n,
+                    levels=tuple(words),
+                    other=False,
+                    gone=gone if gone in words else None,
+                )
+                for n, words in known.items()
+            ),
+            tables.Sum(name="z", shares=tuple(tables.Share(column=n, **z[n]) for n in z)),
+        ),
+        readings=tuple(Reading(**dict(one)) for one in readings),
+    )
+    return made.model_dump(mode="json")
+
+
 def cut(train: Sequence[Integers], test: Sequence[Integers]) -> dict[Split, list[torch.Tensor]]:
     """Clients' lists of row numbers as splits: the last tenth of a training list validates."""
     keep = [int(0.9 * len(mine)) for mine in train]
@@ -130,10 +178,11 @@ def federation(
     labels: tuple[str, str],
     features: tuple[str, ...],
     source: str,
+    preprocessing: Mapping[str, Any],
     fault: str = POOLED,
 ) -> Federation:
     """The federation, with a note that says whose choices these are."""
-    return build(
+    made = build(
         torch.from_numpy(x),
         torch.from_numpy(y),
         torch.from_numpy(z)[:, None],
@@ -146,3 +195,4 @@ def federation(
         source=source,
         notes=(NOTE.format(fault=fault),),
     )
+    return replace(made, preprocessing=preprocessing)

@@ -12,6 +12,7 @@ import gzip
 import importlib
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from isonomy.data import fetch
 from isonomy.data.dataset import Fact, Request, insist
+from isonomy.data.federation import Federation
 from isonomy.data.options import Option
 from isonomy.data.partition import FRACTIONS
 from isonomy.errors import DataError
@@ -90,6 +92,18 @@ def roles(
         keep_protected=keep,
         **more,
     )
+
+
+def read_as(made: Federation, *readings: Mapping[str, Any]) -> Federation:
+    """The federation, its preprocessing knowing how the published file writes some columns.
+
+    So a model reads rows of the file as they are published. Each reading is that of
+    `isonomy.data.tables.readings`, as plain values.
+    """
+    from isonomy.data.tables.readings import Reading
+
+    plain = [Reading(**dict(one)).model_dump(mode="json") for one in readings]
+    return replace(made, preprocessing={**(made.preprocessing or {}), "readings": plain})
 
 
 def first_line(path: Path) -> str:

@@ -6,28 +6,36 @@ A new client first does what its method asks of clients that were never in train
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from isonomy import algorithms, tree
 from isonomy.algorithm import Algorithm, State
+from isonomy.blocks.mixture import Mixture, outputs
+from isonomy.data import preparation as preparations
 from isonomy.data.federation import Attribute, Federation, build
-from isonomy.data.tables import files
-from isonomy.data.tables import preprocessing as prepared
 from isonomy.data.tables.columns import Table
+from isonomy.data.tables.preprocessing import Preprocessing
+from isonomy.deploy.network import probabilities
+from isonomy.deploy.rows import prepared, read
 from isonomy.engines.loop import Loop
 from isonomy.errors import ConfigError, DataError, RunError, unknown
 from isonomy.experiments.folder import RunFolder, decode
 from isonomy.experiments.schema import Config, Model
 from isonomy.models import make_task
-from isonomy.task import Task
+from isonomy.task import Params, Task
+
+if TYPE_CHECKING:
+    from isonomy.data.preparation import Preparation
 
 Examples = tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
 """A new client's features, labels and, for a method that trades fairness, groups [n, A]."""
@@ -42,16 +50,35 @@ class Predictor:
     server: Any
     state: State
     labels: tuple[str, ...] = ()
-    preprocessing: prepared.Preprocessing | None = None
+    preprocessing: Preparation | None = None
     preference: tuple[float, ...] = ()  # of a method that learns a front; its own choice if empty
+
+    def weights(self) -> Params | Mixture:
+        """The one model that this client uses."""
+        algorithm, task = self.algorithm, self.task
+        if algorithm.objectives:
+            ray = torch.tensor(self.chosen)
+            return algorithm.at(task, self.server, self.state, ray / ray.sum())
+        kind = type(algorithm)
+        if kind.predict is not Algorithm.predict and kind.model is Algorithm.model:
+            raise RunError(
+                f"'{algorithm.name}' predicts in a way of its own (`predict`) and says by no "
+                "`model` which model that is; write one for it."
+            )
+        return algorithm.model(task, self.server, self.state)
+
+    @property
+    def chosen(self) -> tuple[float, ...]:
+        """The preference of a method that learns a front: as asked for, else the method's own."""
+        count = len(self.algorithm.objectives)
+        own = tuple(getattr(self.algorithm, "preference", ()))
+        return self.preference or own or (1 / count,) * count
 
     def outputs(self, x: Tensor) -> Tensor:
         """The client's raw outputs [n, o]: logits, margins or numbers."""
         with torch.no_grad():
             if self.preference:
-                ray = torch.tensor(self.preference)
-                model = self.algorithm.at(self.task, self.server, self.state, ray / ray.sum())
-                return self.task.outputs(model, x)
+                return outputs(self.task, self.weights(), x)
             return self.algorithm.predict(self.task, self.server, self.state, x)
 
     def predict(self, x: Tensor) -> Tensor:
@@ -61,12 +88,7 @@ class Predictor:
 
     def probabilities(self, x: Tensor) -> Tensor | None:
         """The probability of each class [n, classes]; None where the loss knows none."""
-        outputs = self.outputs(x)
-        if self.task.loss_name == "cross_entropy":
-            return outputs.softmax(-1)
-        if self.task.loss_name == "logistic":
-            return torch.cat([(-outputs).sigmoid(), outputs.sigmoid()], -1)
-        return None
+        return probabilities(self.task.loss_name, self.outputs(x))
 
 
 def predictor(
@@ -96,15 +118,13 @@ def predictor(
     task = _task(config, card)
     algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
     file = place.path / "model" / "preprocessing.json"
-    preparation = prepared.load(file) if file.exists() else None
+    preparation = preparations.load(file) if file.exists() else None
     if client is not None:
-        names = card["clients"]
-        at = client if isinstance(client, int) else _position(names, client)
-        if not 0 <= at < len(names):
-            raise ConfigError(f"client {at} of {len(names)}; give 0 to {len(names) - 1}.")
-        state = tree.take(model["clients"], at)
+        state = tree.take(model["clients"], _position(card["clients"], client))
     elif examples is None and algorithm.joint(model["server"]):
         state = None
+    elif examples is None and not personal(algorithm, task, model["server"]):
+        state = ()
     else:
         given = rows(preparation, examples) if isinstance(examples, str | Path) else examples
         state = joined(algorithm, task, model["server"], config, given)
@@ -114,6 +134,36 @@ def predictor(
         what = f"one number for each of {known}" if known else "none: the run learnt one model"
         raise ConfigError(f"preference {list(chosen)}: give {what}.")
     return Predictor(algorithm, task, model["server"], state, labels, preparation, chosen)
+
+
+class _Nobody:
+    """The state of no client: whoever looks at it needs a client."""
+
+    def __getitem__(self, key: object) -> Any:
+        raise _Looked
+
+    def keys(self) -> Any:
+        """As a dict has them."""
+        raise _Looked
+
+    __getattr__ = __iter__ = __getitem__
+
+
+class _Looked(Exception):
+    """Something of a client's own was asked for."""
+
+
+def personal(algorithm: Algorithm, task: Task, server: Any) -> bool:
+    """Whether a client's model depends on something of its own, from the deployed state."""
+    if algorithm.objectives:
+        return not algorithm.joint(server)
+    if type(algorithm).predict is not Algorithm.predict:
+        return bool(tree.leaves(algorithm.init_client(task, task.init(0))))
+    try:
+        algorithm.model(task, server, _Nobody())
+    except Exception:  # whatever it is that cannot be done without a client
+        return True
+    return False
 
 
 def joined(
@@ -151,10 +201,10 @@ def joined(
     return tree.take(engine.states.stacked, 0)
 
 
-def rows(preparation: prepared.Preprocessing | None, path: str | Path) -> Examples:
+def rows(preparation: Preparation | None, path: str | Path) -> Examples:
     """A table's features, and its labels where it has them; rows without a label are left out."""
     x, table = features(preparation, path)
-    assert preparation is not None  # `features` has refused it
+    assert isinstance(preparation, Preprocessing)  # `features` has refused others
     label = preparation.table.label.name
     if label not in table.columns:
         raise DataError(f"{path} has no column '{label}'; a new client's examples need labels.")
@@ -168,18 +218,15 @@ def rows(preparation: prepared.Preprocessing | None, path: str | Path) -> Exampl
     return *kept, torch.from_numpy(preparation.table.group_codes(table))[at]
 
 
-def features(preparation: prepared.Preprocessing | None, path: str | Path) -> tuple[Tensor, Table]:
+def features(preparation: Preparation | None, path: str | Path) -> tuple[Tensor, Table]:
     """A table's features, made as the run made them, and the table itself."""
-    if preparation is None:
+    if not isinstance(preparation, Preprocessing):
         raise RunError(
             "this run was not made from tables, so it cannot read one; predict from Python with "
             "isonomy.predictor(RUN).predict(x)."
         )
-    found, several = files.find(path)
-    if several:
-        raise DataError(f"'{path}' is a folder; give one table.")
-    table = files.read(found[0], preparation.table.missing)
-    return torch.from_numpy(preparation.transform(table)), table
+    table = read(Path(path), preparation)
+    return prepared(table, preparation).x, preparation.read(table)
 
 
 def _stored(place: RunFolder) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -187,8 +234,11 @@ def _stored(place: RunFolder) -> tuple[dict[str, Any], dict[str, Any]]:
     folder = place.path / "model"
     try:
         card = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        return card, decode((folder / "model.safetensors").read_bytes(), card["shapes"])
-    except (OSError, ValueError, KeyError) as error:
+        content = (folder / "model.safetensors").read_bytes()
+        if hashlib.sha256(content).hexdigest() != card["sha256"]:
+            raise ValueError("its checksum does not match")
+        return card, decode(content, card["shapes"])
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise RunError(f"the model in '{folder}' cannot be read ({error}); run it again.") from None
 
 
@@ -223,7 +273,12 @@ def _alone(
     )
 
 
-def _position(names: list[str], name: str) -> int:
-    if name not in names:
-        raise RunError(unknown("client", name, names))
-    return names.index(name)
+def _position(names: list[str], client: str | int) -> int:
+    """Which client is meant: by its name, else by its number."""
+    if client in names:
+        return names.index(str(client))
+    if isinstance(client, str) and not client.isdecimal():
+        raise RunError(unknown("client", client, names))
+    if not 0 <= int(client) < len(names):
+        raise ConfigError(f"client {client} of {len(names)}; give 0 to {len(names) - 1}.")
+    return int(client)

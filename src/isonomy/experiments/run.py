@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from isonomy import tree
 from isonomy.algorithm import NoReplies
+from isonomy.data.federation import SPLITS
 from isonomy.engines.base import Engine, Meter, dropout, sample
 from isonomy.engines.batched import Batched
 from isonomy.errors import ConfigError, IsonomyError, RunError, TrainingError
@@ -461,6 +462,7 @@ def _card(setting: Setting) -> dict[str, Any]:
         "attributes": {a.name: list(a.levels) for a in federation.attributes},
         "clients": [federation.name(k) for k in range(len(federation))],
         "data": federation.source,
+        "splits": {split: int(federation.sizes(split).sum()) for split in SPLITS},
         "versions": setting.config.versions,
     }
 

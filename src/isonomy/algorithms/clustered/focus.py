@@ -33,7 +33,7 @@ from isonomy.blocks import clustering
 from isonomy.blocks.descent import descend
 from isonomy.blocks.initial import independent
 from isonomy.blocks.measure import train_loss
-from isonomy.blocks.mixture import mixed
+from isonomy.blocks.mixture import Mixture
 from isonomy.task import Params, Task
 from isonomy.tree import Tree
 
@@ -204,15 +204,14 @@ class Focus(Algorithm):
         """The models; a client has its shares itself."""
         return {"models": server["models"]}
 
-    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
-        """Eq. 7: the mixture of the models' predictions."""
+    def model(self, task: Task, server: Any, state: State) -> Params | Mixture:
+        """Eq. 7: the mixture of the models, by the client's shares."""
         models = server["models"]
         count = len(tree.leaves(models)[0])
-        outputs = [task.outputs(tree.take(models, m), x) for m in range(count)]
         if count == 1:
-            return outputs[0]
+            return tree.take(models, 0)
         pi = state["pi"][:count]
-        return mixed(task, torch.stack(outputs), pi / pi.sum())
+        return Mixture(models, pi / pi.sum())
 
 
 def _uniform(clients: int, count: int) -> Tensor:

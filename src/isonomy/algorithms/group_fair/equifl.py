@@ -97,9 +97,9 @@ class EquiFL(Algorithm):
         new = descend(lambda p, batch: self.objective(task, p, batch), params, client)
         return {}, {name: new[name] for name in client.state}
 
-    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
+    def model(self, task: Task, server: Any, state: State) -> Params:
         """The newest shared part with the client's own."""
-        return task.outputs({**server["params"], **state}, x)
+        return {**server["params"], **state}
 
     def _own(self, params: Params) -> tuple[str, ...]:
         """The names of the parameters that stay with a client."""

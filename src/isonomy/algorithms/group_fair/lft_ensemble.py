@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
 
 from isonomy import tree
 from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks import fairbatch
 from isonomy.blocks.descent import descend
 from isonomy.blocks.groups import binary, cells, column, weighted
-from isonomy.blocks.mixture import mixed
+from isonomy.blocks.mixture import Mixture
 from isonomy.task import Params, Task
 
 
@@ -75,9 +74,8 @@ class LFTEnsemble(Algorithm):
         ratio = fairbatch.moved(ratio, got, self.alpha / rounds.sqrt(), self.notion)
         return {"params": params}, {"params": params, "ratio": ratio, "rounds": rounds}
 
-    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
+    def model(self, task: Task, server: Any, state: State) -> Mixture:
         """The mixture of all models, by size; before any has been trained, of equal shares."""
-        models, say = server["models"], server["say"]
+        say = server["say"]
         say = torch.where(say.sum() > 0, say, torch.ones_like(say))
-        outputs = [task.outputs(tree.take(models, k), x) for k in range(say.shape[-1])]
-        return mixed(task, torch.stack(outputs), say / say.sum())
+        return Mixture(server["models"], say / say.sum())

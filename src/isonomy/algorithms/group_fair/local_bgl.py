@@ -94,10 +94,6 @@ class LocalBGL(Algorithm):
         """The model that clients use."""
         return {"params": server["average" if self.report == "average" else "params"]}
 
-    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
-        """The same model for all; a new client needs no multipliers."""
-        return task.outputs(server["params"], x)
-
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """A client that was not in training predicts with the common model as it is."""
         return {}, client.state

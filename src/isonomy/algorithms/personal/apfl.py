@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
 from torch.func import grad
 
 from isonomy import tree
@@ -67,9 +66,9 @@ class APFL(Algorithm):
         begun = {"params": model, "alpha": client.state["alpha"]}
         return {}, self._trained(task, model, begun, client)[1]
 
-    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
+    def model(self, task: Task, server: Any, state: State) -> Params:
         """The mixture of the client's own model and the common one."""
-        return task.outputs(tree.mix(server["params"], state["params"], state["alpha"]), x)
+        return tree.mix(server["params"], state["params"], state["alpha"])
 
     def _trained(
         self, task: Task, origin: Params, state: State, client: Client

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
 from torch.func import grad
 
 from isonomy import tree
@@ -104,6 +103,6 @@ class EWC(Algorithm):
         state = self.inform(task, message["model"], client)[1]
         return {}, self.tune(task, message["model"], replace(client, state=state))[1]
 
-    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
+    def model(self, task: Task, server: Any, state: State) -> Params:
         """The client's own model, once it has one."""
-        return task.outputs(served(state, server["params"]), x)
+        return served(state, server["params"])

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
 
 from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks.descent import descend
@@ -78,6 +77,6 @@ class Finetune(Algorithm):
         """A new client tunes the common model with the run's local work."""
         return {}, self.tune(task, message["model"], client)[1]
 
-    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
+    def model(self, task: Task, server: Any, state: State) -> Params:
         """The client's own model, once it has one."""
-        return task.outputs(served(state, server["params"]), x)
+        return served(state, server["params"])

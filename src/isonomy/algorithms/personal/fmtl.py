@@ -107,9 +107,9 @@ class FMTL(Algorithm):
 
         return {}, {"params": along(one, (model, start(client.work, model)), client)[0]}
 
-    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
+    def model(self, task: Task, server: Any, state: State) -> Params:
         """A client's personal model."""
-        return task.outputs(state["params"], x)
+        return state["params"]
 
     def _personal(self, task: Task, client: Client) -> Callable[[Tree, Params, Batch], Tree]:
         """One step of (personal model, optimiser's memory), given the anchor and a batch."""

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from isonomy import tree
 from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
@@ -90,6 +89,6 @@ class L2SGD(Algorithm):
         begun = replace(client, state={"params": message["model"]["params"]})
         return {}, self.train(task, {}, begun)[1]
 
-    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
+    def model(self, task: Task, server: Any, state: State) -> Params:
         """A client's own model."""
-        return task.outputs(state["params"], x)
+        return state["params"]

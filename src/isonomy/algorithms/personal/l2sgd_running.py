@@ -15,8 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import Tensor
-
 from isonomy import tree
 from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks.descent import descend
@@ -58,6 +56,6 @@ class L2SGDRunning(Algorithm):
         model = message["model"]["params"]
         return {}, {"params": descend(pulled(task.loss, model, self.lam), model, client)}
 
-    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
+    def model(self, task: Task, server: Any, state: State) -> Params:
         """A client's own model."""
-        return task.outputs(state["params"], x)
+        return state["params"]

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks.descent import descend
@@ -44,6 +43,6 @@ class Local(Algorithm):
         params = descend(task.loss, client.state["params"], client)
         return {"trained": torch.ones(())}, {"params": params}
 
-    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
+    def model(self, task: Task, server: Any, state: State) -> Params:
         """A client's own model."""
-        return task.outputs(state["params"], x)
+        return state["params"]

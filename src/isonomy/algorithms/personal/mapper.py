@@ -70,9 +70,9 @@ class Mapper(Algorithm):
         model = message["model"]["params"]
         return {}, self._personal(task, model, model, client)
 
-    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
+    def model(self, task: Task, server: Any, state: State) -> Params:
         """The mixture of the client's own model and the common one."""
-        return task.outputs(tree.mix(server["params"], state["params"], state["share"]), x)
+        return tree.mix(server["params"], state["params"], state["share"])
 
     def _personal(self, task: Task, common: Params, own: Params, client: Client) -> State:
         """The client's own model and share: the best of a descent with each share."""

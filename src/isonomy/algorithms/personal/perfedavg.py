@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
 from torch.func import grad
 
 from isonomy import tree
@@ -96,9 +95,9 @@ class PerFedAvg(Algorithm):
         """A new client takes its steps along the run's batches."""
         return {}, self.personalise(task, message["model"], client)[1]
 
-    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
+    def model(self, task: Task, server: Any, state: State) -> Params:
         """The client's own model, once it has one."""
-        return task.outputs(served(state, server["params"]), x)
+        return served(state, server["params"])
 
     def _gradient(self, task: Task, w: Params, inner: Any, outer: Any, third: Any) -> Tree:
         """(I - alpha H) g: the gradient in w of the loss after the step."""

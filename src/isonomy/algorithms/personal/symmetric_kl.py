@@ -91,9 +91,9 @@ class SymmetricKL(Algorithm):
         """A new client tunes the common model with the run's local work."""
         return {}, self.tune(task, message["model"], client)[1]
 
-    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
+    def model(self, task: Task, server: Any, state: State) -> Params:
         """The client's own model, once it has one."""
-        return task.outputs(served(state, server["params"]), x)
+        return served(state, server["params"])
 
     def _objective(self, task: Task, common: Params) -> Objective:
         if not self.lam:

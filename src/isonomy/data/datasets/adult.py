@@ -172,6 +172,14 @@ def paper(table: Table) -> Federation:
         labels=LABELS,
         features=names,
         source=DATASET.source,
+        preprocessing=papers.prepared(
+            train,
+            NUMBERS,
+            known,
+            {"sex": {"values": {"Male": 1}}},
+            ("income", LABELS),
+            gone="?",
+        ),
         fault="training rows are scaled by themselves and test rows by themselves",
     )
 

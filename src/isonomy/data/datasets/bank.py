@@ -114,7 +114,8 @@ def federate(table: Table, request: Request) -> Federation:
     notes = ["pdays is missing where there was no earlier campaign."]
     if drop:
         notes.append("duration is left out: it is known only when the outcome is.")
-    return tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
+    made = tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
+    return published.read_as(made, {"name": "pdays", "below": 0})
 
 
 PAPER_CATEGORIES = (
@@ -137,8 +138,10 @@ def paper(table: Table) -> Federation:
     papers.in_order("BANK", numbers(table, "age"), ORDER)
     stream = np.random.RandomState(1)
     age = numbers(table, "age")
-    z = np.searchsorted(np.quantile(age, (0.2, 0.4, 0.6, 0.8)), age).astype(np.int64)
-    x, names = papers.encode(table, PAPER_NUMBERS, papers.levels(table, PAPER_CATEGORIES), z)
+    edges = np.quantile(age, (0.2, 0.4, 0.6, 0.8))
+    z = np.searchsorted(edges, age).astype(np.int64)
+    known = papers.levels(table, PAPER_CATEGORIES)
+    x, names = papers.encode(table, PAPER_NUMBERS, known, z)
     y = (words(table, "y") == "yes").astype(np.int64)
     order = stream.permutation(len(x))
     training, loan = int(0.7 * len(x)), words(table, "loan") == "yes"
@@ -154,6 +157,9 @@ def paper(table: Table) -> Federation:
         labels=LABELS,
         features=names,
         source=DATASET.source,
+        preprocessing=papers.prepared(
+            table, PAPER_NUMBERS, known, {"age": {"edges": tuple(edges.tolist())}}, ("y", LABELS)
+        ),
     )
 
 

@@ -124,7 +124,10 @@ def federate(table: Table, request: Request) -> Federation:
     notes = ["pdays is missing where there was no earlier campaign."]
     if drop:
         notes.append("duration is left out: it is known only when the outcome is.")
-    return tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
+    made = tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
+    words = [name for name in COLUMNS if name not in (*NUMBERS, "y")]
+    unknown = [{"name": name, "gone": ("unknown",)} for name in words]
+    return published.read_as(made, {"name": "pdays", "gone": ("999",)}, *unknown)
 
 
 DATASET = Dataset(

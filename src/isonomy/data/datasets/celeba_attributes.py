@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.data import fetch
+from isonomy.data import fetch, published
 from isonomy.data.archives import DAMAGE
 from isonomy.data.dataset import Dataset, Fact, Request, insist
 from isonomy.data.federation import Federation
@@ -192,7 +192,13 @@ def federate(columns: Columns, who: NDArray[np.int64] | None, request: Request) 
         f"'{label}' is predicted from CelebA's other attributes, not from pictures.",
         "Attributes are what people judged from a picture, 'Male' and 'Young' too.",
     )
-    return tables.federate(pa.table(table), roles, request, source=DATASET.source, notes=notes)
+    made = tables.federate(pa.table(table), roles, request, source=DATASET.source, notes=notes)
+    said = {"-1": ANSWERS[0], "0": ANSWERS[0], "1": ANSWERS[1]}
+    readings = [
+        {"name": name, "values": said if name == label or name in used else {"-1": "0"}}
+        for name in columns
+    ]
+    return published.read_as(made, *readings)
 
 
 DATASET = Dataset(

@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -75,6 +76,10 @@ COLUMNS = (
 )
 LABELS = ("not rearrested", "rearrested")
 FEW = ("Asian", "Native American")
+RECIDIVISM: dict[str, Any] = {
+    "name": "two_year_recid",
+    "values": {"0": LABELS[0], "1": LABELS[1]},
+}
 
 BINS = {"age": (25, 45)}  # where age_cat is cut, though it calls 45 "greater than 45"
 
@@ -155,7 +160,11 @@ def federate(table: Table, request: Request) -> Federation:
     roles = published.roles(
         request, "two_year_recid", LABELS[1], bins=BINS, drop=drop, twins={"age_cat": "age"}
     )
-    return tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
+    made = tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
+    readings = [RECIDIVISM]
+    if options["races"] == "joined":
+        readings.append({"name": "race", "values": dict.fromkeys(FEW, "Other")})
+    return published.read_as(made, *readings)
 
 
 ORDER = 903_454_106  # see papers.in_order
@@ -191,6 +200,14 @@ def paper(table: Table) -> Federation:
         labels=LABELS[::-1],
         features=names,
         source=DATASET.source,
+        preprocessing=papers.prepared(
+            table,
+            ("age", *COUNTS),
+            known,
+            {"sex": {"values": {"Female": 2}}, "race": {"values": {"African-American": 1}}},
+            ("two_year_recid", LABELS[::-1]),
+            readings=[RECIDIVISM],
+        ),
     )
 
 

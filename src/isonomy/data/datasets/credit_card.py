@@ -102,7 +102,13 @@ def federate(table: Table, request: Request) -> Federation:
 
     roles = published.roles(request, LABEL, "default", bins=BINS, drop=("ID",))
     notes = ("The positive class is default, which nobody wishes for.",)
-    return tables.federate(table, roles, request, source=DATASET.source, notes=notes)
+    made = tables.federate(table, roles, request, source=DATASET.source, notes=notes)
+    return published.read_as(made, *({"name": n, "values": _meanings(n)} for n in CODES))
+
+
+def _meanings(name: str) -> dict[str, str]:
+    """What a column's codes stand for; the file has some that are not explained."""
+    return {str(code): CODES[name].get(code, f"code {code}") for code in range(10)}
 
 
 DATASET = Dataset(

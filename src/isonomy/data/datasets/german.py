@@ -191,12 +191,19 @@ def federate(table: Table, request: Request) -> Federation:
     if "sex" not in roles.protected_columns:  # the personal status says it
         roles = replace(roles, drop=tuple(dict.fromkeys([*roles.drop, "sex"])))
     notes = ("Sex is read from the personal status, whose code table is disputed.",)
-    return tables.federate(
+    made = tables.federate(
         table,
         roles,
         request,
         source=DATASET.source,
         notes=notes if "sex" in roles.protected_columns else (),
+    )
+    status = CODES["personal_status"]
+    sex = {key: said.split(",")[0] for code, said in status.items() for key in (code, said)}
+    return published.read_as(
+        made,
+        *({"name": name, "values": meaning} for name, meaning in CODES.items()),
+        {"name": "sex", "of": "personal_status", "values": sex},
     )
 
 

@@ -48,6 +48,7 @@ from isonomy.data.partition import (
     generator,
 )
 from isonomy.data.partition import split as deal
+from isonomy.data.preparation import Texts
 from isonomy.errors import ConfigError, DataError, unknown
 
 _ARCHIVE = fetch.File(
@@ -190,7 +191,7 @@ def federate(reviews: Reviews, request: Request) -> Federation:
     """The federation of parsed reviews."""
     parts, names, clusters = _share_out(reviews, request)
     x, vocabulary = text.features(reviews.texts, parts, request.options["words"])
-    return build(
+    made = build(
         x,
         torch.from_numpy(reviews.labels),
         torch.zeros(len(reviews.texts), 0, dtype=torch.int64),
@@ -207,6 +208,8 @@ def federate(reviews: Reviews, request: Request) -> Federation:
             "Some reviews occur twice; the two may be at different clients or in different splits.",
         ),
     )
+    kept = Texts(column="review", words=vocabulary.words, idf=tuple(vocabulary.idf.tolist()))
+    return replace(made, preprocessing=kept.model_dump(mode="json"))
 
 
 def _share_out(

@@ -41,6 +41,7 @@ from isonomy.data.partition import (
     generator,
 )
 from isonomy.data.partition import split as deal
+from isonomy.data.preparation import Texts
 from isonomy.errors import ConfigError, DataError, unknown
 
 _NAME = "hutto_ICWSM_2014.tar.gz"
@@ -149,7 +150,7 @@ def federate(found: Snippets, request: Request) -> Federation:
     domains = np.array([numbers.index(number) for number in found.domains[keep]])
     parts, names, clusters = _share_out(labels, domains, wanted, request)
     x, vocabulary = text.features(texts, parts, request.options["words"])
-    return build(
+    made = build(
         x,
         torch.from_numpy(labels),
         torch.zeros(len(texts), 0, dtype=torch.int64),
@@ -165,6 +166,8 @@ def federate(found: Snippets, request: Request) -> Federation:
             "sentences have, fitted from counts that clients report.",
         ),
     )
+    kept = Texts(column="text", words=vocabulary.words, idf=tuple(vocabulary.idf.tolist()))
+    return replace(made, preprocessing=kept.model_dump(mode="json"))
 
 
 def _share_out(

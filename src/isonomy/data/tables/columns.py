@@ -160,7 +160,7 @@ def _numbers(values: Any, missing: Sequence[str]) -> Column:
     elif pa.types.is_float16(values.type):
         values = values.cast(pa.float32())
     numbers = values.to_numpy(zero_copy_only=False)
-    marks = [m for m in (_number(word, False) for word in missing) if m is not None and m == m]
+    marks = [m for m in (number(word, False) for word in missing) if m is not None and m == m]
     if marks and (gone := np.isin(numbers, marks)).any():
         numbers = np.where(gone, np.nan, numbers)
     return _unless_empty(numbers)
@@ -183,7 +183,7 @@ def _texts(values: Any, missing: Sequence[str], comma: bool) -> Column:
     if not kept:
         return Other(len(indices), "empty")
     found = [words[i] for i in kept]
-    numbers = _all(found, lambda word: _number(word, comma)) or _all(found, _truth)
+    numbers = _all(found, lambda word: number(word, comma)) or _all(found, truth)
     if numbers is not None:
         table = np.full(len(words) + 1, np.nan)
         table[kept] = np.array(numbers, dtype=np.float64)
@@ -218,7 +218,8 @@ def _all(words: Sequence[str], read: Callable[[str], float | None]) -> list[floa
     return out
 
 
-def _number(word: str, comma: bool) -> float | None:
+def number(word: str, comma: bool = False) -> float | None:
+    """The number that a text is, if it is one."""
     if comma and "." not in word:
         word = word.replace(",", ".")
     plain = _PLAIN.fullmatch(word)
@@ -227,7 +228,8 @@ def _number(word: str, comma: bool) -> float | None:
     return float(int(word, 16)) if plain[3] else float(word)
 
 
-def _truth(word: str) -> float | None:
+def truth(word: str) -> float | None:
+    """1 or 0 for a text that says true or false."""
     return _TRUTHS.get(word.casefold())
 
 

@@ -15,7 +15,7 @@ import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from isonomy.data.tables.columns import (
     as_words,
     column,
 )
+from isonomy.data.tables.readings import like
 from isonomy.data.tables.roles import listed
 from isonomy.errors import ConfigError, DataError, did_you_mean
 
@@ -122,10 +123,19 @@ def _seen(path: Path) -> bool:
     )
 
 
-def read(path: Path, missing: Sequence[str] = MISSING, encoding: str = "utf-8") -> Table:
-    """A file's table, all its columns."""
-    raw = _open(path, missing, encoding)
-    columns = {name: raw.column(name) for name in raw.names}
+def read(
+    path: Path,
+    missing: Sequence[str] = MISSING,
+    encoding: str = "utf-8",
+    known: Mapping[str, Sequence[str]] | None = None,
+) -> Table:
+    """A file's table, all its columns.
+
+    With `known`, what the columns are is known: those in it are categories with these levels, and
+    columns that nobody asks for may lack a name or have another's.
+    """
+    raw = _open(path, missing, encoding, known)
+    columns = {name: raw.column(name, (known or {}).get(name)) for name in raw.names}
     return Table(columns, raw.rows, str(path))
 
 
@@ -200,9 +210,12 @@ class _Raw:
     def __post_init__(self) -> None:
         self.at = {name: i for i, name in enumerate(self.names)}
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str, known: Sequence[str] | None = None) -> Column:
         try:
-            return column(self.one(self.at[name]), self.missing, self.comma)
+            values = self.one(self.at[name])
+            if known is not None:
+                return like(values, known, self.missing, self.comma)
+            return column(values, self.missing, self.comma)
         except _UNREADABLE as error:
             raise DataError(
                 f"column '{name}' of {self.path} cannot be read ({_short(error)}); write the file "
@@ -210,7 +223,12 @@ class _Raw:
             ) from error
 
 
-def _open(path: Path, missing: Sequence[str], encoding: str) -> _Raw:
+def _open(
+    path: Path,
+    missing: Sequence[str],
+    encoding: str,
+    known: Mapping[str, Sequence[str]] | None = None,
+) -> _Raw:
     if _kind(path) == "parquet":
         file = _open_parquet(path)
         given = _given(file)
@@ -221,7 +239,7 @@ def _open(path: Path, missing: Sequence[str], encoding: str) -> _Raw:
         else:  # by name, since "a" also reads what is called "a.b"
             one = lambda i: file.read(columns=[given[i]]).column(given[i])  # noqa: E731
         return _Raw(path, names, file.metadata.num_rows, one, missing, comma=False)
-    table, delimiter = _read_csv(path, missing, encoding)
+    table, delimiter = _read_csv(path, missing, encoding, known=known)
     names = _names(path, table.column_names)
     return _Raw(path, names, len(table), table.column, missing, comma=delimiter != ",")
 
@@ -274,11 +292,15 @@ def _parquet_trouble(path: Path, error: Exception) -> str:
 
 
 def _read_csv(
-    path: Path, missing: Sequence[str], encoding: str, piece: bytes | None = None
+    path: Path,
+    missing: Sequence[str],
+    encoding: str,
+    piece: bytes | None = None,
+    known: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Any, str]:
     text, whole = _peek(path, encoding)
     delimiter = _delimiter(text)
-    names = _header(path, text)
+    names = _header(path, text, loose=known is not None)
     blank, _, rows = _first(text)
     if piece is None and whole and not rows.strip():
         return pa.table({name: pa.nulls(0) for name in names}), delimiter
@@ -288,6 +310,7 @@ def _read_csv(
         quoted_strings_can_be_null=True,
         auto_dict_encode=True,
         auto_dict_max_cardinality=1 << 16,
+        column_types={name: pa.string() for name in known or () if name in names},
     )
 
     def parse(breaks: bool, threads: bool = True) -> Any:
@@ -449,7 +472,7 @@ def _first(text: str) -> tuple[int, str, str]:
     return len(_BREAK.findall(blank[0])), line, "".join(rest)
 
 
-def _header(path: Path, text: str) -> list[str]:
+def _header(path: Path, text: str, loose: bool = False) -> list[str]:
     try:
         header = next(csv.reader([_first(text)[1]], delimiter=_delimiter(text), strict=True))
     except csv.Error:
@@ -457,7 +480,15 @@ def _header(path: Path, text: str) -> list[str]:
             f"the line of names in {path} has a quotation mark too many or too few; write every "
             "column's name on one line, and in quotation marks only as a whole."
         ) from None
-    return _names(path, header)
+    return _names(path, _told_apart(header) if loose else header)
+
+
+def _told_apart(header: Sequence[str]) -> list[str]:
+    """Every column with a name of its own: the second of a name is called NAME.1."""
+    names = [name.strip().removeprefix("\ufeff") for name in header]
+    named = [name or f"column {i + 1}" for i, name in enumerate(names)]
+    before = [named[:i].count(name) for i, name in enumerate(named)]
+    return [f"{name}.{n}" if n else name for name, n in zip(named, before, strict=True)]
 
 
 def _delimiter(text: str) -> str:

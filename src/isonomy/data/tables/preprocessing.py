@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -26,9 +26,11 @@ from isonomy.data.tables.columns import (
     Words,
     as_text,
     as_words,
+    number,
 )
+from isonomy.data.tables.readings import Reading, read
 from isonomy.data.tables.roles import parts
-from isonomy.errors import DataError
+from isonomy.errors import DataError, did_you_mean
 
 HELD = {"number": "numbers", "text": "texts", "time": "dates", "other": "lists or bytes"}
 OTHER, GONE = "other", "missing"
@@ -125,10 +127,15 @@ class Number(_Model):
 
     kind: Literal["number"] = "number"
     name: str
-    fill: float
+    fill: float | None  # without it, no value may be missing
     shift: float
     scale: float
     indicate: bool = False  # a feature more, 1 where the value is missing
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What it is made from."""
+        return (self.name,)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -143,7 +150,7 @@ class Number(_Model):
         else:
             values = np.full(len(column), np.nan)
         if gone.any():
-            values[gone] = self.fill
+            values[gone] = np.nan if self.fill is None else self.fill
         with np.errstate(over="ignore"):  # `transform` looks for it
             x[:, at] = (values - self.shift) / self.scale
         if self.indicate:
@@ -154,30 +161,82 @@ class Category(_Model):
     """A feature of categories: one indicator a level, one for all other values.
 
     Missing values are a level of their own where training rows had enough of them, else other.
+    Without an indicator for other values, they have none at all.
     """
 
     kind: Literal["category"] = "category"
     name: str
     levels: tuple[str, ...]
     missing: bool = False  # an indicator for missing values
+    other: bool = True  # an indicator for all other values
+    gone: str | None = None  # the level that a missing value is taken for
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What it is made from."""
+        return (self.name,)
 
     @property
     def features(self) -> tuple[str, ...]:
         """The names of what it becomes."""
-        shown = [f"{self.name}={level}" for level in self.levels if level != OTHER]
+        shown = [f"{self.name}={level}" for level in self._shown]
         shown += [f"{self.name} is missing"] if self.missing else []
-        return (*shown, f"{self.name}={OTHER}")
+        return (*shown, f"{self.name}={OTHER}") if self.other else tuple(shown)
+
+    @property
+    def _shown(self) -> tuple[str, ...]:
+        return tuple(level for level in self.levels if level != OTHER or not self.other)
 
     def write(self, column: Column, x: NDArray[np.float32], at: int) -> None:
         """Fill the columns of `x` from `at`."""
         words = as_words(column)
-        levels = tuple(level for level in self.levels if level != OTHER)
-        other = len(levels) + self.missing
+        levels = self._shown
         codes = recode(words, levels)
-        codes = np.where(codes < 0, other, codes)
+        if self.gone is not None:
+            codes[words.missing()] = levels.index(self.gone)
+        if self.other:
+            codes = np.where(codes < 0, len(levels) + self.missing, codes)
         if self.missing:
             codes[words.missing()] = len(levels)
-        x[np.arange(len(words)), at + codes] = 1
+        there = np.flatnonzero(codes >= 0)
+        x[there, at + codes[there]] = 1
+
+
+class Share(_Model):
+    """What one column adds to a sum: a number for some of its values, or the edges below it."""
+
+    column: str
+    values: dict[str, float] = {}
+    edges: tuple[float, ...] = ()
+
+
+class Sum(_Model):
+    """A feature that is a sum over columns, such as a group's number."""
+
+    kind: Literal["sum"] = "sum"
+    name: str
+    shares: tuple[Share, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What it is made from."""
+        return tuple(share.column for share in self.shares)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The name of what it becomes."""
+        return (self.name,)
+
+    def write(self, columns: Sequence[Column], x: NDArray[np.float32], at: int) -> None:
+        """Fill the column `at` of `x`."""
+        for share, column in zip(self.shares, columns, strict=True):
+            if share.edges:
+                values = column.values if isinstance(column, Numbers) else np.full(len(column), 0.0)
+                x[:, at] += np.searchsorted(np.array(share.edges), values)
+            else:
+                words = as_words(column)
+                worth = np.array([*(share.values.get(level, 0.0) for level in words.levels), 0.0])
+                x[:, at] += worth[words.codes]  # -1 takes the last
 
 
 def recode(words: Words, levels: tuple[str, ...]) -> Codes:
@@ -192,12 +251,16 @@ def _ranks(levels: tuple[str, ...], wanted: tuple[str, ...]) -> Codes:
     return np.array([*(rank.get(level, -1) for level in levels), -1], dtype=np.int64)
 
 
+Encoder = Annotated[Number | Category | Sum, Field(discriminator="kind")]
+
+
 class Preprocessing(_Model):
     """A schema and the fitted encoders of its features."""
 
     version: Literal[1] = 1
     table: Schema
-    encoders: tuple[Annotated[Number | Category, Field(discriminator="kind")], ...]
+    encoders: tuple[Encoder, ...]
+    readings: tuple[Reading, ...] = ()
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -211,41 +274,109 @@ class Preprocessing(_Model):
             out[free] = None
         return tuple(out)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of a table that features are made from, by their names in it."""
+        found = dict.fromkeys(name for encoder in self.encoders for name in encoder.columns)
+        return tuple(found)
+
+    def categories(self) -> dict[str, tuple[str, ...]]:
+        """The columns of words, with all values that mean something in them."""
+        known: dict[str, tuple[str, ...]] = {}
+        for encoder in self.encoders:
+            if isinstance(encoder, Category):
+                known[encoder.name] = encoder.levels
+            elif isinstance(encoder, Sum):
+                for share in encoder.shares:
+                    if not share.edges:
+                        known[share.column] = tuple(share.values)
+        for reading in self.readings:
+            if reading.name in known:
+                known[reading.name] += tuple(reading.values)
+                if reading.of:
+                    known.setdefault(reading.of, known[reading.name])
+        return known
+
+    def read(self, table: Table) -> Table:
+        """A table as it is published, its columns as the encoders know them."""
+        return read(table, self.readings)
+
     def transform(self, table: Table) -> NDArray[np.float32]:
         """A table's features [rows, features]; it needs no label and no protected column."""
+        table = self.read(table)
         x = np.zeros((table.rows, len(self.features)), dtype=np.float32)
         at = 0
         for encoder in self.encoders:
-            column = table.columns.get(encoder.name)
-            if column is None:
-                raise DataError(
-                    f"{table.place or 'the table'} has no column '{encoder.name}', which the model "
-                    "was trained on; add it (it may be empty)."
-                )
-            self._fits(encoder, column, table)
-            encoder.write(column, x, at)
-            wrong = np.flatnonzero(~np.isfinite(x[:, at]))
-            if len(wrong):
-                raise DataError(
-                    f"column '{encoder.name}' of {table.place or 'the table'} holds a number in "
-                    f"row {wrong[0] + 1} that is too far from those in training rows; mend it, or "
-                    "leave that value empty to have it filled."
-                )
+            columns = [self._column(name, table) for name in encoder.columns]
+            if isinstance(encoder, Sum):
+                for share, column in zip(encoder.shares, columns, strict=True):
+                    if share.edges:
+                        self._fits(share.column, column, table)
+                encoder.write(columns, x, at)
+            else:
+                if isinstance(encoder, Number):
+                    self._fits(encoder.name, columns[0], table)
+                encoder.write(columns[0], x, at)
+            if encoder.kind == "number":
+                self._finite(encoder, columns[0], x[:, at], table)
             at += len(encoder.features)
         return x
 
-    def _fits(self, encoder: Number | Category, column: Column, table: Table) -> None:
-        if encoder.kind == "category" or (isinstance(column, Other) and column.kind == "empty"):
+    def _column(self, name: str, table: Table) -> Column:
+        found = table.columns.get(name)
+        if found is None:
+            same = [other for other in table.columns if other.casefold() == name.casefold()]
+            raise DataError(
+                f"{table.place or 'the table'} has no column '{name}', which the model was trained "
+                f"on; add it (it may be empty).{did_you_mean(name, table.columns)}"
+                if not same
+                else f"{table.place or 'the table'} has a column '{same[0]}' where the model was "
+                f"trained on '{name}'; name it so."
+            )
+        return found
+
+    def _finite(
+        self, encoder: Number, column: Column, x: NDArray[np.float32], table: Table
+    ) -> None:
+        wrong = np.flatnonzero(~np.isfinite(x))
+        if not len(wrong):
             return
         where = f"column '{encoder.name}' of {table.place or 'the table'}"
+        if encoder.fill is None and column.missing()[wrong[0]]:
+            raise DataError(
+                f"{where} has no number in row {wrong[0] + 1}, and the model knows none to put "
+                "there; fill it in."
+            )
+        raise DataError(
+            f"{where} holds a number in row {wrong[0] + 1} that is too far from those in training "
+            "rows; mend it, or leave that value empty to have it filled."
+        )
+
+    def _fits(self, name: str, column: Column, table: Table) -> None:
+        if isinstance(column, Other) and column.kind == "empty":
+            return
+        where = f"column '{name}' of {table.place or 'the table'}"
+        if isinstance(column, Words):
+            wrong = [i for i, level in enumerate(column.levels) if number(level) is None]
+            row = int(np.flatnonzero(np.isin(column.codes, wrong))[0])
+            raise DataError(
+                f"{where} holds texts where numbers are needed: '{_cut(column, row)}' in row "
+                f"{row + 1}; mend it, or leave that value empty."
+            )
         if not isinstance(column, Numbers):
             held = HELD[column.kind]
             raise DataError(f"{where} holds {held} where numbers are needed; mend it.")
-        check_finite(table, encoder.name)
+        check_finite(table, name)
 
     def dump(self) -> str:
         """As JSON."""
         return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False) + "\n"
+
+
+def _cut(column: Words, row: int) -> str:
+    """A value, for a sentence."""
+    word = column.levels[int(column.codes[row])]
+    return word if len(word) <= 30 else word[:27] + "..."
 
 
 def load(path: str | Path) -> Preprocessing:

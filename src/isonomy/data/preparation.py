@@ -1,0 +1,141 @@
+"""How whatever a model predicts becomes its features: kept with the model, as plain JSON.
+
+Rows of tables have a `Preprocessing` (`isonomy.data.tables.preprocessing`), images `Pixels` and
+texts `Texts`. None of them holds an example.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from isonomy.errors import DataError
+
+if TYPE_CHECKING:
+    from isonomy.data.tables.preprocessing import Preprocessing
+
+Preparation: TypeAlias = "Preprocessing | Pixels | Texts"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Pixels(_Model):
+    """Images of bytes: divided by 255, then (value - shift) / scale of each channel or pixel."""
+
+    kind: Literal["pixels"] = "pixels"
+    shape: tuple[int, ...]  # channels, height, width
+    shift: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+    turned: bool = False  # whether clients' images were turned, each client's by its own angle
+
+    def transform(self, images: NDArray[Any], place: str = "the images") -> NDArray[np.float32]:
+        """Features of images [n, channels, height, width]; one channel need not be told.
+
+        Bytes are images as published; numbers with a fraction are features already.
+        """
+        x = _shaped(images, self.shape, place)
+        if x.dtype.kind not in "iu":
+            return as_features(x, place)
+        wrong = np.flatnonzero(((x < 0) | (x > 255)).reshape(len(x), -1).any(1))
+        if len(wrong):
+            raise DataError(
+                f"image {wrong[0] + 1} of {place} holds a pixel that is not 0 to 255; give bytes, "
+                "or features as real numbers."
+            )
+        # in single precision and this order, as the data set itself is made
+        out: NDArray[np.float32] = x.astype(np.float32) / np.float32(255)
+        if self.scale:
+            whole = len(self.scale) > self.shape[0]
+            like = self.shape if whole else (self.shape[0], 1, 1)
+            shift, scale = (np.array(v, np.float32).reshape(like) for v in (self.shift, self.scale))
+            out = (out - shift) / scale
+        return out
+
+
+class Texts(_Model):
+    """Texts in a column of a table: TF-IDF of the words that the model knows."""
+
+    kind: Literal["texts"] = "texts"
+    column: str
+    words: tuple[str, ...]
+    idf: tuple[float, ...]
+
+    def transform(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Features [texts, words]."""
+        from isonomy.data.text import Vocabulary, tokenise, weigh
+
+        known = Vocabulary(self.words, np.array(self.idf, dtype=np.float64))
+        return weigh(tokenise(texts), known)
+
+
+def _shaped(images: NDArray[Any], shape: tuple[int, ...], place: str) -> NDArray[Any]:
+    """Images as [n, *shape]: also a single one, without channel, or with the channel last."""
+    channels, *size = shape
+    if images.shape == shape or (channels == 1 and images.shape == tuple(size)):
+        return images.reshape(1, *shape)
+    several = images.shape[1:]
+    if several == shape:
+        return images
+    if channels == 1 and several == tuple(size):
+        return images[:, None]
+    if several == (*size, channels):
+        return np.moveaxis(images, -1, 1)
+    raise DataError(
+        f"{place} holds an array of shape {list(images.shape)} where the model takes images "
+        f"[n, {', '.join(str(d) for d in shape)}]; give it that shape."
+    )
+
+
+def as_features(x: NDArray[Any], place: str) -> NDArray[np.float32]:
+    """An array of features, each of them finite."""
+    if x.dtype.kind not in "iufb":
+        raise DataError(f"{place} holds {x.dtype} where numbers are needed; give an array of them.")
+    out = x.astype(np.float32)
+    wrong = np.flatnonzero(~np.isfinite(out).reshape(len(out), -1).all(1))
+    if len(wrong):
+        raise DataError(
+            f"row {wrong[0] + 1} of {place} holds a number that is not finite; fill or drop it."
+        )
+    return out
+
+
+def of(values: Mapping[str, Any]) -> Preparation:
+    """A preparation from plain values, as a federation or a model's card holds it."""
+    from isonomy.data.tables.preprocessing import Preprocessing
+
+    kinds: dict[str, Any] = {"pixels": Pixels, "texts": Texts}
+    made: Preparation = kinds.get(values.get("kind", ""), Preprocessing).model_validate(values)
+    return made
+
+
+def load(path: str | Path) -> Preparation:
+    """A saved preparation."""
+    try:
+        return of(json.loads(Path(path).read_text(encoding="utf-8")))
+    except OSError as error:
+        raise DataError(f"cannot read {path} ({error.strerror}); check the path.") from error
+    except (ValidationError, ValueError, AttributeError) as error:
+        raise DataError(
+            f"{path} is no whole preprocessing; take the one beside the model it was trained with."
+        ) from error
+
+
+def named(features: Sequence[str], label: str, classes: Sequence[str]) -> Preprocessing:
+    """Rows whose features are the columns of a table as they are."""
+    from isonomy.data.tables.preprocessing import Label, Number, Preprocessing, Schema
+
+    return Preprocessing(
+        table=Schema(
+            label=Label(name=label, classes=tuple(classes)),
+            features=dict.fromkeys(features, "number"),
+        ),
+        encoders=tuple(Number(name=n, fill=None, shift=0.0, scale=1.0) for n in features),
+    )

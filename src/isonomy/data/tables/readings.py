@@ -1,0 +1,122 @@
+"""How a column's published values are read, before anything else is done with them.
+
+A published file writes codes where a person wants words (A11 for an account below 0), marks where
+a value is missing (999 days), or has two things in one column. Whoever predicts new rows has them
+in that form, so it is kept with the model. Values that are read already stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
+
+from isonomy.data.tables.columns import (
+    MISSING,
+    Column,
+    Numbers,
+    Other,
+    Table,
+    Words,
+    as_text,
+    as_words,
+    column,
+    number,
+    truth,
+)
+
+
+class Reading(BaseModel):
+    """One column: what its values stand for, and which of its numbers say that there is none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    of: str = ""  # the column it is read from, where a table has none of this name
+    values: dict[str, str] = {}  # published values and what they stand for
+    below: float | None = None  # numbers below it are missing
+    gone: tuple[str, ...] = ()  # values that are missing
+
+    def read(self, given: Column) -> Column:
+        """The column as the model knows it."""
+        if isinstance(given, Words) and self.gone:
+            kept = np.array([*(level not in self.gone for level in given.levels), True])
+            given = Words(np.where(kept[given.codes], given.codes, -1), given.levels)
+        if isinstance(given, Numbers) and (self.below is not None or self.gone):
+            values = given.values.astype(np.float64)
+            gone = np.isin(values, [m for m in map(number, self.gone) if m is not None])
+            if self.below is not None:
+                gone |= values < self.below
+            given = Numbers(np.where(gone, np.nan, values))
+            if bool(given.missing().all()):
+                return Other(len(given), "empty")
+        if not self.values or isinstance(given, Other):
+            return given
+        if isinstance(given, Numbers) and None not in map(number, self.values.values()):
+            values = given.values.astype(np.float64)
+            for key, value in self.values.items():
+                values = np.where(given.values == number(key), float(value), values)
+            return Numbers(values)
+        words = as_words(given)
+        meant = [self.values.get(level, level) for level in words.levels]
+        levels = tuple(sorted(set(meant)))
+        rank = np.array([*(levels.index(word) for word in meant), -1], dtype=np.int32)
+        return Words(rank[words.codes], levels)
+
+
+def read(table: Table, readings: Sequence[Reading]) -> Table:
+    """A table with its columns as the model knows them."""
+    columns = dict(table.columns)
+    for reading in readings:
+        given = table.columns.get(reading.name, table.columns.get(reading.of))
+        if given is not None:
+            columns[reading.name] = reading.read(given)
+    return Table(columns, table.rows, table.place)
+
+
+def like(
+    values: Any,
+    known: Sequence[str],
+    missing: Sequence[str] = MISSING,
+    comma: bool = False,
+) -> Column:
+    """An arrow array as a column of categories, whose levels are known.
+
+    What a whole table showed to be numbers or words, a few rows do not show: "01" alone reads as
+    a number, "true" as yes or no. So texts stay texts, and only what is no level as it stands is
+    tried as the number it may be.
+
+    >>> like(pa.array(["01", "1.0", "x", None]), ["1", "x"]).levels
+    ('1', 'x')
+    """
+    kind = values.type
+    texts = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_string(texts) or pa.types.is_large_string(texts)):
+        return column(values, missing, comma)
+    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if isinstance(whole, pa.ChunkedArray):
+        whole = pa.concat_arrays(whole.chunks) if whole.chunks else pa.array([], kind)
+    coded = whole if pa.types.is_dictionary(kind) else whole.dictionary_encode()
+    found = [(word or "").strip() for word in coded.dictionary.to_pylist()]
+    gone, levels = {"", *missing}, set(known)
+    meant = [
+        None if word in gone and word not in levels else _level(word, levels, comma)
+        for word in found
+    ]
+    named = tuple(sorted({word for word in meant if word is not None}))
+    if not named:
+        return Other(len(whole), "empty")
+    place = {word: at for at, word in enumerate(named)}
+    rank = np.array([*(-1 if w is None else place[w] for w in meant), -1], dtype=np.int32)
+    indices = coded.indices.cast(pa.int32()).fill_null(-1).to_numpy(zero_copy_only=False)
+    return Words(rank[indices], named)
+
+
+def _level(word: str, levels: set[str], comma: bool) -> str:
+    for value in () if word in levels else (number(word, comma), truth(word)):
+        if value is not None and np.isfinite(value) and as_text(value) in levels:
+            return as_text(value)
+    return word

@@ -1,0 +1,247 @@
+"""From whatever somebody wants predicted to features: tables, images, texts, arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from isonomy.data.preparation import Pixels, Texts, as_features
+from isonomy.errors import DataError, did_you_mean
+
+if TYPE_CHECKING:
+    from isonomy.data.preparation import Preparation
+    from isonomy.data.tables.columns import Table
+    from isonomy.data.tables.preprocessing import Preprocessing
+
+ARRAYS = (".npy", ".npz")
+SHOWN = 8  # names in a note
+
+Rows = Any
+"""A path, an array or tensor, an arrow table, a data frame, or a mapping of columns."""
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Features [n, ...], and what is to be said of how they came about."""
+
+    x: Tensor
+    notes: tuple[str, ...] = ()
+
+
+def features(rows: Rows, preparation: Preparation | None, inputs: Sequence[int]) -> Features:
+    """The features of rows, prepared as the model's training rows were."""
+    if isinstance(rows, Tensor):
+        return _array(rows.detach().cpu().numpy(), preparation, inputs, "the tensor")
+    if isinstance(rows, np.ndarray):
+        return _array(rows, preparation, inputs, "the array")
+    if isinstance(rows, str | Path):
+        path = Path(rows).expanduser()
+        if path.suffix.lower() in ARRAYS:
+            return _array(_load(path), preparation, inputs, str(path))
+        _needs_table(preparation, inputs, str(path))
+        if isinstance(preparation, Texts):
+            return _texts(_arrow(path), preparation, str(path))
+        assert preparation is not None
+        return prepared(read(path, preparation), preparation)  # type: ignore[arg-type]
+    table, place = _in_memory(rows), "the table"
+    _needs_table(preparation, inputs, place)
+    if isinstance(preparation, Texts):
+        return _texts(table, preparation, place)
+    return prepared(_columns(table, preparation), preparation)  # type: ignore[arg-type]
+
+
+def read(path: Path, preparation: Preprocessing) -> Table:
+    """A file's table, its categories read as the model knows them."""
+    from isonomy.data.tables import files
+
+    missing = preparation.table.missing
+    return files.read(_one(path), missing, known=preparation.categories())
+
+
+def _one(path: Path) -> Path:
+    from isonomy.data.tables import files
+
+    if not path.exists():
+        beside = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise DataError(
+            f"there is no file '{path}'; check the path.{did_you_mean(path.name, beside)}"
+        )
+    found, several = files.find(path)
+    if several:
+        raise DataError(f"'{path}' is a folder; give one table.")
+    return found[0]
+
+
+def prepared(table: Table, preparation: Preprocessing) -> Features:
+    """A table's features, with notes on what the model does not know or use."""
+    x = torch.from_numpy(preparation.transform(table))
+    known = preparation.read(table)
+    used = {*preparation.columns, *(r.of for r in preparation.readings if r.of)}
+    unused = [name for name in table.columns if name not in used]
+    notes = [f"the model does not use {_listed(unused)}."] if unused else []
+    for encoder in preparation.encoders:
+        column = known.columns.get(encoder.columns[0])
+        if encoder.kind == "sum" or column is None:
+            continue
+        gone = column.missing()
+        if encoder.kind == "number":
+            if gone.any():
+                notes.append(
+                    f"column '{encoder.name}': {_times(int(gone.sum()))} missing, first in row "
+                    f"{int(gone.argmax()) + 1}; filled with {encoder.fill:.6g}."
+                )
+            continue
+        from isonomy.data.tables.columns import as_words
+
+        words = as_words(column)
+        strange = [i for i, level in enumerate(words.levels) if level not in encoder.levels]
+        where = np.flatnonzero(np.isin(words.codes, strange))
+        if len(where):
+            first = words.levels[words.codes[where[0]]]
+            taken = "counted as 'other'" if encoder.other else "left without an indicator"
+            notes.append(
+                f"column '{encoder.name}': {_times(len(where))} that the model does not know, "
+                f"first '{first}' in row {where[0] + 1}; {taken}."
+            )
+    return Features(x, tuple(notes))
+
+
+def _times(count: int) -> str:
+    return f"{count:,} value{'s' * (count != 1)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"column{'s' * (len(names) != 1)} {', '.join(names[:SHOWN])}{more}"
+
+
+def _needs_table(preparation: Preparation | None, inputs: Sequence[int], place: str) -> None:
+    if preparation is None or isinstance(preparation, Pixels):
+        shape = ", ".join(str(d) for d in inputs)
+        what = "images" if preparation is not None else "features"
+        raise DataError(
+            f"{place}: the model predicts {what} and reads no table; give an .npy or .npz file "
+            f"with an array [n, {shape}]."
+        )
+
+
+def _array(
+    x: NDArray[Any], preparation: Preparation | None, inputs: Sequence[int], place: str
+) -> Features:
+    if isinstance(preparation, Pixels):
+        made = preparation.transform(x, place)
+        turned = preparation.turned and x.dtype.kind in "iu"
+        note = "clients' images were turned, each client's by its own angle; these are taken as "
+        return Features(torch.from_numpy(made), (f"{note}they are.",) if turned else ())
+    if x.shape[1:] != tuple(inputs) or x.ndim < 2:
+        raise DataError(
+            f"{place} has the shape {list(x.shape)} where the model takes features "
+            f"[n, {', '.join(str(d) for d in inputs)}]; give one row for each example."
+        )
+    return Features(torch.from_numpy(as_features(x, place)))
+
+
+def _load(path: Path) -> NDArray[Any]:
+    try:
+        found = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise DataError(f"there is no file '{path}'; check the path.") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(
+            f"{path} cannot be read as an array ({' '.join(str(error).split())[:100]}); write it "
+            "with numpy.save."
+        ) from None
+    if isinstance(found, np.ndarray):
+        return found
+    names = list(found)
+    chosen = [name for name in ("x", "images", "features") if name in names] or names
+    if len(names) != 1 and chosen == names:
+        raise DataError(f"{path} holds the arrays {', '.join(names)}; name the one to predict 'x'.")
+    out: NDArray[Any] = found[chosen[0]]
+    return out
+
+
+def _texts(table: Any, preparation: Texts, place: str) -> Features:
+    name = preparation.column
+    if name not in table.column_names:
+        raise DataError(
+            f"{place} has no column '{name}', which holds the texts; add it."
+            f"{did_you_mean(name, table.column_names)}"
+        )
+    texts = table.column(name).to_pylist()
+    wrong = [row for row, text in enumerate(texts) if not isinstance(text, str)]
+    if wrong:
+        raise DataError(f"column '{name}' of {place} has no text in row {wrong[0] + 1}; fill it.")
+    unused = [other for other in table.column_names if other != name]
+    notes = [f"the model does not use {_listed(unused)}."] if unused else []
+    x = preparation.transform(texts)
+    blank = np.flatnonzero(~x.any(1))
+    if len(blank):
+        notes.append(
+            f"column '{name}': {len(blank):,} text{'s' * (len(blank) != 1)} with no word that the "
+            f"model knows, first in row {blank[0] + 1}."
+        )
+    return Features(torch.from_numpy(x), tuple(notes))
+
+
+def _arrow(path: Path) -> Any:
+    """A file with texts, as an arrow table whose columns are texts."""
+    import pyarrow as pa
+    import pyarrow.csv as pacsv
+    import pyarrow.parquet as pq
+
+    from isonomy.data.tables import files
+
+    found = _one(path)
+    try:
+        if path.name.lower().endswith(files.PARQUET):
+            return pq.read_table(found)
+        names = files.column_names(found)
+        return pacsv.read_csv(
+            found,
+            parse_options=pacsv.ParseOptions(newlines_in_values=True),
+            convert_options=pacsv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
+        )
+    except (OSError, pa.ArrowException) as error:
+        said = " ".join(str(error).split())[:120]
+        raise DataError(f"{path} cannot be read ({said}); write it again.") from None
+
+
+def _in_memory(rows: Any) -> Any:
+    import pyarrow as pa
+
+    if isinstance(rows, pa.Table):
+        return rows
+    try:
+        if isinstance(rows, Mapping):
+            return pa.table(dict(rows))
+        if hasattr(rows, "columns") and hasattr(rows, "iloc"):
+            return pa.Table.from_pandas(rows, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        said = " ".join(str(error).split())[:120]
+        raise DataError(f"the rows are no table ({said}); give columns of one length.") from None
+    raise DataError(
+        f"rows of type {type(rows).__name__} cannot be read; give a path, an array, or a table."
+    )
+
+
+def _columns(table: Any, preparation: Any) -> Table:
+    from isonomy.data.tables.columns import Table as Made
+    from isonomy.data.tables.columns import column
+    from isonomy.data.tables.readings import like
+
+    missing, known = preparation.table.missing, preparation.categories()
+    made = {
+        name: like(table.column(name), known[name], missing)
+        if name in known
+        else column(table.column(name), missing)
+        for name in table.column_names
+    }
+    return Made(made, table.num_rows, "the table")

@@ -1,0 +1,101 @@
+"""`isonomy export` and `isonomy predict` as a user has them."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import isonomy
+
+FRONT = """
+rounds = 2
+data = { name = "synthetic", examples = 300 }
+model = { name = "mlp", hidden = [4] }
+algorithm = { name = "hetpfl", fusion_steps = 5, preferences = 4, shown = 50, select = 5 }
+local = { batch = 64, optimiser = "adam", lr = 0.01 }
+evaluate = { every = 2, bootstrap = 0 }
+excess = { clusters = "none" }
+front = { rays = 10 }
+"""
+
+
+@pytest.fixture
+def exported(place, cli):
+    """A run on generated data, its model, and rows."""
+    cli("run", "tiny.toml", "--to", "run", "--no-report")
+    result = cli("export", "run", "--to", "model")
+    (place / "rows.csv").write_text("z,who,x2,x1\n1,a,0.5,-2\n0,b,1.5,2\n")
+    return result
+
+
+def rows(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_what_is_said_of_it(exported, place):
+    assert "fedavg, seed 0: mlp, 26 parameters" in exported.stdout
+    card = json.loads((place / "model" / "card.json").read_text())
+    error = card["measured"][0]["metrics"]["error"]
+    assert f"{error:.3f}" in exported.stdout
+    assert "3 clients" in exported.stdout
+    assert "model: model (card.json, model.safetensors)" in exported.stderr
+    assert f"seal: {card['seal']}" in exported.stderr
+
+
+def test_predictions(exported, place, cli):
+    shown = cli("predict", "model", "rows.csv")
+    assert "Note: the model does not use column who." in shown.stderr
+    got = rows(shown.stdout)
+    loaded = isonomy.load_model("model").predict(np.array([[-2, 0.5, 1], [2, 1.5, 0]]))
+    assert [row["prediction"] for row in got] == loaded.values
+    shares = [[float(row["p(0)"]), float(row["p(1)"])] for row in got]
+    np.testing.assert_allclose(shares, loaded.probabilities, rtol=1e-6)
+    cli("predict", "model", "rows.csv", "--out", "out/p.csv")
+    assert (place / "out" / "p.csv").read_text() == shown.stdout
+    cli("predict", "model", "rows.csv", "--out", "p.parquet")
+    table = pq.read_table("p.parquet")
+    assert table.column_names == ["prediction", "p(0)", "p(1)"]
+    assert table["prediction"].to_pylist() == loaded.values
+    assert cli("predict", "run", "rows.csv").stdout == shown.stdout  # of the run itself
+    seal = isonomy.load_model("model").card.seal
+    assert cli("predict", "model", "rows.csv", "--seal", seal).stdout == shown.stdout
+
+
+def test_on_a_front(place, cli, refused):
+    (place / "front.toml").write_text(FRONT)
+    cli("run", "front.toml", "--to", "run", "--no-report")
+    shown = cli("export", "run", "--preference", "0.7,0.3", "--client", "1", "--to", "a")
+    assert "The model of client 1." in shown.stdout
+    assert "Preference: error 0.7, dp 0.3." in shown.stdout
+    cli("export", "run", "--max-dp", "1", "--to", "b")
+    assert isonomy.load_model("b").card.origin.limits == {"dp": 1.0}
+    cli("export", "run", "--at-most", "error=1", "--to", "b", "--overwrite")
+    (place / "rows.csv").write_text("z,x2,x1\n1,0.5,-2\n0,1.5,2\n")
+    by_run = cli("predict", "run", "rows.csv", "--client", "1", "--preference", "0.7,0.3").stdout
+    assert by_run == cli("predict", "a", "rows.csv").stdout
+    assert "sums to 1.1, not 1" in refused("export", "run", "--preference", "0.7,0.4", "--to", "c")
+    assert "with commas between" in refused("export", "run", "--preference", "x", "--to", "c")
+    assert "NAME=VALUE" in refused("export", "run", "--at-most", "dp", "--to", "c")
+
+
+def test_what_is_refused(exported, place, cli, refused):
+    assert "--overwrite" in refused("export", "run", "--to", "model")
+    assert "neither an exported model" in refused("predict", "run/model", "rows.csv")
+    assert "is one model" in refused("predict", "model", "rows.csv", "--client", "client 0")
+    assert "a run has none" in refused("predict", "run", "rows.csv", "--seal", "00")
+    assert "Did you mean 'rows.csv'" in refused("predict", "model", "row.csv")
+    (place / "few.csv").write_text("x1,x2\n1,2\n")
+    assert "no column 'z'" in refused("predict", "model", "few.csv")
+    weights = place / "model" / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    said = refused("predict", "model", "rows.csv")
+    assert "model.safetensors' was changed" in said
+
+
+def test_help_has_examples(cli):
+    for verb in ("export", "predict"):
+        assert f"Example: isonomy {verb}" in " ".join(cli(verb, "--help").stdout.split())
