@@ -47,6 +47,7 @@ class Setting:
     algorithm: Algorithm
     params: Params
     fingerprint: str = ""  # of the user's own tables, to know them again
+    remote: bool = False  # the rows are with the clients, and `federation` only knows how many
 
 
 def build(config: Config, note: Note = lambda _: None) -> Setting:

@@ -5,6 +5,7 @@
     clients.parquet  every client at every evaluation (while the run goes on: clients/*.parquet)
     checkpoint/      the last few states: tensors, and a description with their checksum
     model/           the trained model: what clients need to predict, from their tables on
+    federation.json  of a real federation: what participants agreed to, and what was fitted
     summary.json     the last metrics; its presence says that the run is complete
     timing.jsonl     seconds; apart, because everything else is the same whenever it is run
 
@@ -51,6 +52,11 @@ class RunFolder:
         return (self.path / "config.toml").exists()
 
     @property
+    def served(self) -> bool:
+        """Whether it is the run of a real federation."""
+        return (self.path / "federation.json").exists()
+
+    @property
     def complete(self) -> bool:
         """Whether the run got to its end."""
         return (self.path / "summary.json").exists()
@@ -80,7 +86,13 @@ class RunFolder:
         (self.path / "summary.json").unlink(missing_ok=True)
         for name in ("checkpoint", "clients", "model"):
             shutil.rmtree(self.path / name, ignore_errors=True)
-        for name in ("rounds.jsonl", "timing.jsonl", "clients.parquet", "report.html"):
+        for name in (
+            "rounds.jsonl",
+            "timing.jsonl",
+            "clients.parquet",
+            "report.html",
+            "federation.json",
+        ):
             (self.path / name).unlink(missing_ok=True)
         (self.path / "config.toml").unlink(missing_ok=True)
         with contextlib.suppress(OSError):

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ from isonomy.engines.batched import Batched
 from isonomy.errors import ConfigError, IsonomyError, RunError, TrainingError
 from isonomy.experiments import surrogate
 from isonomy.experiments.build import Setting, build, engine_of, versions
-from isonomy.experiments.evaluate import evaluate
+from isonomy.experiments.evaluate import evaluate_some
 from isonomy.experiments.folder import RunFolder
 from isonomy.experiments.schema import Config
 from isonomy.metrics import Counts, client_loss, excess, faa, per_client, summarise
@@ -65,6 +65,7 @@ class _Progress:
     round: int = 0
     lost: int = 0  # rounds in which nobody answered
     metrics: dict[str, float] = field(default_factory=dict)
+    faults: Counter[str] = field(default_factory=Counter)  # exchanges missed, by client
 
 
 def run(
@@ -83,7 +84,7 @@ def run(
             place.remove()
         place.create(setting.config)
     try:
-        return _go(setting, place, listener)
+        return go(setting, place, listener)
     except TrainingError:
         if place is not None and not place.checkpoints():
             place.remove()  # nothing in it is of use
@@ -105,8 +106,13 @@ def resume(folder: Path | str, *, listener: Listener | None = None) -> Record:
                 f"this run began with {name} {then} and goes on with {now.get(name)}: the result "
                 "may differ in rounding from an uninterrupted run."
             )
+    if place.served:
+        raise RunError(
+            f"'{place.path}' is the run of a real federation; go on with `isonomy serve --resume "
+            f"{place.path}`."
+        )
     setting = build(config, listener.note)
-    return _go(setting, place, listener)
+    return go(setting, place, listener)
 
 
 def method_label(config: Config) -> str:
@@ -142,18 +148,26 @@ def record(place: RunFolder) -> Record:
 # --- the run itself ------------------------------------------------------------------------------
 
 
-def _go(setting: Setting, place: RunFolder | None, listener: Listener) -> Record:
+def go(
+    setting: Setting,
+    place: RunFolder | None,
+    listener: Listener,
+    make: Callable[..., Engine] = engine_of,
+) -> Record:
+    """All rounds from where the folder stands, with the config's engine or one made by `make`."""
     threads = torch.get_num_threads()
     try:
-        return _rounds(setting, place, listener)
+        return _rounds(setting, place, listener, make)
     finally:
         torch.set_num_threads(threads)
 
 
-def _rounds(setting: Setting, place: RunFolder | None, listener: Listener) -> Record:
+def _rounds(
+    setting: Setting, place: RunFolder | None, listener: Listener, make: Callable[..., Engine]
+) -> Record:
     config, algorithm = setting.config, setting.algorithm
     label = method_label(config)
-    now = _start(setting, place, listener)
+    now = _start(setting, place, listener, make)
     memory: list[dict[str, Any]] = []  # rounds of a run without a folder
     columns: list[dict[str, Any]] = []
     seconds = 0.0
@@ -166,13 +180,11 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener) -> Re
             if last:
                 now.server = _finish(setting, now, line)
             if last or now.round % config.evaluate.every == 0:
-                counts = evaluate(algorithm, now.server, now.engine, config.evaluate.split)
-                # the method's own clusters, if they are wanted, are those of its end
-                losses = surrogate.surrogate_losses(setting, now.server if last else None)
-                line["metrics"], rows = _measured(setting, counts, losses, now, last)
+                rows = _evaluated(setting, now, line, last)
                 columns.append(rows)
-                if place is not None:
+                if place is not None and rows:
                     place.write_clients(now.round, rows)
+            _tell_faults(setting, now, line, listener)
             seconds += (spent := time.perf_counter() - begin)
             memory.append(line)
             if place is not None:
@@ -193,15 +205,17 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener) -> Re
     listener.end(label)
     notes = _notes(setting, now)
     metrics = now.metrics or _last(memory)
-    said = describe(setting.federation, config.evaluate.split)
-    facts = {"data": said.facts(), "versions": config.versions}
+    facts: dict[str, Any] = {"versions": config.versions}
+    if not setting.remote:
+        facts["data"] = describe(setting.federation, config.evaluate.split).facts()
     if place is not None:
         metrics = _last(place.lines("rounds.jsonl"))
         model = {"server": algorithm.deployed(now.server), "clients": now.engine.states.stacked}
         summary = {"metrics": metrics, "notes": list(notes), "facts": facts}
         place.finish(model, _card(setting), summary, setting.federation.preprocessing)
         return record(place)
-    merged = {k: [v for part in columns for v in part[k]] for k in columns[0]}
+    columns = [part for part in columns if part]
+    merged = {k: [v for part in columns for v in part[k]] for k in columns[0]} if columns else {}
     return Record(
         label=label,
         seed=config.seed,
@@ -215,14 +229,16 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener) -> Re
     )
 
 
-def _start(setting: Setting, place: RunFolder | None, listener: Listener) -> _Progress:
+def _start(
+    setting: Setting, place: RunFolder | None, listener: Listener, make: Callable[..., Engine]
+) -> _Progress:
     """The state to begin with: a checkpoint's, or the initial one."""
     algorithm, task, params = setting.algorithm, setting.task, setting.params
     server = algorithm.init_server(task, params, len(setting.federation))
     initial = algorithm.init_client(task, params)
     found = place.newest() if place is not None else None
     chunks = found[2]["chunks"] if found else None
-    engine = engine_of(setting, listener.note, chunks)
+    engine = make(setting, listener.note, chunks)
     engine.reset(initial)
     if place is None:
         return _Progress(server, engine)
@@ -240,7 +256,7 @@ def _start(setting: Setting, place: RunFolder | None, listener: Listener) -> _Pr
     server = tree.like(server, trees["server"])
     engine.states.stacked = tree.like(engine.states.stacked, trees["clients"])
     place.rewind(round)
-    return _Progress(server, engine, round, extra["lost"])
+    return _Progress(server, engine, round, extra["lost"], faults=Counter(extra.get("faults", {})))
 
 
 def _one_round(setting: Setting, now: _Progress) -> dict[str, Any]:
@@ -307,9 +323,46 @@ def _check_finite(setting: Setting, now: _Progress, ids: torch.Tensor) -> None:
     )
 
 
+def _evaluated(
+    setting: Setting, now: _Progress, line: dict[str, Any], last: bool
+) -> dict[str, Any]:
+    """Measure the clients that answer: metrics go into the line, the clients' table is returned."""
+    config = setting.config
+    try:
+        counts, ids = evaluate_some(
+            setting.algorithm, now.server, now.engine, config.evaluate.split
+        )
+    except NoReplies:
+        return {}
+    # the method's own clusters, if they are wanted, are those of its end
+    losses = surrogate.surrogate_losses(setting, now.server if last else None)
+    if losses is not None:
+        losses = losses[ids]
+    line["metrics"], rows = _measured(setting, counts, ids, losses, now, last)
+    return rows
+
+
+def _tell_faults(
+    setting: Setting, now: _Progress, line: dict[str, Any], listener: Listener
+) -> None:
+    """Who did not answer as asked, and why: in the round's line, and to whoever watches."""
+    faults = list(getattr(now.engine, "faults", ()))
+    if not faults:
+        return
+    now.engine.faults.clear()  # type: ignore[attr-defined]
+    line["faults"] = [
+        {"client": setting.federation.name(f.client), "phase": f.phase, "why": f.why}
+        for f in faults
+    ]
+    for fault in line["faults"]:
+        now.faults[fault["client"]] += 1
+        listener.note(f"round {line['round']}: '{fault['client']}' is left out: {fault['why']}.")
+
+
 def _measured(
     setting: Setting,
     counts: Counts,
+    ids: list[int],
     losses: NDArray[np.float64] | None,
     now: _Progress,
     last: bool,
@@ -324,21 +377,21 @@ def _measured(
     bootstrap = config.evaluate.bootstrap if last else 0
     metrics = summarise(counts, bootstrap=bootstrap, seed=config.seed)
     rows: dict[str, Any] = {
-        "round": [round] * len(federation),
-        "client": list(range(len(federation))),
-        "name": [federation.name(k) for k in range(len(federation))],
-        "split": [config.evaluate.split] * len(federation),
+        "round": [round] * len(ids),
+        "client": ids,
+        "name": [federation.name(k) for k in ids],
+        "split": [config.evaluate.split] * len(ids),
     }
     rows |= {k: v.tolist() for k, v in per_client(counts).items()}
     found = setting.algorithm.clusters(now.server)
     if found is not None:
-        rows["cluster"] = found.tolist()
+        rows["cluster"] = found[ids].tolist()
     if losses is not None:
         above = excess(client_loss(counts), losses)
         metrics["faa"] = faa(above, counts.sizes)
         rows["excess_loss"] = above.tolist()
     elif found is not None and config.excess.clusters == "found":
-        rows["excess_loss"] = [math.nan] * len(federation)  # known at the end; columns stay alike
+        rows["excess_loss"] = [math.nan] * len(ids)  # known at the end; columns stay alike
     return {k: v if math.isfinite(v) else None for k, v in metrics.items()}, rows
 
 
@@ -359,16 +412,24 @@ def _notes(setting: Setting, now: _Progress) -> tuple[str, ...]:
         notes.append(f"Clusters of clients that the method found: {len(sizes)}, of size {which}.")
     if now.lost:
         notes.append(f"In {now.lost} rounds no client answered; they changed nothing.")
+    notes += [
+        f"'{name}' was left out of {count} exchanges; rounds.jsonl says why."
+        for name, count in sorted(now.faults.items())
+    ]
     return tuple(notes)
 
 
 def _save(place: RunFolder, now: _Progress, setting: Setting) -> None:
     chunks = now.engine.chunks if isinstance(now.engine, Batched) else {}
     trees = {"server": now.server, "clients": now.engine.states.stacked}
-    extra = {"lost": now.lost, "chunks": chunks}
+    extra: dict[str, Any] = {"lost": now.lost, "chunks": chunks}
+    if now.faults:
+        extra["faults"] = dict(now.faults)
     if setting.fingerprint:
         extra["data"] = setting.fingerprint
     place.save_checkpoint(now.round, trees, extra, setting.config.checkpoint.keep)
+    if hasattr(now.engine, "safe"):
+        now.engine.safe = min(place.checkpoints())  # clients may forget what is before it
 
 
 def _card(setting: Setting) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from isonomy import tree
 from isonomy.tree import Tree
 
 Header = dict[str, Any]
-HEADER = 1 << 20  # the longest description of arrays that is read
+HEADER = 1 << 24  # the longest description of arrays that is read
 _DEPTH = 64  # of a structure
 
 

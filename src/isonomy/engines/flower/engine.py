@@ -106,11 +106,11 @@ class Flower(Engine):
         if len(content) > most(like):
             return f"its reply is too large ({len(content):,} bytes, {most(like):,} at most)"
         try:
-            head, value = codec.unpack(content, like)
+            if codec.header(content).get("ok") is not True:
+                return "it refused"
+            value = codec.unpack(content, like)[1]
         except codec.MalformedError as error:
             return f"its reply is malformed: {error}"
-        if head.get("ok") is not True:
-            return "it refused"
         wrong = check(value, like)
         return (value,) if wrong is None else f"its reply was refused: {wrong}"
 

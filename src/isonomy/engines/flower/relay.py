@@ -1,0 +1,45 @@
+"""Bytes between two processes on one machine, over a socket that only their owner can open.
+
+Flower starts a new process for every message. Such a process only carries bytes: the work is done
+by one that stays, so that neither torch nor the table is loaded for each message.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+
+MOST = 1 << 31  # bytes of one message
+
+
+@contextmanager
+def listening() -> Iterator[tuple[Listener, str]]:
+    """A listener at a fresh address, and the address."""
+    folder = tempfile.mkdtemp(prefix="isonomy-")  # short: a socket's path has a limit
+    address = str(Path(folder) / "socket")
+    old = os.umask(0o077)
+    try:
+        listener = Listener(address, "AF_UNIX", backlog=64)
+    finally:
+        os.umask(old)
+    try:
+        yield listener, address
+    finally:
+        listener.close()
+        os.rmdir(folder)
+
+
+def connect(address: str) -> Connection:
+    """A connection to a listener; `send_bytes` and `recv_bytes` only, which pickle nothing."""
+    return Client(address, "AF_UNIX")  # type: ignore[return-value]
+
+
+def call(address: str, content: bytes) -> bytes:
+    """Send one request and wait for its answer."""
+    with connect(address) as line:
+        line.send_bytes(content)
+        return line.recv_bytes(MOST)

@@ -1,0 +1,140 @@
+"""A participant's Flower: a SuperNode that hands messages to this process, kept running."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Listener
+from pathlib import Path
+
+from isonomy.engines.flower import commands, relay, warm
+from isonomy.engines.flower.commands import Child
+from isonomy.engines.flower.superlink import loopback_only, parse
+from isonomy.errors import ConfigError, RunError
+
+PATIENCE = 150.0  # seconds in which a server forgets a connection that was cut, and some more
+PAUSE = 5.0  # seconds before another attempt
+REFUSALS = {  # what Flower says, and what it means
+    "CERTIFICATE_VERIFY_FAILED": "the server's certificate is not of the authority in --ca: this "
+    "is another server, or --ca is of another federation; ask the organiser for ca.crt",
+    "WRONG_VERSION_NUMBER": "the server does not speak TLS; it was started with --insecure",
+    "Node authentication failed": "the server does not know the key in --key; have the organiser "
+    "register its public half",
+}
+
+
+class Node:
+    """A SuperNode, started again when it ends before its time."""
+
+    def __init__(
+        self, server: str, home: Path, address: str, *, key: Path | None, ca: Path | None
+    ) -> None:
+        parse(server)
+        self._home = home.absolute()
+        command = [commands.program("flower-supernode"), "--superlink", server]
+        if key is None or ca is None:
+            loopback_only(server)
+            command += ["--insecure"]
+        else:
+            command += ["--root-certificates", str(ca.absolute())]
+            command += ["--auth-supernode-private-key", str(key.absolute())]
+        self._command = [*command, "--node-config", f'isonomy="{address}"', "--host", "127.0.0.1"]
+        self._child: Child | None = None
+        self._warm: Child | None = None
+        self._socket = f"{address}-warm"
+
+    def start(self) -> None:
+        """Start it, anew."""
+        self.stop()
+        env = commands.environment(self._home)
+        if hasattr(os, "fork"):
+            waiting = [sys.executable, "-m", "isonomy.engines.flower.warm", self._socket]
+            Path(self._socket).unlink(missing_ok=True)
+            self._warm = Child(waiting, env, self._home / "clientapp.log")
+            real = commands.program(warm.PROGRAM)
+            folder = warm.lay_out(self._home / "bin", self._socket, real)
+            env = env | {"PATH": f"{folder}{os.pathsep}{env['PATH']}"}
+        command = [*self._command, "--port", str(commands.free_port())]
+        self._child = Child(command, env, self._home / "supernode.log")
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs."""
+        return self._child is not None and self._child.running
+
+    def said(self) -> str:
+        """What it has printed since it was started."""
+        return "" if self._child is None else self._child.said()
+
+    def stop(self) -> None:
+        """End it."""
+        for child in (self._child, self._warm):
+            if child is not None:
+                child.stop()
+        self._child = self._warm = None
+        Path(self._socket).unlink(missing_ok=True)
+
+
+def stay(
+    node: Node, ended: threading.Event, *, busy: Callable[[], int], note: Callable[[str], None]
+) -> None:
+    """Keep a node running until `ended`; raise when the server refuses it for good."""
+    node.start()
+    since, heard = time.monotonic(), busy()
+    while not ended.wait(0.3):
+        if busy() != heard:
+            since, heard = time.monotonic(), busy()
+        said = node.said()
+        for sign, meaning in REFUSALS.items():
+            if sign in said and sign.startswith(("CERT", "WRONG")):
+                raise ConfigError(f"{meaning}.")
+        if node.running:
+            continue
+        reason = _reason(said)
+        if time.monotonic() - since > PATIENCE or reason[1]:
+            raise RunError(f"the server refuses this participant: {reason[0]}.")
+        note(f"not connected ({reason[0]}); trying again.")
+        ended.wait(PAUSE)
+        if not ended.is_set():
+            node.start()
+
+
+def part(node: Node, seconds: float = 20.0) -> None:
+    """Let the last reply go out before the node is stopped."""
+    before = node.said().count("Sent successfully")
+    until = time.monotonic() + seconds
+    while node.running and time.monotonic() < until:
+        if node.said().count("Sent successfully") > before:
+            return
+        time.sleep(0.1)
+
+
+def _reason(said: str) -> tuple[str, bool]:
+    """Why a node ended, and whether it is for good."""
+    return commands.last_line(said), False
+
+
+@contextmanager
+def answering(answer: Callable[[bytes], bytes]) -> Iterator[str]:
+    """The address at which Flower's processes find this one."""
+    with relay.listening() as (listener, address):
+        thread = threading.Thread(target=_serve, args=(listener, answer), daemon=True)
+        thread.start()
+        yield address
+
+
+def _serve(listener: Listener, answer: Callable[[bytes], bytes]) -> None:
+    while True:
+        try:
+            line = listener.accept()
+        except OSError:
+            return
+        try:
+            with line:
+                line.send_bytes(answer(line.recv_bytes(relay.MOST)))
+        except (OSError, EOFError):  # whoever asked is gone
+            continue
