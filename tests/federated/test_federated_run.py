@@ -76,7 +76,9 @@ def test_it_equals_the_simulation(here: Path, name: str) -> None:
         assert got.metrics[key] == pytest.approx(value, abs=1e-6, nan_ok=True), key
     lines = [RunFolder(here / f).lines("rounds.jsonl") for f in ("served", "simulated")]
     assert [r["bytes_up"] for r in lines[0]] == [r["bytes_up"] for r in lines[1]]
-    prepared = [(here / f / "model" / "preprocessing.json").read_text() for f in ("served", "simulated")]
+    prepared = [
+        (here / f / "model" / "preprocessing.json").read_text() for f in ("served", "simulated")
+    ]
     assert prepared[0] == prepared[1]
     tables = [pq.read_table(here / f / "clients.parquet") for f in ("served", "simulated")]
     assert tables[0].column_names == tables[1].column_names
@@ -87,7 +89,9 @@ def test_it_equals_the_simulation(here: Path, name: str) -> None:
         same(model(own)["server"], model(here / "served")["server"])
         if tree.leaves(states):
             same(tree.take(model(own)["clients"], 0), tree.take(states, k))
-        x = torch.zeros(2, len(got.config and json.loads((own / "model/model.json").read_text())["features"]))
+        x = torch.zeros(
+            2, len(got.config and json.loads((own / "model/model.json").read_text())["features"])
+        )
         predicted = api.predictor(own, client=who).outputs(x)
         same(predicted, api.predictor(here / "simulated", client=who).outputs(x))
 
@@ -115,7 +119,10 @@ def test_stopped_and_resumed_it_ends_the_same(here: Path) -> None:
         assert (here / "served" / name).read_bytes() == (here / "straight" / name).read_bytes()
     for who in NAMES:
         again = model(next((here / "homes" / who).glob("*/result")))
-        same_bits = [torch.equal(a, b) for a, b in zip(tree.leaves(again), tree.leaves(first[who]), strict=True)]
+        same_bits = [
+            torch.equal(a, b)
+            for a, b in zip(tree.leaves(again), tree.leaves(first[who]), strict=True)
+        ]
         assert all(same_bits)
     with pytest.raises(RunError, match="complete"):
         organiser.again(here / "served")
@@ -146,7 +153,9 @@ def test_a_bad_reply_is_left_out_and_named(here: Path, what: str) -> None:
     notes = Notes()
     record = serve(here, Room(everyone(here), spoil), listener=notes)
     assert any("'north'" in note and what in note for note in notes.notes), notes.notes
-    assert not any("'east'" in note or "'south'" in note for note in notes.notes if "left out" in note)
+    assert not any(
+        "'east'" in note or "'south'" in note for note in notes.notes if "left out" in note
+    )
     for line in RunFolder(here / "served").lines("rounds.jsonl"):
         assert line["answered"] == 2
         assert {fault["client"] for fault in line["faults"]} == {"north"}
@@ -170,8 +179,8 @@ def test_one_that_leaves_and_comes_back(here: Path) -> None:
     # its own model is that of a client that rested in round 2
     states = model(next((here / "homes" / "north").glob("*/result")))["clients"]
     config = read(here / "config.toml", ["algorithm=local", "rounds=4", "engine=loop"])
-    from isonomy.experiments.build import build
     from isonomy.engines.loop import Loop
+    from isonomy.experiments.build import build
 
     setting = build(config)
     engine = Loop(setting.task, setting.federation, seed=config.seed)

@@ -87,14 +87,17 @@ def serve(
         plan.save()
 
     job = Job(method_label(plan.config), plan.config.seed, plan.config.rounds)
-    with watching([job], quiet=quiet) as listener, superlink.running(
-        place / "flower",
-        address,
-        keys=None if insecure else keys,
-        names=plan.names,
-        known=plan.about["nodes"],
-        keep=keep,
-    ) as (line, nodes):
+    with (
+        watching([job], quiet=quiet) as listener,
+        superlink.running(
+            place / "flower",
+            address,
+            keys=None if insecure else keys,
+            names=plan.names,
+            known=plan.about["nodes"],
+            keep=keep,
+        ) as (line, nodes),
+    ):
         listener.note(f"participants can join at {address}.")
         record = organiser.conduct(
             plan, line, nodes=nodes, wait=wait, timeout=timeout, listener=listener
@@ -128,9 +131,7 @@ def join(
         typer.Option("--trust", metavar="NAME", help="Own code that you know and may be run."),
     ] = None,
     insecure: Insecure = False,
-    name: Annotated[
-        str, typer.Option("--name", help="Who you are, where there are no keys.")
-    ] = "",
+    name: Annotated[str, typer.Option("--name", help="Who you are, where there are no keys.")] = "",
 ) -> None:
     """Take part in a federation with a table that stays here.
 

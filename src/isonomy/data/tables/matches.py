@@ -24,8 +24,7 @@ def mismatches(table: Table, schema: Schema) -> list[str]:
         if column is None:
             spare = [other for other in table.columns if other not in needed]
             out.append(
-                f"it has no column '{name}', which the federation needs."
-                f"{did_you_mean(name, spare)}"
+                f"it has no column '{name}', which the federation needs.{did_you_mean(name, spare)}"
             )
     here = {name: table.columns[name] for name in needed if name in table.columns}
     for name, kind in schema.features.items():

@@ -142,7 +142,7 @@ def last_line(text: str) -> str:
     return lines[-1][:200] if lines else "it said nothing"
 
 
-# --- Flower's command line --------------------------------------------------------------------------
+# --- Flower's command line ------------------------------------------------------------------------
 
 
 def write_home(home: Path, address: str, ca: Path | None) -> None:

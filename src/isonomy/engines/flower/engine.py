@@ -139,7 +139,7 @@ def blank(federation: Federation) -> tuple[Pool, Tensor]:
     return Pool(x, y, groups), torch.tensor([[[0, 1], [1, 2], [2, 3]]])
 
 
-# --- all clients in one process --------------------------------------------------------------------
+# --- all clients in one process -------------------------------------------------------------------
 
 
 class Everything:
@@ -150,9 +150,9 @@ class Everything:
 
     def name(self, phase: Phase) -> str:
         """Its own name, which means this very phase from now on."""
-        name = getattr(phase, "wire", None) or getattr(phase, "__name__", "phase")
+        name = str(getattr(phase, "wire", None) or getattr(phase, "__name__", "phase"))
         self._known[name] = phase
-        return str(name)
+        return name
 
     def find(self, name: str) -> Phase:
         """The phase last named so."""

@@ -12,8 +12,12 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from isonomy.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 DAYS = 365
 _NAME = re.compile(r"[\w][\w .-]{0,63}")
@@ -42,7 +46,7 @@ def make(folder: Path, names: Sequence[str], hosts: Sequence[str] = ()) -> list[
     if (folder / "ca.crt").exists():
         raise ConfigError(f"'{folder}' holds keys already; choose another folder with --to.")
     folder.mkdir(parents=True, exist_ok=True)
-    begin = dt.datetime.now(dt.timezone.utc) - dt.timedelta(minutes=5)
+    begin = dt.datetime.now(dt.UTC) - dt.timedelta(minutes=5)
     end = begin + dt.timedelta(days=DAYS)
 
     def named(text: str) -> x509.Name:
@@ -72,8 +76,9 @@ def make(folder: Path, names: Sequence[str], hosts: Sequence[str] = ()) -> list[
             file.write(content)
         written.append(path)
 
-    authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(
-        ec.SECP384R1()
+    authority, server = (
+        ec.generate_private_key(ec.SECP384R1()),
+        ec.generate_private_key(ec.SECP384R1()),
     )
     root = certificate("isonomy federation", authority)
     root = root.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -107,7 +112,7 @@ def _hosts(hosts: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*hosts, "localhost", "127.0.0.1", "::1"]))
 
 
-def _alternative(host: str) -> object:
+def _alternative(host: str) -> x509.GeneralName:
     from cryptography import x509
 
     try:

@@ -45,9 +45,9 @@ class OfAlgorithm:
 
     def name(self, phase: Phase) -> str:
         """A method's name, or the name that a measurement carries."""
-        own = getattr(phase, "wire", None) or getattr(phase, "__name__", "")
+        own = str(getattr(phase, "wire", None) or getattr(phase, "__name__", ""))
         self.find(own)
-        return str(own)
+        return own
 
     def find(self, name: str) -> Phase:
         """A public method with the arguments of a phase."""

@@ -1,4 +1,4 @@
-"""The organiser's Flower: a SuperLink, the gate before it, the participants' keys, the ServerApp."""
+"""The organiser's Flower: a SuperLink, a gate before it, participants' keys, the ServerApp."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def _free(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise ConfigError(
-                f"nothing can listen at {host}:{port} ({error.strerror}); choose another --address, "
-                "or end what uses it."
+                f"nothing can listen at {host}:{port} ({error.strerror}); choose another "
+                "--address, or end what uses it."
             ) from None
 
 

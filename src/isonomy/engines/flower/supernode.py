@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 import time
@@ -18,13 +19,12 @@ from isonomy.errors import ConfigError, RunError
 
 PATIENCE = 150.0  # seconds in which a server forgets a connection that was cut, and some more
 PAUSE = 5.0  # seconds before another attempt
-REFUSALS = {  # what Flower says, and what it means
+FOREIGN = {  # what the connection says, and what it means: trying again is of no use
     "CERTIFICATE_VERIFY_FAILED": "the server's certificate is not of the authority in --ca: this "
     "is another server, or --ca is of another federation; ask the organiser for ca.crt",
     "WRONG_VERSION_NUMBER": "the server does not speak TLS; it was started with --insecure",
-    "Node authentication failed": "the server does not know the key in --key; have the organiser "
-    "register its public half",
 }
+UNKNOWN = "the server does not know the key in --key; have the organiser register its public half"
 
 
 class Node:
@@ -33,8 +33,9 @@ class Node:
     def __init__(
         self, server: str, home: Path, address: str, *, key: Path | None, ca: Path | None
     ) -> None:
-        parse(server)
+        self.server = parse(server)
         self._home = home.absolute()
+        self.known = self._home / "known"  # there once the server let this key in
         command = [commands.program("flower-supernode"), "--superlink", server]
         if key is None or ca is None:
             loopback_only(server)
@@ -83,24 +84,52 @@ def stay(
     node: Node, ended: threading.Event, *, busy: Callable[[], int], note: Callable[[str], None]
 ) -> None:
     """Keep a node running until `ended`; raise when the server refuses it for good."""
+    _wait_for(node, ended, note)
     node.start()
     since, heard = time.monotonic(), busy()
     while not ended.wait(0.3):
         if busy() != heard:
             since, heard = time.monotonic(), busy()
         said = node.said()
-        for sign, meaning in REFUSALS.items():
-            if sign in said and sign.startswith(("CERT", "WRONG")):
+        for sign, meaning in FOREIGN.items():
+            if sign in said:
                 raise ConfigError(f"{meaning}.")
+        if "SuperNode ID" in said:
+            node.known.touch()
         if node.running:
             continue
-        reason = _reason(said)
-        if time.monotonic() - since > PATIENCE or reason[1]:
-            raise RunError(f"the server refuses this participant: {reason[0]}.")
-        note(f"not connected ({reason[0]}); trying again.")
+        if not node.known.exists() and "SuperNode ID" not in said:
+            raise ConfigError(f"{UNKNOWN} ({commands.last_line(_plain(said))}).")
+        if time.monotonic() - since > PATIENCE:
+            raise RunError(
+                f"the connection is lost ({commands.last_line(_plain(said))}) and could not be "
+                "had again; join once more."
+            )
+        note("not connected; trying again.")  # a server forgets a cut connection after a minute
         ended.wait(PAUSE)
         if not ended.is_set():
+            _wait_for(node, ended, note)
             node.start()
+
+
+def _plain(said: str) -> str:
+    """Without the lines that only point to Flower's pages."""
+    return "\n".join(line for line in said.splitlines() if "://" not in line)
+
+
+def _wait_for(node: Node, ended: threading.Event, note: Callable[[str], None]) -> None:
+    """Until somebody listens at the server's address; Flower's own attempts grow ever rarer."""
+    told = False
+    while not ended.is_set():
+        try:
+            socket.create_connection(node.server, 5).close()
+            return
+        except OSError:
+            if not told:
+                host, port = node.server
+                note(f"nobody listens at {host}:{port} yet; waiting.")
+                told = True
+            ended.wait(0.5)
 
 
 def part(node: Node, seconds: float = 20.0) -> None:
@@ -111,11 +140,6 @@ def part(node: Node, seconds: float = 20.0) -> None:
         if node.said().count("Sent successfully") > before:
             return
         time.sleep(0.1)
-
-
-def _reason(said: str) -> tuple[str, bool]:
-    """Why a node ended, and whether it is for good."""
-    return commands.last_line(said), False
 
 
 @contextmanager

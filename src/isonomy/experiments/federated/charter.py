@@ -115,8 +115,8 @@ def words(charter: Charter) -> list[str]:
         "count, mean, spread, smallest and largest value; of each category its values and how "
         "often each occurs, all over training rows;",
         f"  in training: {charter['reveals']};",
-        f"  in measuring ({config.evaluate.split} rows): how many rows of each group and label were "
-        "predicted as what, and sums of losses.",
+        f"  in measuring ({config.evaluate.split} rows): how many rows of each group and label "
+        "were predicted as what, and sums of losses.",
         "Flower runs a small program that the organiser sends; take part only with organisers "
         "whom you trust with that.",
     ]

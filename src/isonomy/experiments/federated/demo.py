@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -44,12 +43,11 @@ def run(
     keys.make(folder / "keys", NAMES)
     address = f"127.0.0.1:{commands.free_port()}"
     begin = time.monotonic()
-    started: dict[str, subprocess.Popen[bytes]] = {}
+    started: dict[str, commands.Child] = {}
 
     def start(name: str, *arguments: str) -> None:
         command = [sys.executable, "-m", "isonomy.cli", *arguments]
-        with open(folder / f"{name}.log", "wb") as log:
-            started[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        started[name] = commands.Child(command, dict(os.environ), folder / f"{name}.log")
         say(f"started: isonomy {' '.join(arguments)}")
 
     try:
@@ -59,21 +57,21 @@ def run(
             secrets = ["--key", str(folder / "keys" / name), "--ca", str(folder / "keys/ca.crt")]
             table = str(folder / f"{name}.csv")
             start(name, "join", "--server", address, "--data", table, *secrets, "--yes")
-        while any(process.poll() is None for process in started.values()):
-            failed = [name for name, p in started.items() if p.poll() not in (None, 0)]
+        while any(child.running for child in started.values()):
+            failed = [name for name, child in started.items() if child.process.poll()]
             if failed or time.monotonic() - begin > seconds:
                 break
             time.sleep(0.2)
+        ended = {name: child.process.poll() for name, child in started.items()}
     finally:
-        for process in started.values():
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-        for process in started.values():
-            process.wait(60)
-    for name, process in started.items():
-        if process.returncode:
-            said = (folder / f"{name}.log").read_text(errors="replace")
-            raise RunError(f"'{name}' failed: {commands.last_line(said)} See '{folder}'.")
+        for child in started.values():
+            child.stop(30)
+    for name, code in ended.items():
+        if code:
+            said = commands.last_line(started[name].said())
+            raise RunError(f"'{name}' failed: {said} See '{folder}'.")
+    if None in ended.values():
+        raise RunError(f"it took longer than {seconds:g} s; see '{folder}'.")
     say((folder / "organiser.log").read_text(errors="replace").rstrip())
     say(f"three participants and an organiser: {time.monotonic() - begin:.0f} s")
 

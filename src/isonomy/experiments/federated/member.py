@@ -167,7 +167,8 @@ class Member:
 
     def _prepare(self, place: Path, fitted: dict[str, Any]) -> None:
         """Turn the table into tensors, and find what was kept before."""
-        assert self._charter is not None and self._client is not None
+        assert self._charter is not None
+        assert self._client is not None
         self._keep(phases.survey(self._charter["survey"], self._client)[1])
         config = charters.config_of(self._charter)
         federation = own_rows(prepared.of(fitted), self._client)
@@ -192,7 +193,8 @@ class Member:
 
     def _end(self, deployed: Any) -> None:
         """Keep the model with one's own part of it, as a run that `isonomy predict` can use."""
-        assert self._participant is not None and self._charter is not None
+        assert self._participant is not None
+        assert self._charter is not None
         config = charters.config_of(self._charter).model_copy(update={"versions": versions()})
         result = RunFolder(self._place / "result")
         result.remove()
@@ -211,7 +213,7 @@ class Member:
             "data": federation.source,
             "versions": config.versions,
         }
-        summary = {"metrics": {}, "notes": [], "facts": {}}
+        summary: dict[str, Any] = {"metrics": {}, "notes": [], "facts": {}}
         result.finish({"server": deployed, "clients": state}, card, summary, self._fitted)
         self.complete = True
         self.ended.set()

@@ -167,7 +167,7 @@ def conduct(
 
 def _fit(plan: Plan, wire: Wire, note: Callable[[str], None]) -> dict[str, Any]:
     charter = plan.about["charter"]
-    roles, options = charters.roles_of(plan.config)
+    roles, _ = charters.roles_of(plan.config)
     survey = charter["survey"]
     try:
         found = fit.fit(

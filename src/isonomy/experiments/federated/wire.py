@@ -64,7 +64,8 @@ class Wire:
 
     def gather(self, wait: float) -> None:
         """Wait until every client is here and has agreed."""
-        until, told = time.monotonic() + wait, set()
+        until = time.monotonic() + wait
+        told: set[str] = set()
         while True:
             self.greet(self.timeout)
             missing = [n for k, n in enumerate(self.charter["clients"]) if k not in self._greeted]
