@@ -72,7 +72,7 @@ class Place:
     def serve(self, *more: str) -> subprocess.Popen:
         begin = [str(self.folder / "config.toml"), *self.overrides, "--to", str(self.run)]
         where = ["--keys", str(self.folder / "keys"), "--address", self.address, "--no-report"]
-        return self.isonomy("organiser", "serve", *(more or begin), *where, "--timeout", "60")
+        return self.isonomy("organiser", "serve", *(more or begin), *where, "--timeout", "120")
 
     def join(self, name: str, *, table: str = "", key: str = "", ca: str = "") -> subprocess.Popen:
         return self.isonomy(name, "join", *self.joining(name, table=table, key=key, ca=ca))

@@ -128,6 +128,23 @@ def test_stopped_and_resumed_it_ends_the_same(here: Path) -> None:
         organiser.again(here / "served")
 
 
+def test_a_participant_whose_process_lasts_one_message(here: Path) -> None:
+    """As a ClientApp in a Flower project of one's own: all that stays is on its disk."""
+
+    class Fleeting(Room):
+        def ask(self, *args: object, **more: object):  # type: ignore[override]
+            self.members = {100 + k: member(here, name) for k, name in enumerate(NAMES)}
+            yield from super().ask(*args, **more)  # type: ignore[arg-type]
+
+    changes = ("algorithm=local", "data.impute=median")
+    serve(here, Fleeting(everyone(here)), *changes)
+    api.run(read(here / "config.toml", [*changes, "engine=loop"]), here / "simulated")
+    expected = model(here / "simulated")["clients"]
+    for k, who in enumerate(NAMES):
+        own = model(next((here / "homes" / who).glob("*/result")))["clients"]
+        same(tree.take(own, 0), tree.take(expected, k))
+
+
 def spoilt(reply: bytes, change) -> bytes:
     head, value = codec.unpack(reply)
     return codec.pack(head, tree.tmap(change, value))

@@ -117,6 +117,8 @@ def words(charter: Charter) -> list[str]:
         f"  in training: {charter['reveals']};",
         f"  in measuring ({config.evaluate.split} rows): how many rows of each group and label "
         "were predicted as what, and sums of losses.",
+        "What is called a sum is added up on the organiser's machine, which each reply reaches by "
+        "itself: there is no secure aggregation.",
         "Flower runs a small program that the organiser sends; take part only with organisers "
         "whom you trust with that.",
     ]

@@ -81,11 +81,18 @@ class Member:
 
     def _answer(self, request: bytes) -> bytes:
         head = codec.header(request)
+        if self._charter is None and head.get("kind") != "hello":
+            self._again()
         match head.get("kind"):
             case "hello":
-                return self._hello(head)
+                answer = self._hello(head)
+                (self.home / "hello").write_bytes(request)
+                return answer
             case "table" if self._client is not None and head.get("phase") in TABLE_PHASES:
                 phase = TABLE_PHASES[head["phase"]]
+                if self._client.kept is None and head["message"].get("train"):
+                    assert self._charter is not None
+                    self._keep(phases.survey(self._charter["survey"], self._client)[1])
                 reply, kept = phase(head["message"], self._client)
                 if kept is not None:
                     self._keep(kept)
@@ -96,6 +103,11 @@ class Member:
                 self._end(codec.unpack(request)[1])
                 return codec.pack({"ok": True})
         raise codec.MalformedError("it does not belong here")
+
+    def _again(self) -> None:
+        """A new process, in the middle of a run: go on from the last greeting."""
+        if (self.home / "hello").exists():
+            self._hello(codec.header((self.home / "hello").read_bytes()))
 
     def _hello(self, head: dict[str, Any]) -> bytes:
         charter = dict(head["charter"])
