@@ -7,6 +7,7 @@ import os
 import signal
 import ssl
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -67,6 +68,16 @@ def test_it_equals_the_loop_engine(tmp_path: Path, name: str) -> None:
         metrics = RunFolder(place.run).summary()["metrics"]
         wanted = RunFolder(place.folder / "simulated").summary()["metrics"]
         assert metrics == pytest.approx(wanted, abs=1e-6, nan_ok=True)
+
+
+def test_the_command_of_the_readme(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    assert "\n    isonomy demo-federation " in text
+    command = [sys.executable, "-m", "isonomy.cli", "demo-federation"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert RunFolder(tmp_path / "runs/demo-federation/run").complete
+    assert "accuracy" in done.stdout
 
 
 def test_a_participant_is_killed_in_a_round_and_comes_back(tmp_path: Path) -> None:
