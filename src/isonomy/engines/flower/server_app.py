@@ -17,7 +17,7 @@ from flwr.serverapp import Grid, ServerApp
 from isonomy.engines.flower import relay
 from isonomy.engines.flower.client_app import content_of, record_of
 
-PAUSE = 0.2  # seconds between looks for replies
+PAUSE = 0.3  # seconds between looks for replies
 LOOK = 2.0  # seconds between looks for clients that have left
 app = ServerApp()
 

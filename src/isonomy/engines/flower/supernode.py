@@ -132,7 +132,7 @@ def _wait_for(node: Node, ended: threading.Event, note: Callable[[str], None]) -
             ended.wait(0.5)
 
 
-def part(node: Node, seconds: float = 20.0) -> None:
+def part(node: Node, seconds: float = 60.0) -> None:
     """Let the last reply go out before the node is stopped."""
     before = node.said().count("Sent successfully")
     until = time.monotonic() + seconds
