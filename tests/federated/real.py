@@ -60,9 +60,9 @@ class Place:
             if process.poll() is None:
                 self.crash_process(process)
 
-    def start(self, name: str, *command: str) -> subprocess.Popen:
+    def start(self, name: str, *command: str, env: dict | None = None) -> subprocess.Popen:
         with open(self.folder / f"{name}.log", "ab") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env)
         self.processes[name] = process
         return process
 

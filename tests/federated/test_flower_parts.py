@@ -197,3 +197,39 @@ def test_what_carries_messages_imports_neither_torch_nor_numpy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["serve", "x.toml"], "--keys FOLDER"),
+        (["serve", "x.toml", "--keys", "nowhere"], "has no ca.crt"),
+        (["serve", "x.toml", "--insecure"], "this machine only"),
+        (["serve", "--insecure", "--address", "127.0.0.1:9092"], "or --resume RUN"),
+        (["join", "--server", "h:1", "--data", "t.csv"], "--key is missing"),
+        (["join", "--server", "h:1", "--data", "t.csv", "--insecure"], "--name north"),
+        (["keys", "a/b"], "cannot be a client's name"),
+    ],
+)
+def test_what_the_command_line_refuses(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("flwr")
+    from typer.testing import CliRunner
+
+    from isonomy.cli import app
+
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2, done.output
+    assert said in done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_config_that_is_of_no_tables_is_refused(tmp_path: Path) -> None:
+    from isonomy.experiments.federated import organiser
+    from isonomy.experiments.schema import parse as config
+
+    with pytest.raises(ConfigError, match="participants' own tables"):
+        organiser.begin(config({"data": "synthetic"}), tmp_path / "run", ["a"])
+    assert not (tmp_path / "run").exists()

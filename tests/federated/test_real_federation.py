@@ -156,13 +156,14 @@ def test_strangers_and_strange_tables_stay_out(tmp_path: Path) -> None:
         raw = [commands.program("flower-supernode"), "--superlink", place.address]
         raw += ["--root-certificates", str(tmp_path / "keys/ca.crt"), "--port"]
         raw += [str(commands.free_port()), "--host", "127.0.0.1"]
-        place.start("keyless", *raw)
+        place.start("keyless", *raw, env=commands.environment(tmp_path / "stray"))
         place.join("north", table="odd.csv")
         assert place.ends("elsewhere") == 2
         assert "certificate" in place.said("elsewhere")
         assert place.ends("unknown") == 2
         assert "does not know the key" in place.said("unknown")
         assert place.ends("keyless") != 0
+        assert "Exit Code: 305" in place.said("keyless")  # the SuperLink refused it
         assert place.ends("north") == 2
         said = place.said("north")
         assert "it has no column 'income'" in said

@@ -107,8 +107,9 @@ def stay(
             )
         note("not connected; trying again.")  # a server forgets a cut connection after a minute
         ended.wait(PAUSE)
+        if _wait_for(node, ended, note):
+            since = time.monotonic()  # the server was away: that is not a refusal
         if not ended.is_set():
-            _wait_for(node, ended, note)
             node.start()
 
 
@@ -117,19 +118,23 @@ def _plain(said: str) -> str:
     return "\n".join(line for line in said.splitlines() if "://" not in line)
 
 
-def _wait_for(node: Node, ended: threading.Event, note: Callable[[str], None]) -> None:
-    """Until somebody listens at the server's address; Flower's own attempts grow ever rarer."""
+def _wait_for(node: Node, ended: threading.Event, note: Callable[[str], None]) -> bool:
+    """Wait until somebody listens at the server's address; whether it was necessary.
+
+    Flower's own attempts grow ever rarer.
+    """
     told = False
     while not ended.is_set():
         try:
             socket.create_connection(node.server, 5).close()
-            return
+            return told
         except OSError:
             if not told:
                 host, port = node.server
                 note(f"nobody listens at {host}:{port} yet; waiting.")
                 told = True
             ended.wait(0.5)
+    return told
 
 
 def part(node: Node, seconds: float = 60.0) -> None:
