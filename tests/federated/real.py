@@ -78,9 +78,10 @@ class Place:
         return self.isonomy(name, "join", *self.joining(name, table=table, key=key, ca=ca))
 
     def joining(self, name: str, *, table: str = "", key: str = "", ca: str = "") -> list[str]:
-        data = self.folder / (table or f"tables/{name}.csv")
+        data = self.folder / (table or f"tables/{name if name in NAMES else NAMES[0]}.csv")
         out = ["--server", self.address, "--data", str(data), "--yes"]
-        out += ["--key", key or str(self.folder / "keys" / name)]
+        who = name if name in NAMES else NAMES[0]
+        out += ["--key", key or str(self.folder / "keys" / who)]
         out += ["--ca", ca or str(self.folder / "keys/ca.crt")]
         return [*out, "--home", str(self.folder / "homes" / name)]
 

@@ -151,8 +151,8 @@ def test_strangers_and_strange_tables_stay_out(tmp_path: Path) -> None:
         place.serve()
         place.until("it is open", lambda: "participants can join" in place.said("organiser"))
         other = tmp_path / "others"
-        place.isonomy("unknown", "join", *place.joining("east", key=str(other / "stranger")))
-        place.isonomy("elsewhere", "join", *place.joining("east", ca=str(other / "ca.crt")))
+        place.isonomy("unknown", "join", *place.joining("unknown", key=str(other / "stranger")))
+        place.isonomy("elsewhere", "join", *place.joining("elsewhere", ca=str(other / "ca.crt")))
         raw = [commands.program("flower-supernode"), "--superlink", place.address]
         raw += ["--root-certificates", str(tmp_path / "keys/ca.crt"), "--port"]
         raw += [str(commands.free_port()), "--host", "127.0.0.1"]

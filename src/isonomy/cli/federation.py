@@ -176,7 +176,7 @@ def join(
         trust=tuple(trust or ()),
         note=shell.note,
     )
-    with supernode.answering(member.answer) as address:
+    with supernode.alone(own), supernode.answering(member.answer) as address:
         node = supernode.Node(
             server,
             own / "flower",

@@ -148,6 +148,24 @@ def part(node: Node, seconds: float = 60.0) -> None:
 
 
 @contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Refuse a folder that another participant's process uses."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as file:
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:  # no such locks on this system
+            pass
+        except OSError:
+            raise RunError(
+                f"another `isonomy join` uses '{folder}'; end it first, or choose with --home."
+            ) from None
+        yield
+
+
+@contextmanager
 def answering(answer: Callable[[bytes], bytes]) -> Iterator[str]:
     """The address at which Flower's processes find this one."""
     with relay.listening() as (listener, address):
