@@ -19,6 +19,7 @@ from typing import IO, Any
 from isonomy.errors import ConfigError, RunError
 
 CONNECTION = "isonomy"
+SECONDS = 600.0  # the longest that a command of Flower's may take
 _DEATH = 1  # prctl's PR_SET_PDEATHSIG
 
 PROJECT = """\
@@ -124,7 +125,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for_port(port: int, child: Child, what: str, seconds: float = 90.0) -> None:
+def wait_for_port(port: int, child: Child, what: str, seconds: float = 300.0) -> None:
     """Until something listens on loopback, or the child is gone."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -163,14 +164,20 @@ def write_home(home: Path, address: str, ca: Path | None) -> None:
 
 def flwr(home: Path, *arguments: str) -> dict[str, Any]:
     """Run Flower's command line; what it answers in JSON."""
-    done = subprocess.run(
-        [program("flwr"), *arguments, "--format", "json"],
-        env=environment(home),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    try:
+        done = subprocess.run(
+            [program("flwr"), *arguments, "--format", "json"],
+            env=environment(home),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise RunError(
+            f"`flwr {' '.join(arguments[:2])}` did not end within {SECONDS:g} s; the machine may be "
+            "too busy: try again."
+        ) from None
     try:
         said = dict(json.loads(done.stdout[done.stdout.index("{") :]))
     except (ValueError, TypeError):

@@ -15,7 +15,7 @@ from isonomy.engines.flower.commands import Child
 from isonomy.engines.flower.line import Line
 from isonomy.errors import ConfigError, RunError
 
-SECONDS = 180.0  # the longest that Flower may take to start the ServerApp
+SECONDS = 600.0  # the longest that Flower may take to start the ServerApp
 Keep = Callable[[Mapping[str, int]], None]
 
 
