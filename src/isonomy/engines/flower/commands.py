@@ -175,8 +175,8 @@ def flwr(home: Path, *arguments: str) -> dict[str, Any]:
         )
     except subprocess.TimeoutExpired:
         raise RunError(
-            f"`flwr {' '.join(arguments[:2])}` did not end within {SECONDS:g} s; the machine may be "
-            "too busy: try again."
+            f"`flwr {' '.join(arguments[:2])}` did not end within {SECONDS:g} s; the machine may "
+            "be too busy: try again."
         ) from None
     try:
         said = dict(json.loads(done.stdout[done.stdout.index("{") :]))
