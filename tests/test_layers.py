@@ -64,9 +64,11 @@ ALLOWED = full(
     "blocks",
     "models",
     "errors",
+    "fields",
     "importing",
     "data.federation",
     "fold",
+    "verdict",
     "work",
 )
 
@@ -85,7 +87,17 @@ def test_metrics_and_report_know_no_algorithm_or_engine(path: Path) -> None:
 
 
 LOWER = full(
-    "algorithm", "task", "tree", "random", "fold", "work", "errors", "blocks", "models", "data"
+    "algorithm",
+    "task",
+    "tree",
+    "random",
+    "fold",
+    "verdict",
+    "work",
+    "errors",
+    "blocks",
+    "models",
+    "data",
 )
 
 

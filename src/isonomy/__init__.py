@@ -19,7 +19,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from isonomy.api import compare, config, load, methods, predictor, run, table, write_report
+from isonomy.api import compare, config, load, methods, predictor, run, suggest, table, write_report
 
 if TYPE_CHECKING:
     from isonomy.algorithm import Algorithm
@@ -43,6 +43,7 @@ __all__ = [
     "methods",
     "predictor",
     "run",
+    "suggest",
     "table",
     "write_report",
 ]

@@ -19,9 +19,10 @@ from torch import Tensor
 
 from isonomy import random, tree
 from isonomy.data.federation import SPLITS, Split
-from isonomy.errors import IsonomyError
+from isonomy.errors import ConfigError, IsonomyError
 from isonomy.task import Batch, Params, Task
 from isonomy.tree import Tree
+from isonomy.verdict import About, Verdict
 from isonomy.work import Plan, Work, plan
 
 Message = dict[str, Tree]
@@ -166,6 +167,11 @@ Exchange = Callable[[Ask], Iterator[Replies]]
 wrappers (dropout, attacks, noise, byte counting) are functions from one to another."""
 
 
+Combine = Callable[["Cohort", Ask, Replies, Tensor], Reply]
+"""What a defence does in place of the weighted mean: from the question, every client's reply and
+their weights to one reply. It may ask the cohort more."""
+
+
 class Cohort:
     """The clients of one round: the only door between an algorithm and them.
 
@@ -183,7 +189,9 @@ class Cohort:
         round: int,
         rate: float,
         clients: int,
+        seed: int = 0,
         whole: Cohort | None = None,
+        combine: Combine | None = None,
     ) -> None:
         self._exchange = exchange
         self.ids = ids
@@ -192,7 +200,9 @@ class Cohort:
         self.round = round
         self.rate = rate
         self.clients = clients
+        self.seed = seed
         self._whole = whole
+        self._combine = combine
 
     def only(self, ids: Tensor) -> Cohort:
         """The cohort of some of these clients, for a question that concerns only them.
@@ -208,8 +218,14 @@ class Cohort:
             round=self.round,
             rate=self.rate,
             clients=self.clients,
+            seed=self.seed,
             whole=self,
+            combine=self._combine,
         )
+
+    def uniform(self, name: str, shape: tuple[int, ...] = ()) -> Tensor:
+        """Uniform draws in (0, 1) of the server's own, which belong to this round and name."""
+        return random.uniform(random.key(self.seed, self.round), f"server {name}", shape)
 
     def gather(
         self,
@@ -237,8 +253,11 @@ class Cohort:
     ) -> Reply:
         """Only the weighted mean of the replies, folded as they come.
 
-        `weight` is each client's size, or equal, or a tensor aligned with `ids`.
+        `weight` is each client's size, or equal, or a tensor aligned with `ids`. Under a defence
+        its combiner takes the mean's place, and sees each reply.
         """
+        if self._combine is not None:
+            return self._combined(self._combine, phase, message, each, work, self._weights(weight))
         total, folded = self._folded(phase, message, each, work, self._weights(weight))
         if total <= 0:
             raise NoReplies(f"round {self.round}: the clients that answered have no weight.")
@@ -262,6 +281,11 @@ class Cohort:
         The other parts have `weight`. If no client that answered has weight, `total` and the
         means are 0.
         """
+        if self._combine is not None:
+            raise ConfigError(
+                "defence: this algorithm weighs clients by what they reply, which no defence can "
+                "stand in for; choose an algorithm that averages, or remove the defence."
+            )
         asked, weights, kept, ids = self.ids, self._weights(weight), [], []
         sums: dict[str, _Sums] = {}
         for chunk in self._ask(phase, message, each, work):
@@ -290,6 +314,23 @@ class Cohort:
         ones = torch.ones(len(self.ids), dtype=torch.float64)
         return self._folded(phase, message, each, work, ones)[1]
 
+    def _combined(
+        self,
+        combine: Combine,
+        phase: Phase,
+        message: Message,
+        each: Message | None,
+        work: Work | None,
+        weights: Tensor,
+    ) -> Reply:
+        """What the combiner makes of every client's reply."""
+        ask = self._question(phase, message, each, work)
+        replies = self.gather(phase, message, each=each, work=work)
+        weights = weights[_positions(ask.ids, replies.ids)]
+        if float(weights.sum()) <= 0:
+            raise NoReplies(f"round {self.round}: the clients that answered have no weight.")
+        return combine(self, ask, replies, weights)
+
     def _folded(
         self,
         phase: Phase,
@@ -317,8 +358,7 @@ class Cohort:
     ) -> Iterator[Replies]:
         if not len(self.ids):
             raise NoReplies(f"round {self.round}: no client was left to ask.")
-        rate = self.rate if work is None else work.lr  # other work brings its own rate
-        ask = Ask(phase, message, work or self.work, self.round, rate, self.ids, each)
+        ask = self._question(phase, message, each, work)
         waiting = set(self.ids.tolist())
         for chunk in self._exchange(ask):
             ids = chunk.ids.tolist()
@@ -330,6 +370,12 @@ class Cohort:
         if len(waiting) == len(self.ids):
             self._lost(self.ids)
             raise NoReplies(f"round {self.round}: no client answered; nothing was changed.")
+
+    def _question(
+        self, phase: Phase, message: Message, each: Message | None, work: Work | None
+    ) -> Ask:
+        rate = self.rate if work is None else work.lr  # other work brings its own rate
+        return Ask(phase, message, work or self.work, self.round, rate, self.ids, each)
 
     def _answered(self, ids: Tensor) -> Tensor:
         """Keep the clients that answered, in the cohort's order."""
@@ -430,6 +476,14 @@ class Algorithm(ABC):
 
     def clusters(self, server: Any) -> Tensor | None:
         """Each client's cluster [clients], for a method that finds clusters."""
+        return None
+
+    def verdict(self, server: Any, about: About) -> Verdict | None:
+        """What the method can say of its own model, from the server's state after `finish`.
+
+        Nothing, unless a method says otherwise. A verdict that withholds the model (the method
+        did not get what it was asked for) keeps it out of the results.
+        """
         return None
 
     def deployed(self, server: Any) -> Any:

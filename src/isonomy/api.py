@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from isonomy.experiments.predictor import Predictor
     from isonomy.experiments.run import Listener
     from isonomy.experiments.schema import Config
+    from isonomy.experiments.suggest import Suggestion
     from isonomy.report.record import Record
 
 Format = Literal["text", "markdown", "latex", "csv"]
@@ -48,12 +49,26 @@ def run(
     folder: str | Path | None = None,
     *,
     overwrite: bool = False,
+    keep: bool = False,
     listener: Listener | None = None,
 ) -> Record:
-    """Run an experiment, in memory or in a folder from which it can be resumed."""
+    """Run an experiment, in memory or in a folder from which it can be resumed.
+
+    A method may end with a verdict (`record.verdict`). Where its status is "null" the model is
+    withheld: the folder holds none, and `predictor` refuses, unless `keep` is true.
+    """
     from isonomy.experiments import run as runs
 
-    return runs.run(_config(config), folder, overwrite=overwrite, listener=listener)
+    return runs.run(_config(config), folder, overwrite=overwrite, keep=keep, listener=listener)
+
+
+def suggest(
+    config: Config | str | Path, *, malicious: float = 0.0, spread: float = 3.0
+) -> Suggestion:
+    """A lam for FMTL, from the variance within and between clients, by a Gaussian model."""
+    from isonomy.experiments import suggest as diagnostic
+
+    return diagnostic.suggest(_config(config), malicious=malicious, spread=spread)
 
 
 def compare(

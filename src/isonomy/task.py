@@ -36,13 +36,15 @@ class Task:
     """A model with its loss.
 
     `build` makes a fresh network with the model's own initialisation. `classes` is 0 for
-    regression. `levels` is the number of groups of each protected attribute.
+    regression. `levels` is the number of groups of each protected attribute, and `attributes` are
+    their names, if they have any.
     """
 
     build: Callable[[], nn.Module]
     loss_name: Loss = "cross_entropy"
     classes: int = 2
     levels: tuple[int, ...] = ()
+    attributes: tuple[str, ...] = ()
     net: nn.Module = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

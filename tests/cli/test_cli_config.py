@@ -13,7 +13,7 @@ from isonomy.errors import ConfigError
 from isonomy.experiments.schema import Config, merge, parse, parse_override
 
 SECTIONS = [n for n, f in Config.model_fields.items() if hasattr(f.annotation, "model_fields")]
-OPEN = {"data", "model", "algorithm"}  # tables that take options of their own
+OPEN = {"data", "model", "algorithm", "attack", "defence"}  # tables that take options of their own
 KEYS = [
     (section, key)
     for section in SECTIONS

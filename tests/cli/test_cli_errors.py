@@ -163,7 +163,7 @@ def test_a_stop_names_the_verb_that_goes_on(place, cli):
         arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     streamed = place / "out" / "rounds.jsonl"
-    for _ in range(600):
+    for _ in range(2400):
         if streamed.exists() and streamed.stat().st_size > 1000:
             break
         time.sleep(0.05)

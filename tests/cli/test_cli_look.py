@@ -14,6 +14,8 @@ from isonomy.data.partition import IMAGE_PARTITIONS
 from isonomy.experiments import reproduce
 from isonomy.experiments.schema import Config
 from isonomy.models import MODELS
+from isonomy.robust.attacks import ATTACKS
+from isonomy.robust.combiners import COMBINERS
 
 VERBS = ["init", "ls", "show", "run", "compare", "sweep", "resume", "report", "reproduce"]
 
@@ -73,6 +75,8 @@ def test_ls_lists_everything(cli):
         ("data", DATASETS),
         ("models", MODELS),
         ("partitions", PARTITIONS),
+        ("attacks", ATTACKS),
+        ("defences", COMBINERS),
         ("presets", reproduce.presets()),
     ],
 )
@@ -117,6 +121,31 @@ def test_lists_agree_with_the_registries():
     assert [(e.name, e.text) for e in catalogue.partitions()] == [
         (name, p.meaning) for name, p in (PARTITIONS | IMAGE_PARTITIONS).items()
     ]
+
+
+@pytest.mark.parametrize(
+    ("found", "known"),
+    [(catalogue.attacks(), ATTACKS), (catalogue.defences(), COMBINERS)],
+    ids=["attacks", "defences"],
+)
+def test_attacks_and_defences_agree_with_the_classes(found, known):
+    assert list(found) == list(known)
+    for name, kind in known.items():
+        said = found[name]
+        assert (said.title, said.paper) == (kind.__doc__, kind.paper)
+        assert [o.name for o in said.options] == [f.name for f in dataclasses.fields(kind)]
+        assert all(o.meaning for o in said.options), f"{name}: a field has no comment behind it"
+
+
+def test_show_says_what_attackers_know_and_what_a_defence_reveals(cli):
+    text = cli("show", "little").stdout
+    assert "The attacker knows: mean and standard deviation" in text
+    assert "benign clients only" in text
+    text = cli("show", "k_loss").stdout
+    assert "Revealed to the server: every client's update" in text
+    assert "one more exchange" in text
+    assert "With a defence it also sees each client's reply" in cli("show", "fedavg").stdout
+    assert "With a defence" not in cli("show", "term").stdout
 
 
 def test_phases_say_what_the_server_sees(tmp_path, monkeypatch, cli):

@@ -35,6 +35,7 @@ def test_the_surface_is_this():
         "methods",
         "predictor",
         "run",
+        "suggest",
         "table",
         "write_report",
     ]

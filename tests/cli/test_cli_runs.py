@@ -167,7 +167,7 @@ def test_reproduce_puts_our_numbers_beside_the_papers(place, cli, monkeypatch):
     smaller = dataclasses.replace(
         preset,
         config=merge(preset.config, small),
-        quick={"rounds": 1},
+        scales={"quick": reproduce.Scale("quick", "One round.", 1, {"rounds": 1})},
         methods=preset.methods[:2],
     )
     monkeypatch.setattr(reproduce, "find", lambda name: smaller)
@@ -189,14 +189,17 @@ def test_reproduce_puts_our_numbers_beside_the_papers(place, cli, monkeypatch):
     assert "0.046" in result.stdout
     quick = cli(*arguments, "--quick")
     assert (place / "runs" / "focus-synthetic-quick").exists()
-    assert "quick form" in quick.stdout
+    assert "Scale full: The preset as it is." in result.stdout
+    assert "ours, scale quick" in quick.stdout
+    assert "Scale quick: One round." in quick.stdout
+    assert "[2/2] FedProx mu = 1, seed 0: 1 round" in quick.stdout
     assert json.loads((place / "rows.json").read_text())[0]["spread"] is None
 
 
 def test_the_focus_presets_fedavg_is_near_its_closed_form():
     """With equal weights, E = 10, R = 1, r = 0: FAA is 0.8 and the mean loss 0.1."""
     preset = reproduce.find("focus-synthetic")
-    values = merge(preset.config, {**preset.quick, "evaluate": {"bootstrap": 0, "every": 50}})
+    values = merge(preset.config, {"rounds": 30, "evaluate": {"bootstrap": 0, "every": 50}})
     values = merge(values, {"data": {"n_test": 4000, "r": 0.0}, "excess": {"steps": 200}})
     result = isonomy.run(isonomy.config(**values, algorithm=preset.methods[0]["algorithm"]))
     assert result.metrics["faa"] == pytest.approx(0.8, abs=0.04)
@@ -214,10 +217,8 @@ def test_every_preset_is_sound():
             assert expected["metric"] in preset.metrics
         for metric in preset.metrics:
             describe(metric)
-        for quick in ({}, preset.quick):
-            for method in preset.methods:
-                changes = {k: v for k, v in method.items() if k not in ("label", "setting")}
-                isonomy.config(**merge(merge(preset.config, quick), changes))
+        for scale in (None, reproduce.FULL, *preset.scales):
+            assert reproduce.methods_of(preset, scale)
 
 
 # --- progress ---

@@ -28,6 +28,7 @@ from isonomy import random, tree
 from isonomy.algorithm import Algorithm, Ask, Client, Exchange, NoReplies, Replies
 from isonomy.engines.base import Engine
 from isonomy.engines.loop import Loop
+from isonomy.errors import ConfigError
 from isonomy.task import Task
 from isonomy.tree import Tree
 
@@ -120,9 +121,20 @@ def through_bytes(value: Tree, what: str = "tree") -> Tree:
     return tree.like(value, tree.unpack(safetensors.torch.load(data), shape))
 
 
-def own_world() -> World:
+def home(algorithm: Algorithm) -> World:
+    """The world to check an algorithm in: three classes, or two for one that refuses three."""
+    where = world()
+    try:
+        algorithm.init_server(where.task, copied(where.params), CLIENTS)
+    except ConfigError:
+        return world(2)
+    return where
+
+
+def own_world(algorithm: Algorithm) -> World:
     """A world with tensors of its own, so that a fault does not reach other tests."""
-    return replace(world.__wrapped__(), task=world().task)
+    where = home(algorithm)
+    return replace(world.__wrapped__(where.task.classes), task=where.task)
 
 
 class Outcome(NamedTuple):
@@ -254,7 +266,7 @@ def check_engines_agree(
     algorithm: Algorithm, transport: Transport, where: World | None = None
 ) -> None:
     """Server, states and predictions are those of the reference engine, to rounding."""
-    where = where or world()
+    where = where or home(algorithm)
     expected = run(algorithm, LOOP, where, finish=True)
     got = run(algorithm, transport, where, finish=True)
     close(got.server, expected.server, "server")
@@ -265,7 +277,7 @@ def check_engines_agree(
 @check
 def check_repeatable(algorithm: Algorithm, transport: Transport) -> None:
     """The same inputs give the same bits, whatever ran before."""
-    where = world()
+    where = home(algorithm)
     first = run(algorithm, transport, where)
     torch.rand(3)  # the global generator stands elsewhere now
     same_bits(run(algorithm, transport, where), first, "the second run")
@@ -274,7 +286,7 @@ def check_repeatable(algorithm: Algorithm, transport: Transport) -> None:
 @check
 def check_inputs_unchanged(algorithm: Algorithm, transport: Transport) -> None:
     """Server, message, initial parameters and examples are what they were before a round."""
-    where = own_world()
+    where = own_world(algorithm)
     federation = where.federation
     examples = (federation.x, federation.y, federation.groups, federation.ranges)
     before = copied(examples)
@@ -304,7 +316,7 @@ def check_inputs_unchanged(algorithm: Algorithm, transport: Transport) -> None:
 @check
 def check_phases_pure(algorithm: Algorithm) -> None:
     """Called twice on the same client a phase answers the same and changes nothing it was given."""
-    where = own_world()
+    where = own_world(algorithm)
 
     def called_twice(exchange: Exchange) -> Exchange:
         def wrapped(ask: Ask) -> Iterator[Replies]:
@@ -329,7 +341,7 @@ def check_phases_pure(algorithm: Algorithm) -> None:
 @check
 def check_order(algorithm: Algorithm, transport: Transport) -> None:
     """Nothing depends on the order of a cohort, of the replies or of the federation."""
-    where = world()
+    where = home(algorithm)
     expected = run(algorithm, transport, where, rounds=2)
 
     other = [where.ids(r)[torch.randperm(len(where.ids(r)), generator=_seeded())] for r in (0, 1)]
@@ -388,7 +400,7 @@ def by_client(algorithm: Algorithm, where: World) -> list[int | None]:
 @check
 def check_padding(algorithm: Algorithm, transport: Transport) -> None:
     """How a cohort is cut into chunks does not matter, nor who else is in a client's chunk."""
-    where = world()
+    where = home(algorithm)
     results = [run(algorithm, transport, where, rounds=2, **cut) for cut in transport.chunks]
     for cut, got in zip(transport.chunks[1:], results[1:], strict=True):
         close(got.server, results[0].server, f"server with {cut}")
@@ -482,7 +494,7 @@ def check_draws(transport: Transport) -> None:
 @check
 def check_outside_untouched(algorithm: Algorithm, transport: Transport) -> None:
     """A client outside the cohort keeps its state bit for bit."""
-    where = world()
+    where = home(algorithm)
     engine, server = begin(algorithm, transport, where)
     for r in range(3):
         before = transport.states(engine)
@@ -495,7 +507,7 @@ def check_outside_untouched(algorithm: Algorithm, transport: Transport) -> None:
 @check
 def check_serialisation(algorithm: Algorithm, transport: Transport) -> None:
     """Messages, replies, server and states are tensors only, and bytes carry all there is."""
-    where = world()
+    where = home(algorithm)
     expected = run(algorithm, transport, where, rounds=2)
     engine, server = begin(algorithm, transport, where)
     for r in range(2):
@@ -509,7 +521,7 @@ def check_serialisation(algorithm: Algorithm, transport: Transport) -> None:
 @check
 def check_missing_replies(algorithm: Algorithm, transport: Transport) -> None:
     """Clients that fall silent count as never asked; if all do, the round says so."""
-    where = world()
+    where = home(algorithm)
     quiet = {int(where.ids(1)[1]), int(where.ids(1)[3])}
     rest = torch.tensor([k for k in where.cohorts[1] if k not in quiet])
 
@@ -567,7 +579,7 @@ def phases(algorithm: Algorithm, transport: Transport, where: World) -> list[boo
 @check
 def check_resume(algorithm: Algorithm, transport: Transport) -> None:
     """A run stopped after round 2 and gone on from bytes by a new engine ends in the same bits."""
-    where = world()
+    where = home(algorithm)
     straight = run(algorithm, transport, where, rounds=4)
 
     engine, server = begin(algorithm, transport, where)
@@ -597,8 +609,8 @@ def check_same_run(
 ) -> None:
     """Two algorithms leave the same behind: for limit identities."""
     chosen = None if cohorts is None else list(cohorts)
-    got = part(run(one, transport, world(), cohorts=chosen))
-    expected = part(run(other, transport, world(), cohorts=chosen))
+    got = part(run(one, transport, home(one), cohorts=chosen))
+    expected = part(run(other, transport, home(one), cohorts=chosen))
     (same_bits if exactly else close)(got, expected, f"{one} instead of {other}")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from contract import client_fair, matched
+from contract import client_fair, group_fair, group_loss, matched, personal
 from contract.checks import LOOP, Transport, check_same_run
 from isonomy import tree
 from isonomy.algorithm import Algorithm
@@ -103,7 +103,37 @@ def _one_model_is_fedavg(transport: Transport) -> None:
 
 
 ROWS: dict[str, Row] = {
+    "agnosticfair": Row(
+        group_fair.agnosticfair,
+        variants=({"pace": 1.0}, {"basis": "cells", "tau": 0.01, "penalty": 5.0}),
+        classes=(2,),
+    ),
     "afl": Row(client_fair.afl, variants=({"gamma": 0.5}, {"update": "model", "report": "last"})),
+    "equifl": Row(
+        group_fair.equifl,
+        variants=({}, {"shared": "first_layer", "form": "product", "penalty": 0.1}),
+        classes=(2,),
+    ),
+    "fair_fate": Row(
+        group_fair.fair_fate,
+        variants=({}, {"notion": "eo", "rho": -0.1, "least": 2}),
+        classes=(2,),
+    ),
+    "fairfed": Row(
+        group_fair.fairfed,
+        variants=(
+            {"local": "reweigh"},
+            {"update": "exponential", "notion": "eo", "least": 2},
+        ),
+        classes=(2,),
+    ),
+    "fcfl": Row(
+        group_fair.fcfl,
+        variants=({"first": 1}, {"first": 2, "notion": "eo", "delta": 0.1}),
+        classes=(2,),
+    ),
+    "apfl": Row(personal.apfl, variants=({"adaptive": True}, {"alpha": 0.3, "weight": "size"})),
+    "ewc": Row(personal.ewc, variants=({"steps": 3}, {"fisher": "batches", "epochs": 2})),
     "fedavg": Row(_one_client_is_local, variants=({}, {"weight": "equal"})),
     "fedeba": Row(
         client_fair.fedeba,
@@ -112,6 +142,16 @@ ROWS: dict[str, Row] = {
             {"align": "model", "tau": 0.5, "ideal_scale": "K", "eta": 0.5},
             {"align": "gradient", "prior": "size", "weight_loss": "global_before"},
         ),
+    ),
+    "fedfair": Row(
+        group_fair.fedfair,
+        variants=({"epsilon": 0.0}, {"epsilon": 0.01, "given": "all", "least": 2}),
+        classes=(2,),
+    ),
+    "fedfb": Row(
+        group_fair.fedfb,
+        variants=({}, {"fairness": "eo", "least": 2}, {"fairness": "client"}),
+        classes=(2,),
     ),
     "fedfv": Row(client_fair.fedfv, variants=({"alpha": 0.3}, {"alpha": 0.0, "tau": 2})),
     "fedma": Row(
@@ -126,6 +166,17 @@ ROWS: dict[str, Row] = {
         variants=({"eta": 0.3}, {"epsilon": 1.0, "weight": "size", "normalise": False}),
     ),
     "fedprox": Row(_mu_zero_is_fedavg, variants=({"mu": 0.5},)),
+    "finetune": Row(
+        personal.finetune, variants=({"lam": 0.5, "epochs": 2}, {"steps": 3, "lr": 0.05})
+    ),
+    "fmtl": Row(
+        personal.fmtl,
+        variants=(
+            {"lams": (0.1, 1.0, 2.0), "anchor": "moving"},
+            {"lam": 0.5},
+            {"lam": 50.0, "pull": "proximal", "weight": "size"},
+        ),
+    ),
     "focus": Row(
         _one_model_is_fedavg,
         variants=(
@@ -134,7 +185,32 @@ ROWS: dict[str, Row] = {
             {"warmup": 1, "weight": "size"},
         ),
     ),
+    "gifair": Row(group_fair.gifair, variants=({}, {"groups": "clients", "strength": 0.9})),
+    "lft_ensemble": Row(group_fair.lft_ensemble, variants=({}, {"notion": "eo"}), classes=(2,)),
+    "lft_fedavg": Row(group_fair.lft_fedavg, variants=({}, {"notion": "eo"}), classes=(2,)),
+    "group_fedavg": Row(
+        group_loss.group_fedavg, variants=({}, {"power": 0.5, "weight": "equal", "least": 2})
+    ),
+    "local_bgl": Row(
+        group_loss.local_bgl,
+        variants=({"zeta": 0.3}, {"constraint": "cbgl", "report": "last", "scale": False}),
+    ),
+    "pffl": Row(
+        group_loss.pffl,
+        variants=(
+            {"zeta": 0.3, "least": 2},
+            {"constraint": "cbgl", "factor": 1, "report": "last", "scale": False},
+            {"constraint": "minmax", "beta": 0.0, "B": 1.0, "zeta": 0.0, "eta": 0.5},
+        ),
+    ),
+    "l2sgd": Row(personal.l2sgd, variants=({"p": 0.6}, {"lam": 0.5, "p": 0.2})),
+    "l2sgd_running": Row(personal.l2sgd_running, variants=({"lam": 0.5},)),
     "local": Row(_one_client_is_local),
+    "mapper": Row(personal.mapper, variants=({}, {"choose": "validation", "shares": (0.2, 0.9)})),
+    "perfedavg": Row(
+        personal.perfedavg,
+        variants=({"alpha": 0.05}, {"alpha": 0.05, "first_order": True, "batches": "same"}),
+    ),
     "pfnm": Row(
         matched.pfnm,
         variants=(
@@ -149,6 +225,7 @@ ROWS: dict[str, Row] = {
         client_fair.q_fedsgd,
         variants=({}, {"gradient": "full", "step": "static"}, {"lipschitz": 4.0}),
     ),
+    "symmetric_kl": Row(personal.symmetric_kl, variants=({"epochs": 2},)),
     "term": Row(client_fair.term, variants=({}, {"t": -2.0, "tau": 0.5, "weight": "equal"})),
 }
 

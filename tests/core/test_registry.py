@@ -8,8 +8,9 @@ from typing import Any, Literal
 import pytest
 
 from isonomy.algorithm import Algorithm
-from isonomy.algorithms import _checked, find, make, registry
+from isonomy.algorithms import find, make, registry
 from isonomy.errors import ConfigError
+from isonomy.fields import _checked
 
 
 @dataclass(frozen=True)

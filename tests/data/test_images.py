@@ -152,6 +152,19 @@ def test_normalised_after_the_turn():
         torch.testing.assert_close(made[1][:, channel], (made[0][:, channel] - mean) / deviation)
 
 
+def test_each_pixel_by_its_own_moments():
+    """Of the training images kept, with a thousandth of a grey level added to deviations."""
+    all_ = small()
+    plain = federate(ABOUT, all_, request(validation=0.0))
+    scaled = federate(ABOUT, all_, request(validation=0.0, pixelwise=True))
+    train = all_.pixels[:60] / 255.0
+    mean, deviation = train.mean(0), train.std(0) + 0.001 / 255
+    expected = (plain.x.double() - torch.from_numpy(mean)) / torch.from_numpy(deviation)
+    torch.testing.assert_close(scaled.x.double(), expected, rtol=1e-3, atol=1e-3)
+    with pytest.raises(ConfigError, match="both"):
+        federate(ABOUT, all_, request(pixelwise=True, normalise=True))
+
+
 def test_a_client_for_each_label():
     made = federate(ABOUT, small(), request({"name": "column", "column": "label"}, clients=0))
     assert made.names == ("a", "b", "c")

@@ -110,7 +110,33 @@ LITERAL = {
     "power_law": [[5, 6, 7, 8, 9, 11], [0, 1, 3], [2, 4, 10]],
     "shards": [[0, 1, 3, 7], [2, 5, 8, 11], [4, 6, 9, 10]],
     "uneven": [[3, 4, 6, 8, 9, 11], [1, 5, 7], [0, 2, 10]],
+    "windows": [[0, 1, 3, 5, 10], [6, 8, 9, 11], [2, 4, 7]],
 }
+
+
+def test_windows():
+    """Client k sees the labels k to k + 4 modulo 10, and sizes spread as the lognormal does."""
+    rows = Rows(np.arange(20_000) % 10)
+    parts = partition.windows(rows, 200, 0)
+    for k, part in enumerate(parts):
+        assert set(rows.labels[part.numpy()]) <= {(k + i) % 10 for i in range(5)}
+    sizes = np.array([len(part) for part in parts])
+    assert sizes.sum() == 20_000
+    assert 0.5 < sizes.std() / sizes.mean() < 1.6  # of lognormal(3, 1) + 10: about 1
+    alike = partition.windows(rows, 200, 0, spread=0.0, skew=0.0)
+    assert {len(part) for part in alike} == {100}
+    for option in ("spread", "skew"):
+        with pytest.raises(ConfigError, match=option):
+            partition.windows(rows, 200, 0, **{option: -1.0})
+    with pytest.raises(ConfigError, match="each"):
+        partition.windows(rows, 200, 0, each=0)
+
+
+def test_a_label_in_nobodys_window_is_shared_by_size():
+    rows = Rows(np.arange(300) % 10)
+    parts = partition.windows(rows, 2, 0, each=3)
+    assert sum(len(part) for part in parts) == 300
+    assert all(9 in rows.labels[part.numpy()] for part in parts)
 
 
 def test_power_law_sizes():

@@ -5,7 +5,7 @@ import pytest
 from isonomy.errors import ConfigError, RunError
 from isonomy.experiments.compare import grid, methods, run_all, seeds
 from isonomy.experiments.folder import RunFolder
-from isonomy.experiments.reproduce import find, presets, reproduce
+from isonomy.experiments.reproduce import find, methods_of, presets, reproduce
 from isonomy.experiments.run import Listener, Stopped
 from isonomy.experiments.schema import parse
 
@@ -115,22 +115,19 @@ def test_two_methods_of_one_name_are_refused():
 def test_every_preset_is_whole():
     """Presets are data: each method's config is valid, each printed number has a method."""
     from isonomy import algorithms
-    from isonomy.experiments.schema import merge
 
     for preset in presets().values():
         rows = {(m["label"], m.get("setting", "")) for m in preset.methods}
         for expected in preset.expected:
             assert (expected["method"], expected.get("setting", "")) in rows
             assert expected["metric"] in preset.metrics
-        for base in (preset.config, merge(preset.config, preset.quick)):
-            for method in preset.methods:
-                changes = {k: v for k, v in method.items() if k not in ("label", "setting")}
-                config = parse(merge(base, changes))
-                algorithms.make(config.algorithm.name, config.algorithm.options)
+        for scale in ("full", *preset.scales):
+            for method in methods_of(preset, scale):
+                algorithms.make(method.config.algorithm.name, method.config.algorithm.options)
 
 
 def test_a_preset_gives_the_papers_numbers_beside_ours(tmp_path):
-    rows = reproduce(find("focus-synthetic"), tmp_path, quick=True)
+    rows = reproduce(find("focus-synthetic"), tmp_path, scale="quick")
     (faa,) = [r for r in rows if (r["method"], r["metric"]) == ("FedAvg", "faa")]
     assert faa["paper"] == 0.958
     assert faa["ours"] == pytest.approx(0.8, abs=0.08)

@@ -67,14 +67,22 @@ def _rest(beta: float, count: Tensor) -> Tensor:
     return -torch.expm1(count * math.log(beta)) if beta else torch.ones_like(count)
 
 
+def along(one: Callable[[Tree, Batch], Tree], carry: Tree, client: Client) -> Tree:
+    """Carry = one(carry, batch), batch by batch along the client's plan."""
+    pool, plan = client.pool, client.plan
+
+    def each(carry: Tree, at: tuple[Tensor, Tensor]) -> Tree:
+        return one(carry, pool.batch(*at))
+
+    return fold(each, carry, (plan.rows, plan.weight), plan.count)
+
+
 def descend(objective: Objective, params: Params, client: Client) -> Params:
     """Minimise `objective(params, batch)` from `params` along the client's batch plan."""
-    work, rate, pool, plan = client.work, client.rate, client.pool, client.plan
+    work, rate = client.work, client.rate
 
-    def one(carry: Tree, at: tuple[Tensor, Tensor]) -> Tree:
+    def one(carry: Tree, batch: Batch) -> Tree:
         now, memory = carry
-        g = grad(objective)(now, pool.batch(*at))
-        return step(work, rate, now, memory, g)
+        return step(work, rate, now, memory, grad(objective)(now, batch))
 
-    carry = (params, start(work, params))
-    return fold(one, carry, (plan.rows, plan.weight), plan.count)[0]
+    return along(one, (params, start(work, params)), client)[0]

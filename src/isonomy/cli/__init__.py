@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from isonomy.cli import data, federation, init, look, many, single
+from isonomy.cli import data, federation, init, look, many, single, suggest
 from isonomy.cli.shell import Group
 
 __all__ = ["app", "main"]
@@ -42,7 +42,7 @@ def _options(
     pass
 
 
-for module in (init, look, single, many, federation):
+for module in (init, look, single, many, federation, suggest):
     module.add(app)
 app.add_typer(data.app, name="data")
 

@@ -119,7 +119,23 @@ def _algorithms_in(path: Path) -> Iterator[Algorithm]:
 
 
 def _algorithm(node: ast.ClassDef, tree: ast.Module, source: str) -> Algorithm:
-    said = {}  # the class variables with a constant value
+    said, options = _fields(node, source)
+    return Algorithm(
+        name=str(said.get("name") or node.name),
+        kind=node.name,
+        title=_first(ast.get_docstring(node)),
+        family=str(said.get("family") or ""),
+        paper=str(said.get("paper") or ""),
+        reveals=str(said.get("reveals") or ""),
+        text=ast.get_docstring(tree) or ast.get_docstring(node) or "",
+        options=options,
+        phases=tuple(_phases(node, tree)),
+    )
+
+
+def _fields(node: ast.ClassDef, source: str) -> tuple[dict[str, Any], tuple[Option, ...]]:
+    """A class's variables with a constant value, and its fields."""
+    said = {}
     options = []
     comments = _comments(source)
     for item in node.body:
@@ -133,17 +149,7 @@ def _algorithm(node: ast.ClassDef, tree: ast.Module, source: str) -> Algorithm:
             meaning = comments.get(item.end_lineno or item.lineno, "")
             meaning = meaning or comments.get(item.lineno - 1, "")
             options.append(Option(name, _kind(item.annotation), default, meaning))
-    return Algorithm(
-        name=str(said.get("name") or node.name),
-        kind=node.name,
-        title=_first(ast.get_docstring(node)),
-        family=str(said.get("family") or ""),
-        paper=str(said.get("paper") or ""),
-        reveals=str(said.get("reveals") or ""),
-        text=ast.get_docstring(tree) or ast.get_docstring(node) or "",
-        options=tuple(options),
-        phases=tuple(_phases(node, tree)),
-    )
+    return said, tuple(options)
 
 
 def _phases(node: ast.ClassDef, tree: ast.Module) -> Iterator[Phase]:
@@ -198,6 +204,7 @@ def _kind(node: ast.expr) -> str:
     if isinstance(node, ast.Subscript) and _word(node.value) == "Literal":
         inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         return " or ".join(_unquoted(value) for value in inner)
+    words["int | float | str"] = "number or text"
     return words.get(text, text)
 
 
@@ -205,6 +212,42 @@ def _unquoted(node: ast.expr) -> str:
     if isinstance(node, ast.Constant):
         return str(node.value).lower() if isinstance(node.value, bool) else str(node.value)
     return ast.unparse(node)
+
+
+# --- attacks and defences ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What the class of an attack or a defence says."""
+
+    name: str
+    title: str
+    paper: str
+    said: dict[str, Any]  # its other class variables
+    options: tuple[Option, ...]
+
+
+def attacks() -> dict[str, Rule]:
+    """Every attack, by name."""
+    return _rules("attacks.py", "Attack")
+
+
+def defences() -> dict[str, Rule]:
+    """Every defence, by name."""
+    return _rules("combiners.py", "Combiner")
+
+
+def _rules(file: str, base: str) -> dict[str, Rule]:
+    source = (PACKAGE / "robust" / file).read_text(encoding="utf-8")
+    found = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef) and any(_word(b) == base for b in node.bases):
+            said, options = _fields(node, source)
+            name = str(said.pop("name"))
+            title = _first(ast.get_docstring(node))
+            found[name] = Rule(name, title, str(said.pop("paper")), said, options)
+    return found
 
 
 # --- data sets, models, partitions ---------------------------------------------------------------

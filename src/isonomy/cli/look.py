@@ -28,11 +28,12 @@ def ls(
         str | None,
         typer.Argument(
             metavar="WHAT",
-            help="algorithms, data, models, partitions or presets; all of them if left out.",
+            help="algorithms, data, models, partitions, attacks, defences or presets; all of them "
+            "if left out.",
         ),
     ] = None,
 ) -> None:
-    """List algorithms, data sets, models, partitions and presets.
+    """List algorithms, data sets, models, partitions, attacks, defences and presets.
 
     Example: isonomy ls algorithms
     """
@@ -53,7 +54,8 @@ def show(
         str,
         typer.Argument(
             metavar="NAME",
-            help="An algorithm, data set, model, partition, preset or metric; or config.",
+            help="An algorithm, data set, model, partition, attack, defence, preset or metric; "
+            "config; or a run.",
         ),
     ],
 ) -> None:
@@ -62,6 +64,8 @@ def show(
     Example: isonomy show fedprox
 
     Example: isonomy show client.accuracy.worst10
+
+    Example: isonomy show runs/quickstart
     """
     found = [page for page in _PAGES if page(name)]
     if not found and not _show_partition(name):
@@ -70,6 +74,8 @@ def show(
             *(e.name for e in catalogue.datasets()),
             *(e.name for e in catalogue.models()),
             *(e.name for e in catalogue.partitions()),
+            *catalogue.attacks(),
+            *catalogue.defences(),
             *catalogue.presets(),
             "config",
         ]
@@ -91,13 +97,22 @@ def _entries(title: str, read: Callable[[], list[catalogue.Entry]]) -> Callable[
     return listed
 
 
+def _rules(title: str, read: Callable[[], dict[str, catalogue.Rule]]) -> Callable[[Console], None]:
+    def listed(out: Console) -> None:
+        rows = [(rule.name, rule.title, rule.paper) for rule in read().values()]
+        table(out, title, ("name", "what it is", "paper"), rows)
+
+    return listed
+
+
 def _presets(out: Console) -> None:
     rows = []
     for name, values in catalogue.presets().items():
         head = values.get("preset")
         run = "isonomy reproduce" if head else "isonomy run, compare, sweep"
-        rows.append((name, head["title"] if head else catalogue.opening(name), run))
-    table(out, "Presets", ("name", "what it is", "used by"), rows)
+        scales = ", ".join([*values.get("scale", {}), "full"]) if head else ""
+        rows.append((name, head["title"] if head else catalogue.opening(name), run, scales))
+    table(out, "Presets", ("name", "what it is", "used by", "scales"), rows)
 
 
 _LISTS: dict[str, Callable[[Any], None]] = {
@@ -105,6 +120,8 @@ _LISTS: dict[str, Callable[[Any], None]] = {
     "data": _entries("Data sets", catalogue.datasets),
     "models": _entries("Models", catalogue.models),
     "partitions": _entries("Partitions", catalogue.partitions),
+    "attacks": _rules("Attacks", catalogue.attacks),
+    "defences": _rules("Defences", catalogue.defences),
     "presets": _presets,
 }
 
@@ -124,7 +141,40 @@ def _show_algorithm(name: str) -> bool:
     heads = ("phase", "in", "server sends", "client replies", "server sees", "what the client does")
     table(out, "Phases", heads, rows)
     _line(out, f"Revealed to the server: {it.reveals}.")
+    if any(p.verb == "mean" for p in it.phases) and all(p.verb != "weigh" for p in it.phases):
+        _line(out, "With a defence it also sees each client's reply of the phases it averages.")
     _line(out, f'In a config: algorithm = {{ name = "{name}"{_shown(it.options)} }}')
+    return True
+
+
+def _show_attack(name: str) -> bool:
+    it = catalogue.attacks().get(name)
+    if it is None:
+        return False
+    out = console()
+    _head(out, f"{it.name}: {it.title}", f"attack; {it.paper}")
+    _options(out, "Options", [(o.name, o.kind, o.default, o.meaning) for o in it.options])
+    _line(out, f"The attacker knows: {it.said['sees']}.")
+    _line(out, "Also: fraction or clients (who is malicious), labels (poisoned too), seed.")
+    _line(out, "Metrics are of the benign clients only.")
+    _line(out, f'In a config: attack = {{ name = "{name}", fraction = 0.2{_shown(it.options)} }}')
+    return True
+
+
+def _show_defence(name: str) -> bool:
+    it = catalogue.defences().get(name)
+    if it is None:
+        return False
+    out = console()
+    _head(out, f"{it.name}: {it.title}", f"defence; {it.paper}")
+    _options(out, "Options", [(o.name, o.kind, o.default, o.meaning) for o in it.options])
+    _line(out, f"Clients' weights: {it.said['weights']}.")
+    if it.said.get("needs"):
+        _line(out, f"Needs: {it.said['needs']}.")
+    _line(out, "Revealed to the server: every client's update, where it would only see the mean.")
+    if it.said.get("losses"):
+        _line(out, "Also revealed: every client's loss, in one more exchange a round.")
+    _line(out, f'In a config: defence = {{ name = "{name}"{_shown(it.options)} }}')
     return True
 
 
@@ -206,15 +256,33 @@ def _show_preset(name: str) -> bool:
         return True
     _head(out, f"{name}: {head['title']}", f"preset; {head['paper']}")
     _text(out, head["text"].strip())
-    rows = [
-        (e["method"], e.get("setting", ""), e["metric"], _value(e["value"]), e.get("note", ""))
-        for e in values.get("expected", ())
-    ]
+    rows = []
+    for e in values.get("expected", ()):
+        if "values" in e:  # the preset's metrics, in each setting
+            rows += [
+                (e["method"], setting, metric, _value(number), "")
+                for setting, numbers in e["values"].items()
+                for metric, number in zip(head["metrics"], numbers, strict=True)
+            ]
+        else:
+            note = e.get("note", "")
+            rows.append((e["method"], e.get("setting", ""), e["metric"], _value(e["value"]), note))
     table(out, "The paper's numbers", ("method", "setting", "metric", "paper", "note"), rows)
     methods = [
         (m["label"], m.get("setting", ""), _value(m["algorithm"])) for m in values["methods"]
     ]
     table(out, "What is run", ("method", "setting", "algorithm"), methods)
+    under = [
+        (s["name"], ", ".join(f"{k} = {_value(v)}" for k, v in s.items() if k != "name"))
+        for s in values.get("settings", ())
+    ]
+    if under:
+        table(out, "Each of them under", ("setting", "changes"), under)
+    usual = head.get("scale", "full")
+    scales = {key: at["text"] for key, at in values.get("scale", {}).items()}
+    scales["full"] = "The preset as it is."
+    told = [(key + (" (default)" if key == usual else ""), text) for key, text in scales.items()]
+    table(out, "Scales", ("scale", "what it is"), told)
     for text in head.get("notes", ()):
         _line(out, f"- {text}")
     _line(out, f"Run it: isonomy reproduce {name}")
@@ -247,6 +315,24 @@ def _show_config(name: str) -> bool:
     return True
 
 
+def _show_run(name: str) -> bool:
+    from pathlib import Path
+
+    if not (Path(name) / "config.toml").is_file():
+        return False
+    from isonomy import api
+    from isonomy.cli import output
+    from isonomy.report.tables import verdict_table
+
+    (record,) = api.load(name)[:1]
+    output.put_one(record)
+    output.put_verdict(record)
+    found = verdict_table(record)
+    if found is not None:
+        output.put(found)
+    return True
+
+
 def _show_metric(name: str) -> bool:
     costs = ("seconds", "bytes", "bytes.down", "bytes.up")
     if "." not in name and name not in ("accuracy", "loss", "faa", "excess", "hypervolume", *costs):
@@ -265,9 +351,12 @@ def _show_metric(name: str) -> bool:
 
 
 _PAGES = (
+    _show_run,
     _show_algorithm,
     _show_data,
     _show_model,
+    _show_attack,
+    _show_defence,
     _show_preset,
     _show_config,
     _show_metric,

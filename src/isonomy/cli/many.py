@@ -16,6 +16,7 @@ from isonomy.errors import ConfigError, unknown
 if TYPE_CHECKING:
     from isonomy.experiments.compare import Method
     from isonomy.experiments.schema import Config
+    from isonomy.report.record import Record
 
 Algorithms = Annotated[
     str | None,
@@ -103,6 +104,11 @@ def sweep(
 ) -> None:
     """Try every combination of values, each with every seed, and show one table.
 
+    Then, for each notion of fairness, the settings that no other beats in both error and
+    unfairness, and the area they dominate; the report draws them.
+
+    Example: isonomy sweep mine.toml algorithm.B=0,1,5,20 --algorithms pffl --seeds 3
+
     Example: isonomy sweep quickstart algorithm.mu=0,0.1,1 --algorithms fedprox --seeds 2
     """
     from isonomy import api
@@ -132,8 +138,16 @@ def reproduce(
         int | None,
         typer.Option("--seeds", min=1, metavar="N", help="How many; the preset's if left out."),
     ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            "--scale",
+            metavar="NAME",
+            help="How large a run: 'full', or one that `isonomy show PRESET` names.",
+        ),
+    ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A shorter run, for a first look.")
+        bool, typer.Option("--quick", help="The same as --scale quick: a first look.")
     ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the rows there too.")
@@ -145,35 +159,62 @@ def reproduce(
     """Run a paper's experiment and put our numbers beside the paper's.
 
     Example: isonomy reproduce focus-synthetic --quick --json rows.json
+
+    Example: isonomy reproduce focus-rotated-cifar --scale full --seeds 1
     """
     known = [n for n, values in catalogue.presets().items() if "preset" in values]
     if name not in known:
         raise ConfigError(unknown("preset", name, known))
+    from isonomy import api
     from isonomy.cli.progress import watching
     from isonomy.experiments import reproduce as reproduction
     from isonomy.report import tables
 
+    if quick and scale not in (None, "quick"):
+        raise ConfigError(f"--quick and --scale {scale} are two scales; give one of them.")
     preset = reproduction.find(name)
-    folder = to or Path("runs") / (name + ("-quick" if quick else ""))
-    count = seeds or (1 if quick else preset.seeds)
-    jobs = _jobs(reproduction.methods_of(preset, quick=quick), range(count), folder, overwrite)
+    chosen = reproduction.scaled(preset, "quick" if quick else scale)
+    usual = chosen.name == preset.scale
+    folder = to or Path("runs") / (name if usual else f"{name}-{chosen.name}")
+    methods = reproduction.methods_of(preset, chosen.name)
+    jobs = _jobs(methods, range(seeds or chosen.seeds), folder, overwrite)
     with watching(jobs, quiet=quiet) as listener:
         rows = reproduction.reproduce(
-            preset, folder, seeds=seeds, quick=quick, listener=listener, overwrite=overwrite
+            preset, folder, seeds=seeds, scale=chosen.name, listener=listener, overwrite=overwrite
         )
-    output.put(tables.reproduction(rows))
+    if preset.pair is None:
+        output.put(tables.reproduction(rows, scale=chosen.name))
+    else:
+        _paired(rows, preset.pair, folder)
     for row in rows:
         if row["note"]:
             typer.echo(f"{row['method']}, {row['metric']}: {row['note']}.")
     for text in preset.notes:
         typer.echo(text)
-    if quick:
-        typer.echo("This was the quick form: fewer rounds and seeds than the preset's.")
+    typer.echo(f"Scale {chosen.name}: {chosen.text}")
+    records = api.load(folder)
+    _fronts(records, aside=False)
+    output.report(records, folder / "report.html", f"Isonomy: {name}")
     output.tell(f"runs: {folder}")
     if json_file is not None:
         defined = [{k: None if v != v else v for k, v in row.items()} for row in rows]  # no NaN
         output.save(json_file, json.dumps(defined, indent=1, allow_nan=False) + "\n")
         output.tell(f"rows: {json_file}")
+
+
+def _paired(rows: list[dict[str, Any]], pair: tuple[str, str], folder: Path) -> None:
+    """Our grid and the paper's, and the plane as a page of its own."""
+    from isonomy.report import plane
+
+    output.put(plane.grid(rows, pair))
+    printed = plane.grid(rows, pair, "paper")
+    if printed.rows:
+        typer.echo()
+        output.put(printed)
+    figure = plane.plane(rows, pair)
+    if figure is not None:
+        output.save(folder / "plane.html", figure.to_html(include_plotlyjs=True))
+        output.tell(f"figure: {folder / 'plane.html'}")
 
 
 # --- the parts -----------------------------------------------------------------------------------
@@ -205,8 +246,19 @@ def _go(
             build(method.config.model_copy(update={"seed": which[0]}), listener.note)
         records = run_all(chosen, which, folder, listener=listener, overwrite=overwrite)
     output.put(comparison(records, shown), format, out)
+    _fronts(records, aside)
     output.tell(f"runs: {folder}")
     output.report(records, folder / "report.html", f"Isonomy: {folder.name}")
+
+
+def _fronts(records: list[Record], aside: bool) -> None:
+    """The settings to choose among, where a method was tried at several."""
+    from isonomy.report import fronts
+
+    found = fronts.fronts(records)
+    if found and not aside:
+        output.put(fronts.volumes_table(found))
+        output.put(fronts.points_table(found))
 
 
 def _named(config: Config, overrides: Sequence[str]) -> Config:

@@ -59,6 +59,27 @@ def put_one(record: Record) -> None:
     put(Table(record.label, heads, tuple(rows), tuple(notes)))
 
 
+def put_verdict(record: Record, *, named: bool = False) -> None:
+    """Print what the method says of its model, if it does."""
+    if record.verdict is not None:
+        who = f" on {record.label}, seed {record.seed}" if named else ""
+        typer.echo(f"verdict{who}: {record.verdict['status']}. {record.verdict['text']}")
+
+
+WITHHELD = 3
+"""The exit code of a run that ended without a model, by its method's verdict."""
+
+
+def end_withheld(folders: Sequence[Path]) -> None:
+    """End with that exit code if a run has no model to give."""
+    from isonomy.experiments.folder import RunFolder
+
+    for folder in folders:
+        if RunFolder(folder).withheld:
+            tell(f"no model: the verdict is null; to have it, `isonomy resume {folder} --keep`.")
+            raise typer.Exit(WITHHELD)
+
+
 def report(records: Sequence[Record], path: Path, title: str) -> None:
     """Write the page and say where."""
     from isonomy.report import page

@@ -26,6 +26,9 @@ Overrides = Annotated[
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Plain lines instead of progress bars.")]
+Keep = Annotated[
+    bool, typer.Option("--keep", help="Keep the model even if the method's verdict withholds it.")
+]
 Report = Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")]
 
 
@@ -45,10 +48,13 @@ def run(
         typer.Option("--to", metavar="FOLDER", help="The run's folder; runs/NAME if left out."),
     ] = None,
     overwrite: Overwrite = False,
+    keep: Keep = False,
     quiet: Quiet = False,
     with_report: Report = True,
 ) -> None:
     """Run one experiment in a folder of its own.
+
+    Where the method ends with the verdict null, it gives no model and the exit code is 3.
 
     Example: isonomy run quickstart rounds=5 algorithm=local --to runs/local
     """
@@ -61,21 +67,26 @@ def run(
     folder = to or Path("runs") / _name(chosen)
     job = Job(method_label(chosen), chosen.seed, chosen.rounds)
     with watching([job], quiet=quiet) as listener:
-        record = api.run(chosen, folder, overwrite=overwrite, listener=listener)
+        record = api.run(chosen, folder, overwrite=overwrite, keep=keep, listener=listener)
     output.put_one(record)
+    output.put_verdict(record)
     output.tell(f"run: {folder}")
     if with_report:
         output.report([record], folder / "report.html", f"Isonomy: {record.label}")
+    output.end_withheld([folder])
 
 
 def resume(
     folder: Annotated[
         Path, typer.Argument(metavar="RUN", help="The folder of a run, or of a comparison.")
     ],
+    keep: Keep = False,
     quiet: Quiet = False,
     with_report: Report = True,
 ) -> None:
     """Go on with an unfinished run, or with every unfinished run of a comparison.
+
+    With --keep, complete runs also give the models that their verdicts withheld.
 
     Example: isonomy resume runs/quickstart
     """
@@ -89,7 +100,7 @@ def resume(
     places = [RunFolder(path) for path in api.run_folders(folder)]
     if not places:
         raise RunError(f"there is no run in '{folder}'; give the folder of a run or a comparison.")
-    left = [place for place in places if not place.complete]
+    left = [place for place in places if not place.complete or (keep and place.withheld)]
     jobs = []
     for place in left:
         config = place.config()
@@ -99,11 +110,15 @@ def resume(
         output.tell(f"'{folder}' {what} complete; nothing to do.")
     with watching(jobs, quiet=quiet) as listener:
         for place in left:
-            runs.resume(place.path, listener=listener)
+            runs.resume(place.path, listener=listener, keep=keep)
     records = api.load(folder)
     output.put(comparison(records))
+    for record in records:
+        output.put_verdict(record, named=len(records) > 1)
     if with_report and left:
         output.report(records, folder / "report.html", f"Isonomy: {folder.name}")
+    if len(places) == 1:
+        output.end_withheld([place.path for place in places])
 
 
 def report(

@@ -39,6 +39,8 @@ if TYPE_CHECKING:  # the data sets import this module, so it may only look back 
     from isonomy.data.dataset import Fact, Request
 
 Pixels = NDArray[np.uint8]
+Scale = tuple[Tensor, ...]
+"""What is taken off and what is divided by, of each channel or of each pixel."""
 
 UNDERSTOOD = PARTITIONS | IMAGE_PARTITIONS
 """The partitions of the data sets whose images are anybody's."""
@@ -50,6 +52,9 @@ OPTIONS = {
     ),
     "normalise": Option(
         False, "whether pixels are standardised by the training images' mean and deviation"
+    ),
+    "pixelwise": Option(
+        False, "whether each pixel is standardised by its own mean and deviation over these images"
     ),
     "path": Option("", "a folder with the data set's files, to read instead of fetching them"),
 }
@@ -155,6 +160,23 @@ def _moments(pixels: Pixels) -> tuple[float, float]:
     return mean, math.sqrt(float(counts @ (levels - mean) ** 2 / counts.sum()))
 
 
+def pixel_moments(pixels: Pixels) -> Scale:
+    """Each pixel's mean and standard deviation in [0, 1] over some images.
+
+    A thousandth of a grey level is added to deviations, as in the public code of FMTL, so that a
+    pixel that is the same in all of them divides nothing by zero.
+    """
+    total = np.zeros(pixels.shape[1:])
+    squares = np.zeros(pixels.shape[1:])
+    for start in range(0, len(pixels), _BLOCK):
+        block = pixels[start : start + _BLOCK].astype(np.float64) / 255
+        total += block.sum(0)
+        squares += np.square(block).sum(0)
+    mean = total / len(pixels)
+    deviation = np.sqrt(np.maximum(squares / len(pixels) - mean**2, 0)) + 0.001 / 255
+    return torch.from_numpy(mean).float(), torch.from_numpy(deviation).float()
+
+
 def federate(about: About, images: Images, request: Request, origin: str = "") -> Federation:
     """The federation of images with official test rows, as the request wants it."""
     options = request.options
@@ -171,6 +193,13 @@ def federate(about: About, images: Images, request: Request, origin: str = "") -
         options["validation"],
     )
     angles = request.partition.angles
+    if options["normalise"] and options["pixelwise"]:
+        raise ConfigError("normalise and pixelwise are both set; leave out one of them.")
+    scale: Scale | None = None
+    if options["normalise"]:
+        scale = tuple(torch.tensor(v)[:, None, None] for v in (about.mean, about.deviation))
+    elif options["pixelwise"]:
+        scale = pixel_moments(images.pixels[keep[:train]])
     kept = torch.from_numpy(keep)
     return compose(
         torch.from_numpy(images.pixels),
@@ -180,7 +209,7 @@ def federate(about: About, images: Images, request: Request, origin: str = "") -
         names=names,
         labels=about.labels,
         angles=None if angles is None else angles(**request.partition_options),
-        scale=(about.mean, about.deviation) if options["normalise"] else None,
+        scale=scale,
         source=about.source,
         origin=origin,
     )
@@ -215,7 +244,7 @@ def compose(
     labels: tuple[str, ...],
     attributes: tuple[Attribute, ...] = (),
     angles: tuple[float, ...] | None = None,
-    scale: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
+    scale: Scale | None = None,
     source: str = "",
     notes: tuple[str, ...] = (),
     origin: str = "",
@@ -223,7 +252,8 @@ def compose(
     """The federation of byte images [n, channels, height, width].
 
     x is in [0, 1], then turned by the client's angle, then scaled by mean and deviation of each
-    channel. Clients with the same angle are one cluster.
+    channel [channels, 1, 1] or pixel [channels, height, width]. Clients with the same angle are
+    one cluster.
     """
     rows, ranges = arrange(parts)
     x = torch.empty((len(rows), *pixels.shape[1:]))
@@ -237,8 +267,7 @@ def compose(
             block = x[start : min(start + _BLOCK, last)]
             block[:] = turn(block, angle)
     if scale is not None:
-        mean, deviation = (torch.tensor(values)[:, None, None] for values in scale)
-        x.sub_(mean).div_(deviation)
+        x.sub_(scale[0]).div_(scale[1])
     return Federation(
         x=x,
         y=y[rows],

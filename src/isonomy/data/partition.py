@@ -268,6 +268,57 @@ def shards(
 
 
 @_partition(
+    "windows",
+    "each client a run of neighbouring labels, sizes and proportions drawn from lognormals",
+    each="labels a client",
+    spread="deviation of the logarithm of clients' sizes; 0 makes them alike",
+    skew="deviation of the logarithm of a client's shares of its labels; 0 is even",
+    minimum=_MINIMUM,
+)
+def windows(
+    rows: Rows,
+    clients: int,
+    seed: Seed,
+    *,
+    each: int = 5,
+    spread: float = 1.0,
+    skew: float = 1.0,
+    minimum: int = 10,
+) -> list[Tensor]:
+    """Client k sees the labels k, k + 1, ..., k + each - 1, modulo their number (FMTL's code).
+
+    Sizes are wanted in proportion to lognormal(3, spread) + 10, and a client's labels in
+    proportion to lognormal(1, skew). Each label's rows are then shared out in proportion to what
+    is wanted of it, so that every row goes to one client: sizes come out near the wanted ones. A
+    label in nobody's window is shared by size.
+    """
+    _feasible(len(rows), clients, minimum)
+    labels = rows.cells("label")
+    many = int(labels.max()) + 1
+    if each < 1:
+        raise ConfigError(f"partition 'windows': each is {each}; give every client 1 or more.")
+    each = min(each, many)
+    for option, value in (("spread", spread), ("skew", skew)):
+        if not (math.isfinite(value) and value >= 0):
+            raise ConfigError(f"partition 'windows': {option} is {value}; give 0 or more.")
+    rng = generator("partition", seed)
+    sizes = rng.lognormal(3.0, spread, clients) + 10
+    mine = (np.arange(clients)[:, None] + np.arange(each)) % many
+    shares = rng.lognormal(1.0, skew, (clients, each))
+    wanted = np.zeros((clients, many))
+    np.put_along_axis(wanted, mine, sizes[:, None] * shares / shares.sum(1, keepdims=True), 1)
+    members: list[list[Integers]] = [[] for _ in range(clients)]
+    for label in range(many):
+        there = rng.permutation(np.flatnonzero(labels == label))
+        claims = wanted[:, label] if wanted[:, label].any() else sizes
+        counts = largest_remainders(claims / claims.sum(), len(there))
+        for k, piece in enumerate(np.split(there, np.cumsum(counts)[:-1])):
+            members[k].append(piece)
+    parts = [rng.permutation(np.concatenate(pieces)) for pieces in members]
+    return [torch.from_numpy(np.sort(part)) for part in _fill(parts, minimum)]
+
+
+@_partition(
     "column",
     "a client for each value of a column, such as a state or a hospital",
     counted=True,

@@ -28,8 +28,11 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from isonomy.data.federation import SPLITS, Split
 from isonomy.errors import ConfigError, DataError
 
 Reply = Mapping[str, Any]
@@ -105,6 +108,25 @@ def agree(replies: Iterable[Reply], words: int) -> Vocabulary:
     chosen = sorted(sorted(found, key=lambda word: (-found[word], word))[:words])
     counts = np.array([found[word] for word in chosen], dtype=np.float64)
     return Vocabulary(tuple(chosen), np.log((1 + texts) / (1 + counts)) + 1)
+
+
+def features(
+    texts: Sequence[str], parts: Mapping[Split, Sequence[Tensor]], words: int
+) -> tuple[Tensor, Vocabulary]:
+    """All three steps over clients that hold the rows of `parts`: [texts, words] and what it is."""
+    held = [
+        np.concatenate(pieces) for pieces in zip(*(parts[name] for name in SPLITS), strict=True)
+    ]
+    clients = [tokenise([texts[row] for row in rows]) for rows in held]
+    replies = [
+        tell(tokens, np.arange(len(train)))
+        for tokens, train in zip(clients, parts["train"], strict=True)
+    ]
+    vocabulary = agree(replies, words)
+    x = np.empty((len(texts), len(vocabulary.words)), dtype=np.float32)
+    for rows, tokens in zip(held, clients, strict=True):
+        x[rows] = weigh(tokens, vocabulary)
+    return torch.from_numpy(x), vocabulary
 
 
 def weigh(tokens: Tokens, vocabulary: Vocabulary) -> NDArray[np.float32]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from isonomy import random, tree
-from isonomy.algorithm import Ask, Client, Cohort, Exchange, Pool, Replies, State
+from isonomy.algorithm import Ask, Client, Cohort, Combine, Exchange, Pool, Replies, State
 from isonomy.data.federation import Federation
 from isonomy.task import Task
 from isonomy.tree import Tree
@@ -70,6 +70,7 @@ class Engine(ABC):
         round: int,
         rate: float | None = None,
         wrap: tuple[Any, ...] = (),
+        combine: Combine | None = None,
     ) -> Cohort:
         """The cohort of some clients, with wrappers around the exchange (the first innermost)."""
         exchange: Exchange = self.exchange
@@ -83,6 +84,8 @@ class Engine(ABC):
             round=round,
             rate=work.lr if rate is None else rate,
             clients=len(self.federation),
+            seed=self.seed,
+            combine=combine,
         )
 
     def everyone(self) -> Tensor:

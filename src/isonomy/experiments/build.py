@@ -7,7 +7,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +16,8 @@ from weakref import WeakSet
 
 import numpy as np
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from isonomy import algorithms
 from isonomy.algorithm import Algorithm
@@ -30,6 +31,11 @@ from isonomy.engines.loop import Loop
 from isonomy.errors import ConfigError, FetchError, unknown
 from isonomy.experiments.schema import Config, Data, Model
 from isonomy.models import make_task
+from isonomy.robust import attacks, combiners
+from isonomy.robust.attacks import Attack
+from isonomy.robust.combiners import Combiner
+from isonomy.robust.defence import refusal
+from isonomy.robust.labels import Poison, malicious, poisoned
 from isonomy.task import Params, Task
 
 SMALL = 200_000  # parameters up to which one thread is used: more threads only wait for each other
@@ -46,13 +52,26 @@ class Setting:
     task: Task
     algorithm: Algorithm
     params: Params
+    clean: Federation  # the federation as it is without an attack on its labels
+    attack: Attack | None = None
+    malicious: Tensor = field(default_factory=lambda: torch.arange(0))
+    defence: Combiner | None = None
     fingerprint: str = ""  # of the user's own tables, to know them again
     remote: bool = False  # the rows are with the clients, and `federation` only knows how many
+
+    @property
+    def benign(self) -> NDArray[np.bool_]:
+        """Which clients are not malicious."""
+        out = np.ones(len(self.federation), dtype=np.bool_)
+        out[self.malicious.numpy()] = False
+        return out
 
 
 def build(config: Config, note: Note = lambda _: None) -> Setting:
     """Build and check everything before anything is trained or written."""
     algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
+    attack = _attack(config)
+    defence = _defence(config, algorithm, attack)
     config = effective(config, note)
     federation = federation_of(config)
     if federation.origin not in ("", CACHE):
@@ -69,7 +88,71 @@ def build(config: Config, note: Note = lambda _: None) -> Setting:
         for text in federation.warnings:
             note(text)
     own = fingerprint(federation) if config.data.name == "tables" else ""
-    return Setting(config, federation, task, algorithm, params, own)
+    given, who, seed = config.attack, torch.arange(0), attack_seed(config)
+    if attack is not None:
+        who = malicious(len(federation), fraction=given.fraction, ids=given.clients, seed=seed)
+        if defence is not None and given.clients is not None:
+            share = len(who) / len(federation)
+            defence = combiners.make(config.defence.name, config.defence.options, attack=share)
+    used = _poisoned(federation, tuple(who.tolist()), labels_of(config), seed)
+    return Setting(config, used, task, algorithm, params, federation, attack, who, defence, own)
+
+
+def _attack(config: Config) -> Attack | None:
+    """The config's attack, its options checked."""
+    given = config.attack
+    if given.name != "none":
+        made = attacks.make(given.name, given.options)
+        if not made.forges and given.labels == "none":
+            raise ConfigError(
+                "attack.labels = 'none' leaves the attack 'labels' nothing to do; choose auto, "
+                "random or flip."
+            )
+        return made
+    if given.options or given.labels not in (None, "none") or given.clients:
+        key = next(iter(given.options), "labels" if given.labels else "clients")
+        raise ConfigError(
+            f"attack.{key} is given, but attack.name is 'none'; name an attack "
+            f"({', '.join(attacks.ATTACKS)}), or remove it."
+        )
+    return None
+
+
+def _defence(config: Config, algorithm: Algorithm, attack: Attack | None) -> Combiner | None:
+    """The config's defence, its options checked, and whether it would do anything."""
+    given = config.defence
+    if given.name == "none":
+        if given.options:
+            key = next(iter(given.options))
+            raise ConfigError(
+                f"defence.{key} is given, but defence.name is 'none'; name a defence "
+                f"({', '.join(combiners.COMBINERS)}), or remove it."
+            )
+        return None
+    share = None if attack is None else config.attack.fraction
+    made = combiners.make(given.name, given.options, attack=share)
+    refused = refusal(type(algorithm), given.name)
+    if refused:
+        raise ConfigError(refused)
+    return made
+
+
+def attack_seed(config: Config) -> int:
+    """The seed of who is malicious and of what they draw."""
+    return config.seed if config.attack.seed is None else config.attack.seed
+
+
+def labels_of(config: Config) -> Poison:
+    """What becomes of malicious clients' training labels."""
+    if config.attack.labels is not None:
+        return config.attack.labels
+    return "auto" if config.attack.name == "labels" else "none"
+
+
+@lru_cache(maxsize=8)
+def _poisoned(federation: Federation, who: tuple[int, ...], how: Poison, seed: int) -> Federation:
+    """The same object when asked for again."""
+    return poisoned(federation, torch.tensor(who, dtype=torch.int64), how, seed)
 
 
 _told: WeakSet[Federation] = WeakSet()  # warnings are told once, not for each run

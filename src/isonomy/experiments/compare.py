@@ -76,6 +76,7 @@ def grid(config: Config, axes: list[str]) -> list[Method]:
             label = (
                 f"{method.label}, {label}" if many else f"{method.config.algorithm.name} {label}"
             )
+            changed["series"] = method.label if many else method.config.algorithm.name
             out.append(Method.of(parse(changed, where="sweep"), label))
     _distinct(out)
     return out

@@ -6,6 +6,7 @@
     checkpoint/      the last few states: tensors, and a description with their checksum
     model/           the trained model: what clients need to predict, from their tables on
     federation.json  of a real federation: what participants agreed to, and what was fitted
+    verdict.json     what the method says of its model, if it says anything
     summary.json     the last metrics; its presence says that the run is complete
     timing.jsonl     seconds; apart, because everything else is the same whenever it is run
 
@@ -90,6 +91,7 @@ class RunFolder:
             "rounds.jsonl",
             "timing.jsonl",
             "clients.parquet",
+            "verdict.json",
             "report.html",
             "federation.json",
         ):
@@ -240,26 +242,54 @@ class RunFolder:
 
     def finish(
         self,
-        model: dict[str, Tree],
+        model: dict[str, Tree] | None,
         card: dict[str, Any],
         summary: dict[str, Any],
         preprocessing: Mapping[str, Any] | None = None,
+        verdict: dict[str, Any] | None = None,
     ) -> None:
-        """Write the model, the joined client table, and last the summary that says 'complete'."""
+        """Write the model (unless it is withheld), the verdict, the joined client table, and last
+        the summary that says 'complete'.
+        """
         with saving(self.path):
-            if preprocessing is not None:
-                text = json.dumps(preprocessing, indent=1, allow_nan=False)
-                self.write("model/preprocessing.json", text.encode())
-            content, shapes = encode(model)
-            self.write("model/model.safetensors", content)
-            sha = hashlib.sha256(content).hexdigest()
-            about = {**card, "shapes": shapes, "sha256": sha}
-            self.write("model/model.json", json.dumps(about, indent=1).encode())
+            if verdict is not None:
+                text = json.dumps(verdict, indent=1, allow_nan=False)
+                self.write("verdict.json", text.encode())
+            if model is None:
+                shutil.rmtree(self.path / "model", ignore_errors=True)
+            else:
+                self._write_model(model, card, preprocessing)
             table = self.clients()
             if table is not None:
                 self.write("clients.parquet", _parquet(table))
             shutil.rmtree(self.path / "clients", ignore_errors=True)
             self.write("summary.json", json.dumps(summary, indent=1, allow_nan=False).encode())
+
+    def _write_model(
+        self, model: dict[str, Tree], card: dict[str, Any], preprocessing: Mapping[str, Any] | None
+    ) -> None:
+        if preprocessing is not None:
+            text = json.dumps(preprocessing, indent=1, allow_nan=False)
+            self.write("model/preprocessing.json", text.encode())
+        content, shapes = encode(model)
+        self.write("model/model.safetensors", content)
+        sha = hashlib.sha256(content).hexdigest()
+        about = {**card, "shapes": shapes, "sha256": sha}
+        self.write("model/model.json", json.dumps(about, indent=1).encode())
+
+    @property
+    def withheld(self) -> bool:
+        """Whether the run ended without giving its model."""
+        return self.complete and not (self.path / "model" / "model.json").exists()
+
+    def reopen(self) -> None:
+        """Take back that the run is complete, to end it again."""
+        (self.path / "summary.json").unlink(missing_ok=True)
+
+    def verdict(self) -> dict[str, Any] | None:
+        """What the method says of its model, if it does."""
+        path = self.path / "verdict.json"
+        return dict(json.loads(path.read_text())) if path.exists() and self.complete else None
 
     def summary(self) -> dict[str, Any]:
         """The last metrics."""

@@ -75,6 +75,11 @@ def predictor(
     config = place.config()
     if not place.complete:
         raise RunError(f"'{folder}' is unfinished; go on with `isonomy resume {folder}` first.")
+    if place.withheld:
+        raise RunError(
+            f"'{folder}' has no model: the verdict on it is null (see verdict.json); to have it "
+            f"anyway, `isonomy resume {folder} --keep`."
+        )
     card, model = _stored(place)
     task = _task(config, card)
     algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)

@@ -23,13 +23,15 @@ from isonomy.data.describe import describe
 from isonomy.engines.base import Engine, Meter, dropout, sample
 from isonomy.engines.batched import Batched
 from isonomy.errors import ConfigError, IsonomyError, RunError, TrainingError
-from isonomy.experiments import surrogate
+from isonomy.experiments import around, surrogate
+from isonomy.experiments.around import Around
 from isonomy.experiments.build import Setting, build, engine_of, versions
 from isonomy.experiments.evaluate import evaluate_some
 from isonomy.experiments.folder import RunFolder
-from isonomy.experiments.schema import Config
+from isonomy.experiments.schema import AlgorithmConfig, Config, DefenceConfig
 from isonomy.metrics import Counts, client_loss, excess, faa, per_client, summarise
 from isonomy.report.record import Record
+from isonomy.verdict import About
 
 
 class Stopped(IsonomyError):
@@ -74,8 +76,12 @@ def run(
     *,
     listener: Listener | None = None,
     overwrite: bool = False,
+    keep: bool = False,
 ) -> Record:
-    """Run an experiment, in a folder if one is given; returns its record."""
+    """Run an experiment, in a folder if one is given; returns its record.
+
+    Where the method's verdict withholds the model, the folder has none, unless `keep` is true.
+    """
     listener = listener or Listener()
     setting = build(config.model_copy(update={"versions": versions()}), listener.note)
     place = RunFolder(folder) if folder is not None else None
@@ -84,18 +90,23 @@ def run(
             place.remove()
         place.create(setting.config)
     try:
-        return go(setting, place, listener)
+        return go(setting, place, listener, keep=keep)
     except TrainingError:
         if place is not None and not place.checkpoints():
             place.remove()  # nothing in it is of use
         raise
 
 
-def resume(folder: Path | str, *, listener: Listener | None = None) -> Record:
-    """Go on with a run from its newest whole checkpoint, to the result it would have had."""
+def resume(folder: Path | str, *, listener: Listener | None = None, keep: bool = False) -> Record:
+    """Go on with a run from its newest whole checkpoint, to the result it would have had.
+
+    With `keep`, a complete run gives up the model that its verdict withheld.
+    """
     listener = listener or Listener()
     place = RunFolder(folder)
     config = place.config()
+    if place.complete and keep and place.withheld:
+        place.reopen()
     if place.complete:
         listener.note(f"'{place.path}' is complete; nothing to do.")
         return record(place)
@@ -112,15 +123,22 @@ def resume(folder: Path | str, *, listener: Listener | None = None) -> Record:
             f"{place.path}`."
         )
     setting = build(config, listener.note)
-    return go(setting, place, listener)
+    return go(setting, place, listener, keep=keep)
 
 
 def method_label(config: Config) -> str:
-    """The config's label, or the algorithm and the options it was given."""
+    """The config's label, or the algorithm and the defence with the options they were given."""
     if config.label:
         return config.label
-    options = ", ".join(f"{k}={v}" for k, v in config.algorithm.options.items())
-    return config.algorithm.name + (f" ({options})" if options else "")
+    label = _named(config.algorithm)
+    if config.defence.name != "none":
+        label += f" + {_named(config.defence)}"
+    return label
+
+
+def _named(table: AlgorithmConfig | DefenceConfig) -> str:
+    options = ", ".join(f"{k}={v}" for k, v in table.options.items())
+    return table.name + (f" ({options})" if options else "")
 
 
 def record(place: RunFolder) -> Record:
@@ -142,6 +160,7 @@ def record(place: RunFolder) -> Record:
         complete=place.complete,
         notes=tuple(summary.get("notes", ())),
         facts=summary.get("facts", {}),
+        verdict=place.verdict(),
     )
 
 
@@ -153,17 +172,23 @@ def go(
     place: RunFolder | None,
     listener: Listener,
     make: Callable[..., Engine] = engine_of,
+    *,
+    keep: bool = False,
 ) -> Record:
     """All rounds from where the folder stands, with the config's engine or one made by `make`."""
     threads = torch.get_num_threads()
     try:
-        return _rounds(setting, place, listener, make)
+        return _rounds(setting, place, listener, make, keep)
     finally:
         torch.set_num_threads(threads)
 
 
 def _rounds(
-    setting: Setting, place: RunFolder | None, listener: Listener, make: Callable[..., Engine]
+    setting: Setting,
+    place: RunFolder | None,
+    listener: Listener,
+    make: Callable[..., Engine],
+    keep: bool,
 ) -> Record:
     config, algorithm = setting.config, setting.algorithm
     label = method_label(config)
@@ -203,16 +228,27 @@ def _rounds(
                 where = f"; go on with `isonomy resume {place.path}`" if place is not None else ""
                 raise Stopped(f"stopped after round {now.round}{where}.", asked[0])
     listener.end(label)
-    notes = _notes(setting, now)
+    lines = memory if place is None else place.lines("rounds.jsonl")
+    notes = _notes(setting, now, lines)
     metrics = now.metrics or _last(memory)
     facts: dict[str, Any] = {"versions": config.versions}
     if not setting.remote:
-        facts["data"] = describe(setting.federation, config.evaluate.split).facts()
+        facts["data"] = describe(setting.clean, config.evaluate.split).facts()
+    if setting.attack is not None:
+        facts["malicious"] = setting.malicious.tolist()
+    about = About(setting.task, setting.federation.attributes, setting.federation.labels)
+    verdict = algorithm.verdict(now.server, about)
     if place is not None:
         metrics = _last(place.lines("rounds.jsonl"))
         model = {"server": algorithm.deployed(now.server), "clients": now.engine.states.stacked}
         summary = {"metrics": metrics, "notes": list(notes), "facts": facts}
-        place.finish(model, _card(setting), summary, setting.federation.preprocessing)
+        place.finish(
+            model if keep or verdict is None or not verdict.withholds else None,
+            _card(setting),
+            summary,
+            setting.federation.preprocessing,
+            verdict.plain() if verdict is not None else None,
+        )
         return record(place)
     columns = [part for part in columns if part]
     merged = {k: [v for part in columns for v in part[k]] for k in columns[0]} if columns else {}
@@ -226,6 +262,7 @@ def _rounds(
         seconds=seconds,
         notes=notes,
         facts=facts,
+        verdict=verdict.plain() if verdict is not None else None,
     )
 
 
@@ -263,44 +300,60 @@ def _one_round(setting: Setting, now: _Progress) -> dict[str, Any]:
     """One round of the algorithm; returns the line that says what happened."""
     config, federation = setting.config, setting.federation
     count = config.cohort.size or len(federation)
-    how = config.cohort.sampling
-    ids = sample(federation, count, seed=config.seed, round=now.round, how=how)
+    chosen = config.cohort.sampling
+    ids = sample(federation, count, seed=config.seed, round=now.round, how=chosen)
     work = config.local.work()
-    meter = Meter()
-    wrap: list[Any] = [meter]
+    about = Around(setting, len(ids))
+    wrap = about.wrap()
     if config.cohort.dropout:
         p = config.cohort.dropout
-        wrap.append(lambda inner: dropout(inner, probability=p, seed=config.seed))
-    rate = work.rate(now.round, config.rounds)
-    cohort = now.engine.cohort(ids, work=work, round=now.round, rate=rate, wrap=tuple(wrap))
+        wrap.insert(-1, lambda inner: dropout(inner, probability=p, seed=config.seed))
+    cohort = now.engine.cohort(
+        ids,
+        work=work,
+        round=now.round,
+        rate=work.rate(now.round, config.rounds),
+        wrap=tuple(wrap),
+        combine=about.defence,
+    )
     try:
         now.server = setting.algorithm.round(now.server, cohort)
     except NoReplies:
+        about.check_diverged(now.round)
         now.lost += 1
     _check_finite(setting, now, ids)
     now.round += 1
     return {
         "round": now.round,  # rounds done, from 1
         "cohort": len(ids),
-        "answered": len(cohort.ids) if meter.answered else 0,
-        **_traffic(meter),
+        "answered": len(cohort.ids) if about.meter.answered else 0,
+        **_traffic(about.meter),
+        **about.line(),
     }
 
 
 def _finish(setting: Setting, now: _Progress, line: dict[str, Any]) -> Any:
     """The algorithm's last phase, with all clients; its traffic goes with the last round's."""
     work, rounds = setting.config.local.work(), setting.config.rounds
-    meter = Meter()
     everyone = now.engine.everyone()
-    rate = work.rate(rounds, rounds)
-    cohort = now.engine.cohort(everyone, work=work, round=rounds, rate=rate, wrap=(meter,))
+    about = Around(setting, len(everyone))
+    cohort = now.engine.cohort(
+        everyone,
+        work=work,
+        round=rounds,
+        rate=work.rate(rounds, rounds),
+        wrap=tuple(about.wrap()),
+        combine=about.defence,
+    )
     server = now.server
     try:
         server = setting.algorithm.finish(server, cohort)
     except NoReplies:
         now.lost += 1
-    for name, value in _traffic(meter).items():
+    for name, value in _traffic(about.meter).items():
         line[name] += value
+    for name, value in about.line().items():
+        line[name] = around.merged(line.get(name), value)
     return server
 
 
@@ -375,7 +428,8 @@ def _measured(
             f"local.lr (now {config.local.lr:g}) or scale the features, and run again."
         )
     bootstrap = config.evaluate.bootstrap if last else 0
-    metrics = summarise(counts, bootstrap=bootstrap, seed=config.seed)
+    benign = setting.benign[ids]  # all clients, unless there is an attack
+    metrics = summarise(counts.only(benign), bootstrap=bootstrap, seed=config.seed)
     rows: dict[str, Any] = {
         "round": [round] * len(ids),
         "client": ids,
@@ -383,12 +437,14 @@ def _measured(
         "split": [config.evaluate.split] * len(ids),
     }
     rows |= {k: v.tolist() for k, v in per_client(counts).items()}
+    if setting.attack is not None:
+        rows["malicious"] = (~benign).tolist()
     found = setting.algorithm.clusters(now.server)
     if found is not None:
         rows["cluster"] = found[ids].tolist()
     if losses is not None:
         above = excess(client_loss(counts), losses)
-        metrics["faa"] = faa(above, counts.sizes)
+        metrics["faa"] = faa(above[benign], counts.sizes[benign])
         rows["excess_loss"] = above.tolist()
     elif found is not None and config.excess.clusters == "found":
         rows["excess_loss"] = [math.nan] * len(ids)  # known at the end; columns stay alike
@@ -400,8 +456,9 @@ def _last(lines: list[dict[str, Any]]) -> dict[str, float]:
     return dict(measured[-1]) if measured else {}
 
 
-def _notes(setting: Setting, now: _Progress) -> tuple[str, ...]:
+def _notes(setting: Setting, now: _Progress, lines: list[dict[str, Any]]) -> tuple[str, ...]:
     notes = list(setting.federation.notes)
+    notes += around.notes(setting, lines)
     stated = surrogate.statement(setting, now.server)
     if stated:
         notes.append(stated)

@@ -1,8 +1,8 @@
 """The configuration of an experiment, typed; every key has a default, a meaning and a range.
 
 A key that is unknown, misspelled or out of range is refused with one sentence that names it.
-Data sets, models and algorithms have options of their own, which sit in the same table beside
-`name` and are checked by whoever they belong to.
+Data sets, models, algorithms, attacks and defences have options of their own, which sit in the same
+table beside `name` and are checked by whoever they belong to.
 """
 
 from __future__ import annotations
@@ -139,6 +139,30 @@ class CohortConfig(_Section):
     dropout: float = Field(0.0, ge=0, lt=1, description="chance that a client falls silent")
 
 
+class AttackConfig(_Named):
+    """Malicious clients and what they do. Metrics are then of the benign clients only."""
+
+    name: str = Field("none", description="an attack's name, see `isonomy ls attacks`; or none")
+    fraction: float = Field(
+        0.2, ge=0, lt=1, description="share of clients that are malicious, drawn by the seed"
+    )
+    clients: list[int] | None = Field(
+        None, description="the malicious clients' numbers, instead of a share"
+    )
+    labels: Literal["none", "auto", "random", "flip"] | None = Field(
+        None,
+        description="their training labels: kept, drawn at random, flipped, or auto: flipped if "
+        "there are two classes, else random (none if unset, but auto for the attack 'labels')",
+    )
+    seed: int | None = Field(None, ge=0, description="seed of the attack (the run's if unset)")
+
+
+class DefenceConfig(_Named):
+    """The combiner that takes the mean's place; the server then sees each client's update."""
+
+    name: str = Field("none", description="a defence's name, see `isonomy ls defences`; or none")
+
+
 class EngineConfig(_Section):
     """How clients are run; results agree to rounding."""
 
@@ -203,6 +227,9 @@ class Config(_Section):
 
     name: str | None = Field(None, description="name of the run's folder")
     label: str | None = Field(None, description="the method's name in tables and figures")
+    series: str | None = Field(
+        None, description="the curve it is a point of, in figures of trade-offs; a sweep sets it"
+    )
     seed: int = Field(0, ge=0, description="seed of everything random")
     rounds: int = Field(50, ge=1, description="communication rounds")
     data: Data = Field(default_factory=lambda: Data(name="adult"))
@@ -210,6 +237,8 @@ class Config(_Section):
     algorithm: AlgorithmConfig = Field(default_factory=lambda: AlgorithmConfig(name="fedavg"))
     local: LocalConfig = Field(default_factory=LocalConfig)
     cohort: CohortConfig = Field(default_factory=CohortConfig)
+    attack: AttackConfig = Field(default_factory=lambda: AttackConfig(name="none"))
+    defence: DefenceConfig = Field(default_factory=lambda: DefenceConfig(name="none"))
     engine: EngineConfig = Field(default_factory=EngineConfig)
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
     excess: ExcessConfig = Field(default_factory=ExcessConfig)
@@ -319,6 +348,8 @@ _KEPT: dict[str, set[str]] = {  # what does not belong to the thing named
     "model": {"convert"},
     "data": {"clients", "seed", "fallback"},
     "partition": set(),
+    "attack": {"fraction", "clients", "labels", "seed"},
+    "defence": set(),
 }
 
 

@@ -30,7 +30,7 @@ def clusters(setting: Setting, server: Any = None) -> tuple[int, ...] | None:
 
     The rule "found" takes those that the algorithm found, which its last state `server` tells.
     """
-    federation, rule = setting.federation, _rule(setting)
+    federation, rule = setting.clean, _rule(setting)
     if rule == "found":
         found = None if server is None else setting.algorithm.clusters(server)
         return None if found is None else tuple(found.tolist())
@@ -44,7 +44,7 @@ def clusters(setting: Setting, server: Any = None) -> tuple[int, ...] | None:
 def _rule(setting: Setting) -> str:
     rule = setting.config.excess.clusters
     if rule == "auto":
-        return "own" if setting.federation.clusters is None else "true"
+        return "own" if setting.clean.clusters is None else "true"
     return rule
 
 
@@ -82,7 +82,7 @@ def surrogate_losses(setting: Setting, server: Any = None) -> NDArray[np.float64
     if found is None:
         return None
     config = setting.config
-    where = (setting.federation, setting.task, found, schedule(setting))
+    where = (setting.clean, setting.task, found, schedule(setting))
     return _losses(*where, config.evaluate.split, config.seed)
 
 

@@ -110,6 +110,7 @@ def make_task(
         loss_name=chosen,
         classes=federation.classes,
         levels=tuple(len(attribute.levels) for attribute in federation.attributes),
+        attributes=tuple(attribute.name for attribute in federation.attributes),
     )
     if entry is None:
         _check_repeats(model, task)

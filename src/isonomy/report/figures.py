@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeAlias
 
-from isonomy.report import runs, words
+from isonomy.report import fronts, runs, words
 from isonomy.report.record import Record
 from isonomy.report.runs import Method
 
@@ -101,6 +101,16 @@ class _Views:
 def all_figures(records: list[Record]) -> list[Figure]:
     """Every figure the runs have something for, in the order of the page."""
     drawn: list[tuple[str, str, str, Callable[[list[Record]], Plot | None]]] = [
+        (
+            "fronts",
+            "Error and fairness",
+            "Each mark is a setting of a method, the mean over seeds, with the sample standard "
+            "deviation as bars; lower left is better. Full marks joined by a line are on the "
+            "method's front: no other setting of it is better in both. A dot in a mark: in some "
+            "run the method's verdict was null. What one notion gains another may lose: choose "
+            "each in the box.",
+            trade_offs,
+        ),
         (
             "tradeoff",
             "Accuracy and fairness",
@@ -267,6 +277,56 @@ def clients(records: list[Record]) -> Plot | None:
                 )
             )
     return views.figure()
+
+
+def trade_offs(records: list[Record]) -> Plot | None:
+    """Error against each notion of fairness: a curve a method, a point a setting."""
+    views = _Views()
+    for front in fronts.fronts(records):
+        views.view(
+            words.title(front.notion), **_axes(x=_axis_title(front.notion), y="error<br>(lower)")
+        )
+        for i, curve in enumerate(front.curves):
+            for on in (False, True):
+                points = [point for point in curve.points if point.on_front == on]
+                if points:
+                    views.add(_points(curve, points, i, on))
+    return views.figure()
+
+
+def _points(curve: fronts.Curve, points: Sequence[fronts.Point], i: int, on: bool) -> Any:
+    """Some points of a curve, on its front or beside it."""
+    bars = {"thickness": 1, "width": 3, "color": _faint(i) if not on else _colour(i)}
+    symbols = [_symbol(i) + "-open" * (not on) + "-dot" * (p.nulls > 0) for p in points]
+    return go.Scatter(
+        x=[_clean(p.notion.mean) for p in points],
+        y=[_clean(p.error.mean) for p in points],
+        error_x={"array": [p.notion.spread or 0 for p in points], **bars},
+        error_y={"array": [p.error.spread or 0 for p in points], **bars},
+        mode="lines+markers" if on else "markers",
+        line={"color": _colour(i), "width": 1.5, "dash": _dash(i)},
+        marker={
+            "color": _colour(i),
+            "size": 11 if on else 8,
+            "opacity": 1 if on else 0.55,
+            "symbol": symbols,
+        },
+        name=safe(curve.name),
+        legendgroup=str(i),
+        showlegend=on,
+        customdata=[
+            [
+                safe(p.method.label),
+                _shown(p.error.spread),
+                _shown(p.notion.spread),
+                p.error.n,
+                f"<br>verdict null in {p.nulls}" if p.nulls else "",
+            ]
+            for p in points
+        ],
+        hovertemplate="%{customdata[0]}<br>error %{y:.4g}%{customdata[1]}<br>unfairness %{x:.4g}"
+        "%{customdata[2]} (seeds: %{customdata[3]})%{customdata[4]}<extra></extra>",
+    )
 
 
 def tradeoff(records: list[Record]) -> Plot | None:

@@ -21,7 +21,7 @@ from typing import Any
 import tomli_w
 
 from isonomy.errors import RunError
-from isonomy.report import data, figures, runs, tables, words
+from isonomy.report import data, figures, fronts, runs, tables, words
 from isonomy.report.record import Record
 from isonomy.report.runs import Method
 from isonomy.report.tables import Cell, Column, Table
@@ -69,6 +69,8 @@ def render(records: list[Record], title: str = "Isonomy report") -> str:
     marks = any(cell.best for row in table.rows for cell in row)
     shaded = "At the last evaluation" + ("; the best of a column is shaded." if marks else ".")
     links = [("comparison", "Comparison"), *((f.name, f.title) for f in drawn)]
+    judged = tables.verdicts(records)
+    links += [("verdicts", "Verdicts")] if judged is not None else []
     links += [("metrics", "Every metric"), ("runs", "Runs")]
     body = [
         "<header>",
@@ -88,7 +90,8 @@ def render(records: list[Record], title: str = "Isonomy report") -> str:
         _html_table(table, shaded),
         _list(table.footnotes),
         "</section>",
-        *(_figure(f, _held(records) if f.name == "holdings" else "") for f in drawn),
+        *(_figure(f, _below(f.name, records)) for f in drawn),
+        _verdicts(records, judged) if judged is not None else "",
         _every_metric(records),
         _runs(records),
         "</main>",
@@ -243,6 +246,27 @@ def _warnings(records: Sequence[Record], found: Sequence[Method]) -> str:
     return f'<div class="warning" role="note"><strong>Notes</strong><ul>{"".join(rows)}</ul></div>'
 
 
+def _verdicts(records: Sequence[Record], table: Table) -> str:
+    """What methods say of their own models, with each constraint below."""
+    parts = [
+        '<section id="verdicts"><h2>Verdicts</h2>',
+        "<p>What a method says of its own model at the end of a run.</p>",
+        _html_table(table, "One row a run."),
+        _list(table.footnotes),
+    ]
+    for record in records:
+        if record.verdict is None:
+            continue
+        head = f"{record.label}, seed {record.seed}: {record.verdict.get('status', '')}"
+        inner = tables.verdict_table(record)
+        grid = ""
+        if inner is not None:
+            grid = _html_table(inner, "Each constraint.", sortable=False) + _list(inner.footnotes)
+        text = f"<p>{_e(str(record.verdict.get('text', '')))}</p>"
+        parts.append(f"<details><summary>{_e(head)}</summary>{text}{grid}</details>")
+    return "".join([*parts, "</section>"])
+
+
 def _planned(record: Record) -> int | None:
     """The rounds the configuration asks for, at its top or one level below."""
     for holder in (record.config, *record.config.values()):
@@ -298,6 +322,20 @@ def _js(at: float) -> str:
     if math.isinf(at):
         return "Infinity" if at > 0 else "-Infinity"
     return repr(at)
+
+
+def _below(name: str, records: list[Record]) -> str:
+    """What stands below a figure."""
+    if name == "fronts":
+        found = fronts.fronts(records)
+        volumes, points = fronts.volumes_table(found), fronts.points_table(found)
+        grid = _html_table(volumes, "Hypervolume; the largest is shaded.")
+        inner = _html_table(points, "Points on the fronts.")
+        return (
+            f"{grid}{_list(volumes.footnotes)}<h3>Pareto points</h3>{inner}"
+            f"{_list(points.footnotes)}"
+        )
+    return _held(records) if name == "holdings" else ""
 
 
 def _held(records: Sequence[Record]) -> str:

@@ -25,3 +25,4 @@ class Record:
     complete: bool = True
     notes: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)  # data description, versions, and the like
+    verdict: dict[str, Any] | None = None  # the method's own: `status`, `text` and `facts`

@@ -18,7 +18,7 @@ from isonomy.errors import RunError
 from isonomy.report import words
 from isonomy.report.record import Record
 
-_NOT_THE_METHOD = {"seed", "seeds", "label", "output", "out", "folder"}
+_NOT_THE_METHOD = {"seed", "seeds", "label", "series", "output", "out", "folder"}
 _SHOWN = 3  # settings named before runs are only numbered
 
 
@@ -183,8 +183,27 @@ def data_name(record: Record) -> str:
     return ""
 
 
+def attack(record: Record) -> str:
+    """The attack that a run was under, in a few words; empty if there was none."""
+    given = record.config.get("attack")
+    if not isinstance(given, Mapping) or given.get("name", "none") == "none":
+        return ""
+    said = str(given["name"])
+    if given.get("labels", "none") != "none":
+        said += f", labels {given['labels']}"
+    listed = given.get("clients")
+    if isinstance(listed, Sequence):
+        return f"{said}, {len(listed)} clients malicious"
+    if given.get("fraction") == 0:
+        return ""
+    return f"{said}, {100 * number(given.get('fraction', math.nan)):g} % malicious"
+
+
 def last_clients(record: Record) -> dict[str, list[Any]]:
-    """The columns of `clients` at the last evaluation, on the test split where there is one."""
+    """The columns of `clients` at the last evaluation, on the test split where there is one.
+
+    Of a run under attack, those of the benign clients.
+    """
     columns = record.clients
     length = min((len(column) for column in columns.values()), default=0)
     keep = list(range(length))
@@ -195,6 +214,8 @@ def last_clients(record: Record) -> dict[str, list[Any]]:
     if "round" in columns and keep:
         last = max(int(columns["round"][i]) for i in keep)
         keep = [i for i in keep if int(columns["round"][i]) == last]
+    if "malicious" in columns:
+        keep = [i for i in keep if not columns["malicious"][i]]
     return {name: [column[i] for i in keep] for name, column in columns.items()}
 
 

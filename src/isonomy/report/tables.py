@@ -252,10 +252,13 @@ def comparison(records: list[Record], columns: list[str] | None = None) -> Table
     several = len({method.data for method in found}) > 1
     heads = [Column("method", "method", text=True)]
     heads += [Column("data", "data", text=True)] if several else []
+    attacked = any(runs.attack(record) for record in records)
+    heads += [Column(_ATTACK, _ATTACK, text=True)] if attacked else []
     rows: list[list[Cell]] = []
     for method in found:
         row = [Cell(method.label + ("" if method.finished else " (unfinished)"))]
-        rows.append([*row, *([Cell(method.data)] if several else [])])
+        row += [Cell(method.data)] if several else []
+        rows.append([*row, *([Cell(runs.attack(method.runs[0]) or "none")] if attacked else [])])
     for name in names:
         cells = [_cell(method, name) for method in found]
         column = _column(name, cells)
@@ -288,8 +291,77 @@ def everything(records: list[Record]) -> Table:
     return Table("Every metric", tuple(heads), tuple(rows), tuple(_run_notes(found, rows)))
 
 
-def reproduction(rows: list[dict[str, Any]]) -> Table:
+def verdict_table(record: Record) -> Table | None:
+    """What a method's verdict says of each of its constraints; None where it lists none."""
+    each = ((record.verdict or {}).get("facts") or {}).get("constraints")
+    if not each:
+        return None
+    titles = {
+        "zeta": "bound",
+        "loss": "training loss",
+        "violation": "loss less bound",
+        "examples": "examples",
+        "held_violation": "held out",
+        "held_term": "held out, ±",
+        "held_examples": "held-out examples",
+    }
+    heads = [Column("constraint", "constraint", text=True)]
+    for name, title in titles.items():
+        heads.append(Column(name, title, digits=0 if name.endswith("examples") else 4))
+    rows = []
+    for one in each:
+        numbers = [_optional(one.get(name)) for name in titles]
+        signed = [name.endswith("violation") for name in titles]
+        cells = [Cell(at, signed=mark) for at, mark in zip(numbers, signed, strict=True)]
+        rows.append((Cell(str(one["constraint"])), *cells))
+    note = (
+        "Held out: loss less bound on the test examples; ±: what it may be more among people like "
+        "them, with 95 % confidence for all constraints at once (normal approximation)."
+    )
+    return Table(f"Constraints of {record.label}", tuple(heads), tuple(rows), (note,))
+
+
+def verdicts(records: Sequence[Record]) -> Table | None:
+    """Every run's verdict; None where no run has one."""
+    found = [record for record in records if record.verdict is not None]
+    if not found:
+        return None
+    heads = (
+        Column("method", "method", text=True),
+        Column("seed", "seed", digits=0),
+        Column("verdict", "verdict", text=True),
+        Column("worst", "worst constraint", text=True),
+        Column("violation", "loss less bound", digits=4),
+        Column("limit", "certified up to", digits=4),
+        Column("held", "held out", digits=4),
+    )
+    rows = []
+    for record in found:
+        verdict = record.verdict or {}
+        facts = verdict.get("facts") or {}
+        held = [_optional(one.get("held_violation")) for one in facts.get("constraints") or ()]
+        rows.append(
+            (
+                Cell(record.label),
+                Cell(float(record.seed)),
+                Cell(str(verdict.get("status", ""))),
+                Cell(str(facts.get("worst", ""))),
+                Cell(_optional(facts.get("violation")), signed=True),
+                Cell(_optional(facts.get("bound"))),
+                Cell(max((at for at in held if at is not None), default=None), signed=True),
+            )
+        )
+    notes = (
+        "satisfied: on the training examples no constraint is violated by more than the last but "
+        "one column. null: not certified, and no model is given. no claim: figures only.",
+    )
+    return Table("Verdicts", heads, tuple(rows), notes)
+
+
+def reproduction(rows: list[dict[str, Any]], scale: str = "") -> Table:
     """Published numbers beside ours, with the difference, whatever it is.
+
+    `scale` says how large a run ours are from.
 
     Each row has `preset`, `method`, `setting`, `metric`, `paper` (None where the paper gives no
     number), `ours`, `spread` (None with one seed) and `seeds` (how many).
@@ -334,7 +406,8 @@ def reproduction(rows: list[dict[str, Any]]) -> Table:
         notes.append(f"{ABSENT} under paper: the paper gives no number for this.")
     if any(row[5].value is None for row in body):
         notes.append(f"{ABSENT} under ours: not run yet.")
-    return Table("Published numbers and ours", heads, tuple(body), tuple(notes))
+    title = "Published numbers and ours" + (f", scale {scale}" if scale else "")
+    return Table(title, heads, tuple(body), tuple(notes))
 
 
 def parts(cell: Cell, column: Column) -> tuple[str, str]:
@@ -487,6 +560,7 @@ def _run_notes(found: Sequence[Method], rows: Sequence[Sequence[Cell]]) -> list[
         notes.append(f"{ABSENT}: not measured in these runs.")
     if len({method.data for method in found}) > 1:
         notes.append("Methods are compared with those on the same data only.")
+    notes += _attacks(found)
     for method in found:
         if not method.finished:
             at = ", ".join(str(runs.last_round(run)) for run in method.runs if not run.complete)
@@ -505,6 +579,22 @@ def _run_notes(found: Sequence[Method], rows: Sequence[Sequence[Cell]]) -> list[
         each = (f"{title} {_some(sorted(at, key=str))}" for title, at in rounds.items())
         notes.append(f"The number of rounds differs: {'; '.join(each)}.")
     return notes + _left_out(found)
+
+
+_ATTACK = "attack (benign clients measured)"
+
+
+def _attacks(found: Sequence[Method]) -> list[str]:
+    """That metrics are of benign clients only, for each attack that there was."""
+    said: dict[str, list[str]] = {}
+    for method in found:
+        if what := runs.attack(method.runs[0]):
+            said.setdefault(what, []).append(method.title)
+    return [
+        f"Under attack ({what}), metrics are of the benign clients only"
+        + ("." if len(titles) == len(found) else f": {', '.join(titles)}.")
+        for what, titles in said.items()
+    ]
 
 
 def _left_out(found: Sequence[Method]) -> list[str]:

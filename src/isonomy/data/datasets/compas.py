@@ -8,10 +8,11 @@ are ProPublica's own 6,172: those whose charge is dated within 30 days of the sc
 is likely to be the charge the person was screened for; `rows = "all"` takes the rest too. Features
 are age, the counts of earlier offences and the degree of the charge. Left out: COMPAS' own scores,
 which are another's prediction of the label; everything dated after the screening (`is_recid`,
-`r_*`, `vr_*`, `start`, `end`, `event`, custody), which is the label in other words; `age_cat`,
-which age says already; and, unless `charge` is true, the description of the charge, some 400
-values of which most occur a few times. As 31 and 11 people are too few for a rate, `races =
-"joined"` counts Asian and Native American as Other; `"all"` keeps them as recorded.
+`r_*`, `vr_*`, `start`, `end`, `event`, custody), which is the label in other words; unless
+`age_cat` is true, the age's category, which age says already; and, unless `charge` is true, the
+description of the charge, some 400 values of which most occur a few times. As 31 and 11 people are
+too few for a rate, `races = "joined"` counts Asian and Native American as Other; `"all"` keeps them
+as recorded.
 
 Known faults of the data: an arrest is not an offence; and people who were arrested again were kept
 beyond the two years' end while others were not, so that the share of label 1 is too high
@@ -148,9 +149,9 @@ def federate(table: Table, request: Request) -> Federation:
         notes.append("Asian and Native American are counted as Other: they are too few.")
     again = numbers(table, "two_year_recid") == 1
     table = replaced(table, "two_year_recid", np.where(again, LABELS[1], LABELS[0]))
-    drop = ["days_b_screening_arrest", "is_recid", "score_text", "age_cat"]
-    if not options["charge"]:
-        drop.append("c_charge_desc")
+    drop = ["days_b_screening_arrest", "is_recid", "score_text"]
+    drop += [] if options["age_cat"] else ["age_cat"]
+    drop += [] if options["charge"] else ["c_charge_desc"]
     roles = published.roles(
         request, "two_year_recid", LABELS[1], bins=BINS, drop=drop, twins={"age_cat": "age"}
     )
@@ -205,6 +206,7 @@ DATASET = Dataset(
         rows=Option("filtered", "'filtered': ProPublica's 6,172 rows; 'all': the file's 7,214"),
         races=Option("joined", "'joined': Asian and Native American count as Other; 'all'"),
         charge=Option(False, "whether the charge's description is a feature"),
+        age_cat=Option(False, "whether the age's category is a feature beside age"),
     ),
     protected=("race", "sex"),
     clients=10,

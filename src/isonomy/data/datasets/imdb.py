@@ -189,20 +189,9 @@ def load(request: Request) -> Federation:
 def federate(reviews: Reviews, request: Request) -> Federation:
     """The federation of parsed reviews."""
     parts, names, clusters = _share_out(reviews, request)
-    held = [
-        np.concatenate(pieces) for pieces in zip(*(parts[name] for name in SPLITS), strict=True)
-    ]
-    clients = [text.tokenise([reviews.texts[row] for row in rows]) for rows in held]
-    replies = [
-        text.tell(tokens, np.arange(len(train)))
-        for tokens, train in zip(clients, parts["train"], strict=True)
-    ]
-    vocabulary = text.agree(replies, request.options["words"])
-    x = np.empty((len(reviews.texts), len(vocabulary.words)), dtype=np.float32)
-    for rows, tokens in zip(held, clients, strict=True):
-        x[rows] = text.weigh(tokens, vocabulary)
+    x, vocabulary = text.features(reviews.texts, parts, request.options["words"])
     return build(
-        torch.from_numpy(x),
+        x,
         torch.from_numpy(reviews.labels),
         torch.zeros(len(reviews.texts), 0, dtype=torch.int64),
         parts,

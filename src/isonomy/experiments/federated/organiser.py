@@ -215,4 +215,5 @@ def remote(plan: Plan) -> Setting:
     model = config.model
     task = make_task(model.name, federation, model.options, loss=model.loss, convert=model.convert)
     algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
-    return Setting(config, federation, task, algorithm, task.init(config.seed), remote=True)
+    params = task.init(config.seed)
+    return Setting(config, federation, task, algorithm, params, federation, remote=True)

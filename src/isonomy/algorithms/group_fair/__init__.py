@@ -1,0 +1,1 @@
+"""Methods that are fair to groups of people, wherever their examples lie."""

@@ -1,0 +1,111 @@
+"""EquiFL: clients keep their predictions fair by a penalty, and share only a part of the model.
+
+Makhija, Han, Ho and Ghosh, "Achieving fairness across local and global models in federated
+learning", 2024, as a later comparison of fair methods runs it:
+
+    v_k <- local descent on  loss + penalty * F,    F = sum over groups z of |cov(1[z_i = z], h)|
+    shared part of every v_k <- mean of the clients', by size;   the rest stays with its client
+
+with h the positive probability and the covariance that of a batch. Only the first layer's weights
+are shared by default, as there. Its own F squares each product before the mean, mean_i ((z_i -
+mean z) (o_i - mean o))^2, summed over the model's outputs o: `form = "product"`. That takes the
+group's number as it is. The method's own paper could not be read here. penalty = 0 with `shared =
+"all"` is FedAvg.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
+from isonomy.blocks.descent import descend
+from isonomy.blocks.groups import binary, column, margin, member
+from isonomy.task import Batch, Params, Task
+
+
+@dataclass(frozen=True)
+class EquiFL(Algorithm):
+    """A local fairness penalty and a partly shared model."""
+
+    name: ClassVar[str] = "equifl"
+    family: ClassVar[str] = "group_fair"
+    paper: ClassVar[str] = "Makhija et al., 2024"
+    reveals: ClassVar[str] = "the weighted sum of the shared part of the models, and client sizes"
+
+    penalty: float = 2.0  # strength of the fairness penalty
+    shared: Literal["first_weight", "first_layer", "all"] = "first_weight"  # what is averaged
+    form: Literal["covariance", "product"] = "covariance"  # the penalty's formula
+    attribute: str = ""  # protected attribute whose groups are compared; the first if empty
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.penalty < math.inf:
+            raise ValueError(f"penalty = {self.penalty}: give a number of at least 0.")
+
+    def init_server(self, task: Task, params: Params, clients: int) -> Any:
+        """The model; only its shared part will change."""
+        binary(task, self.name)
+        column(task, self.attribute, self.name)
+        return {"params": params}
+
+    def init_client(self, task: Task, params: Params) -> State:
+        """A client's own part of the model."""
+        return {name: params[name] for name in self._own(params)}
+
+    def round(self, server: Any, cohort: Cohort) -> Any:
+        """FedAvg of the shared part."""
+        params = server["params"]
+        part = {name: params[name] for name in params if name not in self._own(params)}
+        return {"params": {**params, **cohort.mean(self.train, {"params": part})["params"]}}
+
+    def train(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """Descend on the penalised loss; the client's own part stays."""
+        part = message["params"]
+        whole = {**part, **client.state}
+        order = {name: whole[name] for name, _ in task.net.named_parameters()}
+        params = descend(lambda p, batch: self.objective(task, p, batch), order, client)
+        sent = {name: params[name] for name in part}
+        return {"params": sent}, {name: params[name] for name in client.state}
+
+    def objective(self, task: Task, params: Params, batch: Batch) -> Tensor:
+        """The batch's mean loss and the penalty."""
+        outputs = task.outputs(params, batch.x)
+        count = batch.weight.sum().clamp(min=1)
+        loss = (task.each_loss(outputs, batch.y) * batch.weight).sum() / count
+        at = column(task, self.attribute, self.name)
+        if self.form == "covariance":
+            scores = torch.sigmoid(margin(task, outputs)).unsqueeze(-1)
+            groups = member(task, batch, at, by_label=False)[:, 0]
+        else:
+            scores = outputs
+            groups = batch.groups[:, at].clamp(min=0).to(outputs.dtype).unsqueeze(-1)
+        real = batch.weight.unsqueeze(-1)
+        group = groups - (groups * real).sum(0) / count
+        score = scores - (scores * real).sum(0) / count
+        products = group.unsqueeze(-1) * score.unsqueeze(-2) * real.unsqueeze(-1)
+        if self.form == "covariance":
+            return loss + self.penalty * (products.sum(0) / count).abs().sum()
+        return loss + self.penalty * (products.square().sum(0) / count).sum()
+
+    def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """A new client trains from the shared part and the common beginning."""
+        params = message["model"]["params"]
+        new = descend(lambda p, batch: self.objective(task, p, batch), params, client)
+        return {}, {name: new[name] for name in client.state}
+
+    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
+        """The newest shared part with the client's own."""
+        return task.outputs({**server["params"], **state}, x)
+
+    def _own(self, params: Params) -> tuple[str, ...]:
+        """The names of the parameters that stay with a client."""
+        names = list(params)
+        shared = {"first_weight": names[:1], "all": names}.get(self.shared)
+        if shared is None:
+            layer = names[0].rpartition(".")[0]
+            shared = [n for n in names if n.rpartition(".")[0] == layer]
+        return tuple(n for n in names if n not in shared)

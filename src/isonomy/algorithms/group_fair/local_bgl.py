@@ -1,0 +1,121 @@
+"""Local BGL: every client bounds the losses of its own groups; PFFL's baseline.
+
+"Fair federated learning via bounded group loss" compares its global constraints with local ones:
+client k has multipliers lambda_k of its own and constrains the mean losses r_{z,k} of its own
+groups, whatever the others' are. The paper prints no formula; ours, in every round:
+
+    theta_k <- theta_k + (eta / B) r_k(w)     (not before the client's first training)
+    lambda_k = B exp(theta_k) / (1 + sum_z exp(theta_{k,z}))
+    w <- mean over clients of local descent on  beta f_k(w) + sum_z lambda_{k,z} r_{z,k}(w)
+
+with r_{z,k} = mean loss over the client's own cell z - zeta, 0 where it has no such examples. The
+model is the mean of all w so far (`report`). B = 0, beta = 1 is FedAvg with equal weights; with one
+client it is PFFL. A client keeps its theta to itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from isonomy import tree
+from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
+from isonomy.blocks.constraints import (
+    Constraints,
+    cell_sums,
+    constraints,
+    multipliers,
+    violations,
+    weighted_losses,
+)
+from isonomy.blocks.descent import descend
+from isonomy.task import Batch, Params, Task
+
+
+@dataclass(frozen=True)
+class LocalBGL(Algorithm):
+    """Bounded group loss inside each client."""
+
+    name: ClassVar[str] = "local_bgl"
+    family: ClassVar[str] = "group_fair"
+    paper: ClassVar[str] = "Fair federated learning via bounded group loss"
+    reveals: ClassVar[str] = "only the sum of the clients' models"
+
+    constraint: Literal["bgl", "cbgl"] = "bgl"  # bound each group, or each group and label
+    zeta: float = 0.6  # bound on the mean loss of every cell
+    zetas: tuple[float, ...] = ()  # with cbgl, a bound for each label; inf for none
+    B: float = 10.0  # largest sum of a client's multipliers
+    beta: float = 1.0  # weight of the client's mean loss
+    eta: float = 2.0  # step of theta, divided by B
+    attributes: tuple[str, ...] = ()  # protected attributes, "sex*race" for groups of both; all
+    scale: bool = True  # whether local steps are divided by beta + B
+    report: Literal["average", "last"] = "average"  # the model used: mean of all so far, or newest
+
+    def __post_init__(self) -> None:
+        for name in ("B", "beta", "zeta"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} = {getattr(self, name)}: give a number of at least 0.")
+        if not 0 < self.eta < math.inf:
+            raise ValueError(f"eta = {self.eta}: give a number above 0.")
+        if self.beta + self.B <= 0:
+            raise ValueError("beta and B are both 0: there is nothing to minimise; raise one.")
+        if not all(zeta >= 0 for zeta in self.zetas):
+            raise ValueError(f"zetas = {list(self.zetas)}: give numbers of at least 0, or inf.")
+
+    @property
+    def bounded(self) -> Constraints:
+        """The constraints."""
+        return constraints(self.constraint, self.zeta, self.zetas, self.attributes)
+
+    def init_server(self, task: Task, params: Params, clients: int) -> Any:
+        """The model and the mean of all models so far."""
+        self.bounded.bounds(task)  # refuses what does not fit
+        rounds = torch.zeros((), dtype=torch.float64)
+        return {"params": params, "average": params, "rounds": rounds}
+
+    def init_client(self, task: Task, params: Params) -> State:
+        """The client's own multipliers, and whether it has trained."""
+        theta = torch.zeros_like(self.bounded.bounds(task))
+        return {"theta": theta, "trained": torch.zeros((), dtype=torch.float64)}
+
+    def round(self, server: Any, cohort: Cohort) -> Any:
+        """A round of FedAvg."""
+        message = {"params": server["params"]}
+        params = cohort.mean(self.local, message, weight="equal")["params"]
+        count = server["rounds"] + 1
+        average = tree.mix(server["average"], params, (1 / count).float())
+        return {"params": params, "average": average, "rounds": count}
+
+    def deployed(self, server: Any) -> Any:
+        """The model that clients use."""
+        return {"params": server["average" if self.report == "average" else "params"]}
+
+    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
+        """The same model for all; a new client needs no multipliers."""
+        return task.outputs(server["params"], x)
+
+    def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """A client that was not in training predicts with the common model as it is."""
+        return {}, client.state
+
+    def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """The client's multipliers move by its own violations, then it trains."""
+        inner, origin, state = self.bounded, message["params"], client.state
+        scale = self.beta + self.B if self.scale else 1.0
+        seen = cell_sums(inner, task, origin, client, "train", 0)
+        mine = seen["count"] > 0
+        r = torch.where(mine, violations(seen["losses"], seen["count"], inner.bounds(task)), 0.0)
+        step = self.eta / self.B if self.B else 0.0
+        theta = state["theta"] + state["trained"] * step * r
+        lam = torch.where(mine, multipliers(theta, self.B, inner.slack), 0.0)
+        price: Tensor = (lam / seen["count"].clamp(min=1)).float()
+
+        def say(batch: Batch) -> Tensor:
+            return self.beta + client.size * (inner.members(task, batch) @ price)
+
+        after = {"theta": theta, "trained": torch.ones_like(state["trained"])}
+        return {"params": descend(weighted_losses(task, say, scale), origin, client)}, after

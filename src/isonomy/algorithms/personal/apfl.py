@@ -1,0 +1,91 @@
+"""APFL: every client serves a mixture of its own model and the common one.
+
+Deng, Kamani and Mahdavi, "Adaptive personalized federated learning" (2020), Algorithm 1. With
+the mixture m = alpha v_k + (1 - alpha) w_k, on the same batch:
+
+    w_k <- w_k - eta grad F_k(w_k)
+    v_k <- v_k - eta alpha grad F_k(m)                (the gradient in v of F_k at the mixture)
+    w   <- mean of the w_k,       served: alpha v_k + (1 - alpha) w
+
+alpha is fixed, or with `adaptive` each client's own, by its own gradient step once a round:
+alpha <- alpha - eta <v_k - w_k, grad F_k(m)> on the round's first batch, kept within [0, 1].
+alpha = 0 is FedAvg, alpha = 1 local training. For a fixed w and alpha > 0 the best v_k makes the
+mixture the client's own minimiser, so in convex problems that are solved to the end APFL is local
+training, as Li et al. (2020) remark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.func import grad
+
+from isonomy import tree
+from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
+from isonomy.blocks.descent import along, start, step
+from isonomy.blocks.measure import gradient
+from isonomy.task import Batch, Params, Task
+from isonomy.tree import Tree
+
+
+@dataclass(frozen=True)
+class APFL(Algorithm):
+    """Adaptive mixtures of a client's own model and the common one."""
+
+    name: ClassVar[str] = "apfl"
+    family: ClassVar[str] = "personal"
+    paper: ClassVar[str] = "Deng et al., 2020"
+    reveals: ClassVar[str] = "only the weighted sum of the clients' global models; no personal one"
+
+    alpha: float = 0.5  # share of the client's own model; 0 is FedAvg, 1 local training
+    adaptive: bool = False  # whether each client's alpha is learnt, from that one
+    weight: Literal["equal", "size"] = "equal"  # a client's say in the common model
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1:
+            raise ValueError(f"alpha = {self.alpha}: give a number from 0 to 1.")
+
+    def init_client(self, task: Task, params: Params) -> State:
+        """Its own model, from the common initial one, and its share."""
+        return {"params": params, "alpha": torch.tensor(self.alpha)}
+
+    def round(self, server: Any, cohort: Cohort) -> Any:
+        """Algorithm 1."""
+        return cohort.mean(self.local, {"params": server["params"]}, weight=self.weight)
+
+    def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """Both models, step by step on the same batches."""
+        shared, state = self._trained(task, message["params"], client.state, client)
+        return {"params": shared}, state
+
+    def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """A new client trains its own part, from the common model."""
+        model = message["model"]["params"]
+        begun = {"params": model, "alpha": client.state["alpha"]}
+        return {}, self._trained(task, model, begun, client)[1]
+
+    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
+        """The mixture of the client's own model and the common one."""
+        return task.outputs(tree.mix(server["params"], state["params"], state["alpha"]), x)
+
+    def _trained(
+        self, task: Task, origin: Params, state: State, client: Client
+    ) -> tuple[Params, State]:
+        own, alpha = state["params"], state["alpha"]
+        work, rate = client.work, client.rate
+        if self.adaptive:
+            g = gradient(task, tree.mix(origin, own, alpha), client, "first")
+            alpha = (alpha - rate * tree.dot(tree.sub(own, origin), g)).clamp(0, 1)
+
+        def one(carry: Tree, batch: Batch) -> Tree:
+            (w, first), (v, second) = carry
+            at_mixture = grad(task.loss)(tree.mix(w, v, alpha), batch)
+            new = step(work, rate, w, first, grad(task.loss)(w, batch))
+            return new, step(work, rate, v, second, tree.scale(at_mixture, alpha))
+
+        carry = ((origin, start(work, origin)), (own, start(work, own)))
+        (shared, _), (personal, _) = along(one, carry, client)
+        return shared, {"params": personal, "alpha": alpha}

@@ -1,0 +1,83 @@
+"""Two stages: FedAvg to the end, then every client solves its own problem near the result.
+
+Li, Hu, Beirami and Smith, "Federated multi-task learning for competing constraints" (2020),
+section 4.2, compares its joint solver (`fmtl`) with
+
+    w* <- FedAvg,    v_k <- descent on F_k(v) + (lam / 2) |v - w*|^2 from w*
+
+after the last round, once for every client. lam = 0 is plain fine-tuning. The paper takes 30
+epochs of minibatch SGD, its code 40. Before the last stage clients predict with the common model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
+from isonomy.blocks.descent import descend
+from isonomy.blocks.personal import (
+    check_pull,
+    check_tuning,
+    pulled,
+    served,
+    tuned,
+    tuning,
+    untuned,
+)
+from isonomy.task import Params, Task
+
+
+@dataclass(frozen=True)
+class Finetune(Algorithm):
+    """Federated averaging, then local fine-tuning with an optional pull to the global model."""
+
+    name: ClassVar[str] = "finetune"
+    family: ClassVar[str] = "personal"
+    paper: ClassVar[str] = "Li et al., 2020, section 4.2"
+    reveals: ClassVar[str] = "only the weighted sum of the clients' models; no personal one"
+
+    lam: float = 0.0  # strength of the pull to the global model; 0 is plain fine-tuning
+    epochs: int = 30  # passes over a client's examples in the last stage
+    steps: int | None = None  # steps of the last stage, instead of epochs
+    lr: float | None = None  # its learning rate; the run's if unset
+    weight: Literal["equal", "size"] = "equal"  # a client's say in the global model
+
+    def __post_init__(self) -> None:
+        check_pull("lam", self.lam)
+        check_tuning(self)
+
+    def init_client(self, task: Task, params: Params) -> State:
+        """No model of its own yet."""
+        return untuned(params)
+
+    def round(self, server: Any, cohort: Cohort) -> Any:
+        """Federated averaging."""
+        return cohort.mean(self.local, {"params": server["params"]}, weight=self.weight)
+
+    def finish(self, server: Any, cohort: Cohort) -> Any:
+        """The last stage; models stay where they are made."""
+        work = tuning(cohort.work, self.epochs, self.steps, self.lr)
+        cohort.sum(self.tune, {"params": server["params"]}, work=work)
+        return server
+
+    def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """Training of the common model."""
+        return {"params": descend(task.loss, message["params"], client)}, client.state
+
+    def tune(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """The regularised local problem, from the common model."""
+        common = message["params"]
+        params = descend(pulled(task.loss, common, self.lam), common, client)
+        return {"tuned": torch.ones(())}, tuned(params)
+
+    def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """A new client tunes the common model with the run's local work."""
+        return {}, self.tune(task, message["model"], client)[1]
+
+    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
+        """The client's own model, once it has one."""
+        return task.outputs(served(state, server["params"]), x)

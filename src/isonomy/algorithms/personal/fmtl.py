@@ -1,0 +1,160 @@
+"""FMTL (Ditto): a global model by averaging, and a personal model for each client, pulled to it.
+
+Li, Hu, Beirami and Smith, "Federated multi-task learning for competing constraints" (2020), and
+"Ditto: Fair and robust federated learning through personalization" (ICML 2021). Objective 2:
+
+    min_v F_k(v) + (lam / 2) |v - w*|^2     for each client,    w* = argmin_w sum_k p_k F_k(w)
+
+Algorithm 1, on the same batches for both:
+
+    w_k <- w_k - eta grad F_k(w_k)                           (from the round's w)
+    v_k <- v_k - eta (grad F_k(v_k) + lam (v_k - w))         (from the client's own v_k)
+    w   <- w + mean of (w_k - w)
+
+v_k never leaves its client; a client outside of the cohort keeps it. lam = 0 is local training,
+a large lam the global model. The box in the first paper pulls to the moving copy w_k, the second
+paper and the authors' code to the round's w: see `anchor`.
+
+With `lams`, every client chooses lam at every local step: of one step with each it keeps the one
+with the least loss on its validation examples, as the authors' code does. Those are the client's
+validation split (set aside by the data, e.g. `data.validation = 0.1`), never its training or test
+examples. A client with fewer than `least` of them uses `lam`.
+
+Beyond the paper: a step against the gradient diverges where eta lam >= 2, and is refused;
+`pull = "proximal"` takes the pull implicitly, v <- (v - eta grad + eta lam w) / (1 + eta lam),
+which holds for any lam.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.func import grad
+
+from isonomy import tree
+from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
+from isonomy.blocks.descent import along, start, step
+from isonomy.blocks.personal import check_pull
+from isonomy.errors import ConfigError
+from isonomy.task import Batch, Params, Task
+from isonomy.tree import Tree
+from isonomy.work import Work
+
+
+@dataclass(frozen=True)
+class FMTL(Algorithm):
+    """Personal models pulled to a global one (Ditto)."""
+
+    name: ClassVar[str] = "fmtl"
+    family: ClassVar[str] = "personal"
+    paper: ClassVar[str] = "Li et al., 2020, and ICML 2021 (Ditto)"
+    reveals: ClassVar[str] = "only the weighted sum of the clients' global models; no personal one"
+
+    lam: float = 1.0  # strength of the pull to the global model; 0 is local training
+    lams: tuple[float, ...] = ()  # if given, each client chooses among these by validation loss
+    least: int = 4  # validation examples below which a client uses lam itself
+    anchor: Literal["round", "moving"] = "round"  # pulled to the round's w, or the client's copy
+    pull: Literal["gradient", "proximal"] = "gradient"  # how a step takes it
+    weight: Literal["equal", "size"] = "equal"  # a client's say in the global model
+
+    def __post_init__(self) -> None:
+        check_pull("lam", self.lam)
+        for value in self.lams:
+            check_pull("lams", value)
+        if self.least < 1:
+            raise ValueError(f"least = {self.least}: give 1 or more.")
+
+    def init_client(self, task: Task, params: Params) -> State:
+        """Every personal model starts from the common initial one."""
+        return {"params": params}
+
+    def round(self, server: Any, cohort: Cohort) -> Any:
+        """Algorithm 1."""
+        top = max((self.lam, *self.lams))
+        if self.pull == "gradient" and cohort.work.optimiser == "sgd" and cohort.rate * top >= 2:
+            raise ConfigError(
+                f"algorithm.lam = {top:g} times the learning rate {cohort.rate:g} is 2 or more, "
+                "where steps diverge; lower one of them, or set pull = 'proximal'."
+            )
+        return cohort.mean(self.local, {"params": server["params"]}, weight=self.weight)
+
+    def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """Both models, step by step on the same batches."""
+        origin, own = message["params"], client.state["params"]
+        work, rate, moving = client.work, client.rate, self.anchor == "moving"
+        personal = self._personal(task, client)
+
+        def one(carry: Tree, batch: Batch) -> Tree:
+            (w, first), second = carry
+            new = step(work, rate, w, first, grad(task.loss)(w, batch))
+            return new, personal(second, new[0] if moving else origin, batch)
+
+        carry = ((origin, start(work, origin)), (own, start(work, own)))
+        (shared, _), (mine, _) = along(one, carry, client)
+        return {"params": shared}, {"params": mine}
+
+    def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """A new client solves its regularised problem from the global model."""
+        model, personal = message["model"]["params"], self._personal(task, client)
+
+        def one(carry: Tree, batch: Batch) -> Tree:
+            return personal(carry, model, batch)
+
+        return {}, {"params": along(one, (model, start(client.work, model)), client)[0]}
+
+    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
+        """A client's personal model."""
+        return task.outputs(state["params"], x)
+
+    def _personal(self, task: Task, client: Client) -> Callable[[Tree, Params, Batch], Tree]:
+        """One step of (personal model, optimiser's memory), given the anchor and a batch."""
+        work, rate, lam, lams = client.work, client.rate, self.lam, self.lams
+        toward = proximal if self.pull == "proximal" else against
+
+        def fixed(carry: Tree, anchor: Params, batch: Batch) -> Tree:
+            v, memory = carry
+            return toward(work, rate, v, memory, anchor, grad(task.loss)(v, batch), lam)
+
+        if not lams:
+            return fixed
+        held, enough = client.validation, client.sizes[1] >= self.least
+
+        def chosen(carry: Tree, anchor: Params, batch: Batch) -> Tree:
+            v, memory = carry
+            g = grad(task.loss)(v, batch)
+            tries = [toward(work, rate, v, memory, anchor, g, each) for each in lams]
+            losses = torch.stack([task.loss(new, held) for new, _ in tries])
+            best = torch.argmin(torch.nan_to_num(losses, nan=math.inf)).reshape(1)
+
+            def pick(usual: Tensor, *others: Tensor) -> Tensor:
+                least = torch.stack(others).index_select(0, best).squeeze(0)
+                return torch.where(enough, least, usual)
+
+            usual = toward(work, rate, v, memory, anchor, g, lam)
+            return tree.tmap(pick, usual, *tries)
+
+        return chosen
+
+
+def against(
+    work: Work, rate: Tensor, v: Params, memory: Tree, anchor: Params, g: Tree, lam: float
+) -> tuple[Params, Tree]:
+    """A step against the gradient of F + (lam / 2) |v - anchor|^2, where F has gradient g."""
+    if lam:  # without pull an anchor of any size changes nothing
+        g = tree.tmap(lambda d, a, b: d + lam * (a - b), g, v, anchor)
+    return step(work, rate, v, memory, g)
+
+
+def proximal(
+    work: Work, rate: Tensor, v: Params, memory: Tree, anchor: Params, g: Tree, lam: float
+) -> tuple[Params, Tree]:
+    """A step against g, then the nearest point to it and, as lam asks, to the anchor."""
+    new, memory = step(work, rate, v, memory, g)
+    if lam:
+        new = tree.mix(new, anchor, rate * lam / (1 + rate * lam))
+    return new, memory

@@ -1,0 +1,100 @@
+"""MAPPER: each client interpolates its own model and the common one, with a share of its choice.
+
+Mansour, Mohri, Ro and Suresh, "Three approaches for personalization with applications to
+federated learning" (2020), section 5. For each share s of a set a client trains its own part of
+the mixture s v + (1 - s) w, keeps the share with the least loss, and with it trains the common
+part, which the server averages:
+
+    v_s <- descent on F_k(s v + (1 - s) w) in v,    s_k <- argmin_s F_k(s v_s + (1 - s) w)
+    w_k <- descent on F_k(s_k v + (1 - s_k) w) in w,          w <- mean of the w_k
+
+Weights are mixed, which for linear models is to mix outputs. The share is chosen by the loss on
+all training examples, as the public code of Li et al. (2020) does; `choose = "validation"` uses
+the client's validation split where it has one. Shares of 0 alone are FedAvg, of 1 alone local
+training.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from isonomy import tree
+from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
+from isonomy.blocks.descent import Objective, descend
+from isonomy.blocks.measure import train_loss
+from isonomy.task import Batch, Params, Task
+
+
+@dataclass(frozen=True)
+class Mapper(Algorithm):
+    """Interpolation of local and common models, the share chosen by each client."""
+
+    name: ClassVar[str] = "mapper"
+    family: ClassVar[str] = "personal"
+    paper: ClassVar[str] = "Mansour et al., 2020"
+    reveals: ClassVar[str] = "only the weighted sum of the clients' common models; no personal one"
+
+    shares: tuple[float, ...] = (0.25, 0.5, 0.75)  # shares of one's own model to choose from
+    choose: Literal["train", "validation"] = "train"  # by which loss
+    weight: Literal["equal", "size"] = "equal"  # a client's say in the common model
+
+    def __post_init__(self) -> None:
+        if not self.shares or not all(0 <= s <= 1 for s in self.shares):
+            raise ValueError(f"shares = {list(self.shares)}: give one or more numbers from 0 to 1.")
+
+    def init_client(self, task: Task, params: Params) -> State:
+        """Its own model, from the common initial one, and the first share."""
+        return {"params": params, "share": torch.tensor(float(self.shares[0]))}
+
+    def round(self, server: Any, cohort: Cohort) -> Any:
+        """Every client's own part and share, then the common part."""
+        return cohort.mean(self.local, {"params": server["params"]}, weight=self.weight)
+
+    def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """Both parts, one after the other."""
+        common = message["params"]
+        state = self._personal(task, common, client.state["params"], client)
+        own, share = state["params"], state["share"]
+
+        def shared(params: Params, batch: Batch) -> Tensor:
+            return task.loss(tree.mix(params, own, share), batch)
+
+        return {"params": descend(shared, common, client)}, state
+
+    def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """A new client trains its own part, from the common model."""
+        model = message["model"]["params"]
+        return {}, self._personal(task, model, model, client)
+
+    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
+        """The mixture of the client's own model and the common one."""
+        return task.outputs(tree.mix(server["params"], state["params"], state["share"]), x)
+
+    def _personal(self, task: Task, common: Params, own: Params, client: Client) -> State:
+        """The client's own model and share: the best of a descent with each share."""
+        tries = [descend(_mixed(task, common, s), own, client) for s in self.shares]
+        losses = torch.stack(
+            [
+                self._loss(task, tree.mix(common, v, s), client)
+                for s, v in zip(self.shares, tries, strict=True)
+            ]
+        )
+        best = torch.argmin(losses).reshape(1)
+        params = tree.tmap(lambda t: t.index_select(0, best).squeeze(0), tree.stack(tries))
+        share = torch.tensor(self.shares, dtype=torch.float32).index_select(0, best).squeeze(0)
+        return {"params": params, "share": share}
+
+    def _loss(self, task: Task, params: Params, client: Client) -> Tensor:
+        loss = train_loss(task, params, client)
+        if self.choose == "train":
+            return loss
+        return torch.where(client.sizes[1] > 0, task.loss(params, client.validation), loss)
+
+
+def _mixed(task: Task, common: Params, share: float) -> Objective:
+    """The loss of the mixture, as a function of one's own part."""
+    return lambda params, batch: task.loss(tree.mix(common, params, share), batch)

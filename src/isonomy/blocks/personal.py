@@ -1,0 +1,75 @@
+"""Personal models: pulls to a common model, and a last stage in which clients tune it alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isonomy import tree
+from isonomy.algorithm import State
+from isonomy.blocks.descent import Objective
+from isonomy.task import Batch, Params
+from isonomy.tree import Tree
+from isonomy.work import Work
+
+
+def pulled(objective: Objective, anchor: Params, lam: float, scale: Tree = None) -> Objective:
+    """The objective plus (lam / 2) |v - anchor|^2, each square times its `scale` if there is one.
+
+    Without pull it is the objective itself, so that an anchor of any size changes nothing.
+    """
+    if not lam:
+        return objective
+
+    def total(params: Params, batch: Batch) -> Tensor:
+        apart = tree.sub(params, anchor)
+        if scale is None:
+            return objective(params, batch) + 0.5 * lam * tree.sq_norm(apart)
+        weighed = tree.tmap(torch.mul, scale, apart)
+        return objective(params, batch) + 0.5 * lam * tree.dot(weighed, apart)
+
+    return total
+
+
+def check_pull(name: str, value: float) -> None:
+    """Refuse a strength that is negative or not finite."""
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name} = {value}: give a number of at least 0.")
+
+
+# --- the second of two stages ---------------------------------------------------------------------
+
+
+def untuned(params: Params) -> State:
+    """A client's state before it has a model of its own."""
+    return {"params": params, "own": torch.zeros(())}
+
+
+def tuned(params: Params) -> State:
+    """A client's state with a model of its own."""
+    return {"params": params, "own": torch.ones(())}
+
+
+def served(state: State, common: Params) -> Params:
+    """The client's own model, or, as long as it has none, the common one."""
+    return tree.tmap(lambda v, w: torch.where(state["own"] > 0, v, w), state["params"], common)
+
+
+def tuning(work: Work, epochs: int, steps: int | None, lr: float | None) -> Work:
+    """The local work of the last stage: so many epochs (or steps), at the run's rate or its own."""
+    rate = work.lr if lr is None else lr
+    return replace(work, epochs=epochs, steps=steps, lr=rate, schedule="constant")
+
+
+def check_tuning(options: Any) -> None:
+    """Refuse a last stage of no work."""
+    if options.epochs < 1:
+        raise ValueError(f"epochs = {options.epochs}: give 1 or more.")
+    if options.steps is not None and options.steps < 1:
+        raise ValueError(f"steps = {options.steps}: give 1 or more.")
+    if options.lr is not None and not 0 < options.lr < math.inf:
+        raise ValueError(f"lr = {options.lr}: give a number above 0.")

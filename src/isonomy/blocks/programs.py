@@ -1,0 +1,56 @@
+"""Linear programs, by HiGHS."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+from torch import Tensor
+
+
+def mixture(gain: Tensor, keep: Tensor) -> Tensor | None:
+    """The point a of the simplex with the largest gain' a among those with keep @ a >= 0.
+
+    `keep` is [constraints, len(gain)]. None if there is no such point.
+
+    >>> mixture(torch.tensor([1.0, 2.0]), torch.tensor([[1.0, -1.0]])).tolist()
+    [0.5, 0.5]
+    """
+    size = len(gain)
+    below = None if len(keep) == 0 else -_scaled(keep)
+    right = None if below is None else np.zeros(len(below))
+    found = linprog(
+        -_scaled(gain.unsqueeze(0))[0],
+        A_ub=below,
+        b_ub=right,
+        A_eq=np.ones((1, size)),
+        b_eq=[1.0],
+        bounds=[(0.0, 1.0)] * size,
+        method="highs",
+    )
+    return _point(found)
+
+
+def worst(gain: Tensor, mass: Tensor, most: float) -> Tensor | None:
+    """The weights a in [0, most] with the largest gain' a of those with mass' a = sum of mass."""
+    found = linprog(
+        -_scaled(gain.unsqueeze(0))[0],
+        A_eq=_scaled(mass.unsqueeze(0)),
+        b_eq=[float(_scaled(mass.unsqueeze(0)).sum())],
+        bounds=[(0.0, most)] * len(gain),
+        method="highs",
+    )
+    return _point(found)
+
+
+def _scaled(rows: Tensor) -> NDArray[np.float64]:
+    """Each row over its largest entry: the solver's tolerances are absolute."""
+    at = rows.to(torch.float64)
+    top = at.abs().amax(1, keepdim=True)
+    return np.asarray((at / torch.where(top > 0, top, 1.0)).numpy())
+
+
+def _point(found: object) -> Tensor | None:
+    x = getattr(found, "x", None)
+    return None if x is None else torch.from_numpy(np.asarray(x, dtype=np.float64))

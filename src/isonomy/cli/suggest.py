@@ -1,0 +1,45 @@
+"""`suggest`: how strongly FMTL should pull, from how the clients of a config differ."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from isonomy.cli.single import ConfigArgument, Overrides
+
+
+def add(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("suggest")(suggest)
+
+
+def suggest(
+    config: ConfigArgument,
+    overrides: Overrides = None,
+    malicious: Annotated[
+        float, typer.Option("--malicious", metavar="SHARE", help="Share of clients to distrust.")
+    ] = 0.0,
+    spread: Annotated[
+        float,
+        typer.Option("--spread", metavar="TIMES", help="How much further out those are."),
+    ] = 3.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Numbers as JSON.")] = False,
+) -> None:
+    """Suggest lam for FMTL from the variance within and between clients (a Gaussian model).
+
+    Trains the config's model by federated averaging first, so give a config that trains well.
+
+    Example: isonomy suggest quickstart rounds=20
+    """
+    from dataclasses import asdict
+
+    from isonomy import api
+
+    found = api.suggest(api.config(config, *(overrides or [])), malicious=malicious, spread=spread)
+    if as_json:
+        values = {k: v if v != float("inf") else "inf" for k, v in asdict(found).items()}
+        typer.echo(json.dumps(values))
+    else:
+        typer.echo(found.text())

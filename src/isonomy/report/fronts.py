@@ -1,0 +1,190 @@
+"""Trade-off fronts: error against each notion of fairness, for methods tried at several settings.
+
+Runs whose config has the same `series` are one method at several settings, one curve. A setting's
+point is its mean over seeds. A series' front holds the points that no other point of the series
+beats in both coordinates; its hypervolume is the area they dominate up to a reference point that
+is the same for all series: a tenth beyond the worst value of any run, in each coordinate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from isonomy.metrics.front import hypervolume, nondominated
+from isonomy.report import runs, words
+from isonomy.report.record import Record
+from isonomy.report.runs import Method, Stat
+from isonomy.report.tables import Cell, Column, Table
+
+BEYOND = 1.1  # the reference point, in units of the worst value
+_FIRST = ("max_loss", "demographic_parity", "equal_opportunity", "equalised_odds")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting: its error and its unfairness over seeds, and whether it is on the front."""
+
+    method: Method
+    error: Stat
+    notion: Stat
+    on_front: bool
+
+    @property
+    def nulls(self) -> int:
+        """In how many runs the method's verdict was null."""
+        return sum((run.verdict or {}).get("status") == "null" for run in self.method.runs)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A series: its points in the order of their unfairness, and its hypervolume over seeds."""
+
+    name: str
+    points: tuple[Point, ...]
+    volume: Stat
+
+
+@dataclass(frozen=True)
+class Front:
+    """All series against one notion of fairness, and the reference (error, unfairness)."""
+
+    notion: str
+    curves: tuple[Curve, ...]
+    reference: tuple[float, float]
+
+
+def fronts(records: Sequence[Record]) -> list[Front]:
+    """A front for each notion of fairness; none where no method was tried at several settings."""
+    series: dict[str, list[Method]] = {}
+    for method in runs.methods(records):
+        name = str(method.runs[0].config.get("series") or method.label)
+        title = f"{name} on {method.data}" if method.title != method.label else name
+        series.setdefault(title, []).append(method)
+    if max(len(members) for members in series.values()) < 2:
+        return []
+    found = [_front(name, series) for name in notions(records)]
+    return [front for front in found if front is not None]
+
+
+def notions(records: Sequence[Record]) -> list[str]:
+    """The metrics that a front is drawn against: gaps and worst losses, where lower is better."""
+    there = runs.metric_names(record.metrics for record in records)
+    names = [n for n in there if words.attribute(n) is not None and words.better(n) == "lower"]
+
+    def place(name: str) -> tuple[int, int]:
+        kind = name.rpartition(".")[2]
+        return _FIRST.index(kind) if kind in _FIRST else len(_FIRST), names.index(name)
+
+    return [*sorted(names, key=place), *(n for n in ("client.accuracy.std",) if n in there)]
+
+
+def error_of(run: Record) -> float | None:
+    """The share predicted wrong; the loss of a regression."""
+    accuracy = runs.value(run, "accuracy")
+    return runs.value(run, "loss") if accuracy is None else 1 - accuracy
+
+
+def _front(notion: str, series: dict[str, list[Method]]) -> Front | None:
+    at = {
+        name: [(m, pairs) for m in members if (pairs := _pairs(m, notion))]
+        for name, members in series.items()
+    }
+    everyone = [p for members in at.values() for _, pairs in members for p in pairs.values()]
+    if not everyone:
+        return None
+    worst = [max(p[i] for p in everyone) for i in (0, 1)]
+    reference = (BEYOND * worst[0] or 1.0, BEYOND * worst[1] or 1.0)
+    curves = [_curve(name, members, reference) for name, members in at.items() if members]
+    return Front(notion, tuple(curves), reference)
+
+
+def _pairs(method: Method, notion: str) -> dict[int, tuple[float, float]]:
+    """(error, unfairness) of each seed that has both."""
+    found = {}
+    for run in method.runs:
+        error, value = error_of(run), runs.value(run, notion)
+        if error is not None and value is not None and math.isfinite(error + value):
+            found[run.seed] = (error, value)
+    return found
+
+
+def _curve(name: str, members: list[tuple[Method, Any]], reference: tuple[float, float]) -> Curve:
+    stats = [
+        (m, runs.stat(e for e, _ in pairs.values()), runs.stat(v for _, v in pairs.values()))
+        for m, pairs in members
+    ]
+    kept = nondominated([[error.mean, value.mean] for _, error, value in stats])
+    points = [Point(m, e, v, bool(on)) for (m, e, v), on in zip(stats, kept, strict=True)]
+    seeds = sorted({seed for _, pairs in members for seed in pairs})
+    volumes = [hypervolume([p[s] for _, p in members if s in p], reference) for s in seeds]
+    order = sorted(points, key=lambda point: (point.notion.mean, point.error.mean))
+    return Curve(name, tuple(order), runs.stat(volumes))
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def points_table(found: Sequence[Front]) -> Table:
+    """Every point on a front: for each notion and each series, the settings to choose among."""
+    heads = (
+        Column("notion", "fairness notion", text=True),
+        Column("series", "method", text=True),
+        Column("setting", "setting", text=True),
+        Column("error", "error", better="lower"),
+        Column("value", "unfairness", better="lower"),
+        Column("null", "verdict null", digits=0),
+    )
+    rows = []
+    for front in found:
+        for curve in front.curves:
+            for point in curve.points:
+                if point.on_front:
+                    rows.append(
+                        (
+                            Cell(words.title(front.notion)),
+                            Cell(curve.name),
+                            Cell(point.method.label),
+                            _cell(point.error),
+                            _cell(point.notion),
+                            Cell(float(point.nulls)),
+                        )
+                    )
+    note = (
+        "Settings of a method that no other setting of it beats in both error and unfairness; "
+        "means over seeds, ± the standard deviation. Verdict null: in how many runs the method "
+        "gave no model."
+    )
+    return Table("Pareto points", heads, tuple(rows), (note,))
+
+
+def volumes_table(found: Sequence[Front]) -> Table:
+    """The hypervolume of each series: a row a notion, a column a series."""
+    names = list(dict.fromkeys(curve.name for front in found for curve in front.curves))
+    heads = [Column("notion", "fairness notion", text=True)]
+    heads += [Column("reference", "reference (error, unfairness)", text=True)]
+    heads += [Column(name, name, digits=4) for name in names]
+    rows = []
+    for front in found:
+        by = {curve.name: curve.volume for curve in front.curves}
+        best = max(volume.mean for volume in by.values())
+        cells = [
+            Cell(by[n].mean, spread=by[n].spread, n=by[n].n, best=by[n].mean == best, digits=4)
+            if n in by
+            else Cell(None)
+            for n in names
+        ]
+        told = f"{front.reference[0]:.3f}, {front.reference[1]:.3f}"
+        rows.append((Cell(words.title(front.notion)), Cell(told), *cells))
+    note = (
+        "The area that a method's points dominate up to the reference point, which is a tenth "
+        "beyond the worst run's error and unfairness; larger is better, and only comparable within "
+        "a row."
+    )
+    return Table("Hypervolume", tuple(heads), tuple(rows), (note,))
+
+
+def _cell(stat: Stat) -> Cell:
+    return Cell(stat.mean, spread=stat.spread, n=stat.n, digits=4)

@@ -1,0 +1,109 @@
+"""Two numbers read together, a mean and its deviation: a grid of methods and settings, a plane.
+
+For experiments under attack: `mean (deviation)` over benign clients, and, as papers do, the best
+of a setting is the method with the largest mean minus deviation.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+from isonomy.report import figures
+from isonomy.report.tables import Cell, Column, Table
+
+Rows = list[dict[str, Any]]
+Pair = tuple[str, str]
+Whose = Literal["ours", "paper"]
+
+
+def grid(rows: Rows, pair: Pair, whose: Whose = "ours") -> Table:
+    """A row a method, a column a setting; `rows` are those of `reproduce`.
+
+    >>> rows = [dict(method="A", setting="clean", metric=m, ours=v) for m, v in
+    ...         (("accuracy", 0.9), ("client.accuracy.std", 0.1))]
+    >>> grid(rows, ("accuracy", "client.accuracy.std")).rows[0][1].value
+    '0.900 (.100)'
+    """
+    found = _points(rows, pair, whose)
+    settings = list(dict.fromkeys(row["setting"] for row in rows))
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    if whose == "paper":
+        settings = [s for s in settings if any((m, s) in found for m in methods)]
+        methods = [m for m in methods if any((m, s) in found for s in settings)]
+    best = {}
+    for setting in settings:
+        worth = {m: mean - std for (m, s), (mean, std) in found.items() if s == setting}
+        best[setting] = max(worth.values(), default=math.nan)
+    body = []
+    for method in methods:
+        cells = [Cell(method)]
+        for setting in settings:
+            at = found.get((method, setting))
+            if at is None:
+                cells.append(Cell(None))
+                continue
+            mark = at[0] - at[1] == best[setting]
+            cells.append(Cell(_words(*at), best=mark))
+        body.append(tuple(cells))
+    heads = (
+        Column("method", "method", text=True),
+        *(Column(s, s or "value", text=True) for s in settings),
+    )
+    title = "Ours" if whose == "ours" else "The paper's"
+    notes = (f"{pair[0]} ({pair[1]}), of benign clients; the best has the largest difference.",)
+    return Table(f"{title}: mean (deviation)", heads, tuple(body), notes)
+
+
+def plane(rows: Rows, pair: Pair) -> Any:
+    """Accuracy against its deviation over clients, a point a method, a view a setting.
+
+    Down and to the right is better: right is robust, down is fair.
+    """
+    found = _points(rows, pair, "ours")
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    views = figures._Views()
+    for setting in dict.fromkeys(row["setting"] for row in rows):
+        axes = figures._axes(x=figures._axis_title(pair[0]), y=figures._axis_title(pair[1]))
+        views.view(setting or "all", **axes)
+        for i, method in enumerate(methods):
+            if (method, setting) not in found:
+                continue
+            mean, std = found[method, setting]
+            name = figures.safe(method)
+            views.add(
+                figures.go.Scatter(
+                    x=[mean],
+                    y=[std],
+                    mode="markers+text",
+                    text=[name],
+                    textposition="top center",
+                    name=name,
+                    marker={
+                        "color": figures._colour(i),
+                        "size": 12,
+                        "symbol": figures._symbol(i),
+                    },
+                    hovertemplate=f"{name}<br>%{{x:.4g}} (%{{y:.4g}})<extra></extra>",
+                )
+            )
+    return views.figure()
+
+
+def _points(rows: Rows, pair: Pair, whose: Whose) -> dict[tuple[str, str], tuple[float, float]]:
+    """Mean and deviation of each method and setting that has both."""
+    values = {
+        (row["method"], row["setting"], row["metric"]): row[whose]
+        for row in rows
+        if row.get(whose) is not None and row[whose] == row[whose]
+    }
+    return {
+        (method, setting): (mean, values[method, setting, pair[1]])
+        for (method, setting, metric), mean in values.items()
+        if metric == pair[0] and (method, setting, pair[1]) in values
+    }
+
+
+def _words(mean: float, std: float) -> str:
+    """0.866 (.160)."""
+    return f"{mean:.3f} ({f'{std:.3f}'.removeprefix('0')})"

@@ -1,0 +1,353 @@
+"""What malicious clients send: each attack is a rule from honest updates to forged ones.
+
+`Attacker` wraps the exchange, so every attack works with every algorithm on every engine. What
+counts as an update is said in `parts`. A rule sees the malicious clients' own honest updates, and
+those that are for colluders also what `knows` says. All draws are pure functions of the seed, the
+round, the client and the exchange, so a resumed run draws the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from isonomy import random, tree
+from isonomy.algorithm import Ask, Exchange, Replies
+from isonomy.errors import ConfigError, unknown
+from isonomy.fields import made
+from isonomy.robust.parts import Part, parts, replied, updates
+
+
+class Seen(NamedTuple):
+    """What a rule may use in one exchange; updates are rows [clients, numbers]."""
+
+    updates: Tensor  # what the malicious clients would have sent
+    known: Tensor  # the updates whose mean and spread a colluder knows
+    keys: Tensor  # a random key for each malicious client
+    draw: str  # the name of this exchange's draws
+    cohort: int  # clients in the round
+    answered: int  # clients that answer this exchange, if the rule colludes
+
+
+class Attack(ABC):
+    """Abstract. A final subclass is a frozen dataclass whose fields are the attack's options."""
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+    sees: ClassVar[str]  # what the attacker knows, in plain words
+    colludes: ClassVar[bool] = False  # whether it needs replies other than a client's own
+    forges: ClassVar[bool] = True  # whether replies are changed at all
+
+    @abstractmethod
+    def forge(self, seen: Seen) -> Tensor:
+        """The updates to send instead, of the shape of `seen.updates`."""
+
+
+@dataclass(frozen=True)
+class Labels(Attack):
+    """A1, label poisoning: honest training on wrong training labels."""
+
+    name: ClassVar[str] = "labels"
+    paper: ClassVar[str] = "FMTL (Ditto), A1"
+    sees: ClassVar[str] = "its own data"
+    forges: ClassVar[bool] = False
+
+    def forge(self, seen: Seen) -> Tensor:
+        """Nothing: the labels do it (see `labels`)."""
+        return seen.updates
+
+
+@dataclass(frozen=True)
+class Gaussian(Attack):
+    """A2, random updates: noise with the standard deviation of the client's own update."""
+
+    name: ClassVar[str] = "gaussian"
+    paper: ClassVar[str] = "FMTL (Ditto), A2"
+    sees: ClassVar[str] = "its own update"
+
+    scale: float = 1.0  # factor of that standard deviation
+
+    def __post_init__(self) -> None:
+        if not 0 < self.scale < math.inf:
+            raise ValueError(f"scale = {self.scale}: give a number above 0.")
+
+    def forge(self, seen: Seen) -> Tensor:
+        """N(0, s^2) in every coordinate, s the standard deviation of the flattened update."""
+        spread = self.scale * seen.updates.std(1, correction=0, keepdim=True)
+        return spread * random.normal(seen.keys, seen.draw, (seen.updates.shape[1],))
+
+
+@dataclass(frozen=True)
+class Replacement(Attack):
+    """A3, model replacement: the update times a factor, so that it outweighs the others."""
+
+    name: ClassVar[str] = "replacement"
+    paper: ClassVar[str] = "FMTL (Ditto), A3; Bagdasaryan et al., AISTATS 2020"
+    sees: ClassVar[str] = "its own update and how many clients are in a round"
+
+    factor: float | None = None  # the factor; the number of clients in the round if unset
+
+    def __post_init__(self) -> None:
+        if self.factor is not None and not math.isfinite(self.factor):
+            raise ValueError(f"factor = {self.factor}: give a finite number.")
+
+    def forge(self, seen: Seen) -> Tensor:
+        """Factor times the update."""
+        return seen.updates * (seen.cohort if self.factor is None else self.factor)
+
+
+@dataclass(frozen=True)
+class SignFlip(Attack):
+    """The update turned round, times a factor."""
+
+    name: ClassVar[str] = "sign_flip"
+    paper: ClassVar[str] = "a usual test"
+    sees: ClassVar[str] = "its own update"
+
+    factor: float = 1.0  # how long the turned update is, in units of the honest one
+
+    def __post_init__(self) -> None:
+        if not 0 < self.factor < math.inf:
+            raise ValueError(f"factor = {self.factor}: give a number above 0.")
+
+    def forge(self, seen: Seen) -> Tensor:
+        """Minus factor times the update."""
+        return -self.factor * seen.updates
+
+
+@dataclass(frozen=True)
+class InnerProduct(Attack):
+    """Inner-product manipulation: all send minus epsilon times the mean of the known updates."""
+
+    name: ClassVar[str] = "inner_product"
+    paper: ClassVar[str] = "Xie, Koyejo and Gupta, UAI 2019"
+    sees: ClassVar[str] = "the mean of the updates that `knows` names"
+    colludes: ClassVar[bool] = True
+
+    epsilon: float = 0.5  # length of what is sent; small passes filters, large turns the mean
+    knows: Literal["malicious", "benign"] = "benign"  # whose honest updates it knows
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon < math.inf:
+            raise ValueError(f"epsilon = {self.epsilon}: give a number above 0.")
+
+    def forge(self, seen: Seen) -> Tensor:
+        """-epsilon * mean."""
+        return (-self.epsilon * seen.known.mean(0)).expand_as(seen.updates)
+
+
+@dataclass(frozen=True)
+class Little(Attack):
+    """A little is enough: all send the mean minus z standard deviations, within what is usual."""
+
+    name: ClassVar[str] = "little"
+    paper: ClassVar[str] = "Baruch, Baruch and Goldberg, NeurIPS 2019"
+    sees: ClassVar[str] = (
+        "mean and standard deviation, by coordinate, of the updates that `knows` names, and how "
+        "many clients answer"
+    )
+    colludes: ClassVar[bool] = True
+
+    z: float | None = None  # standard deviations from the mean; the paper's largest if unset
+    knows: Literal["malicious", "benign"] = "malicious"  # whose honest updates it knows
+
+    def __post_init__(self) -> None:
+        if self.z is not None and not 0 <= self.z < math.inf:
+            raise ValueError(f"z = {self.z}: give a number of at least 0.")
+
+    def forge(self, seen: Seen) -> Tensor:
+        """Mean - z * standard deviation."""
+        z = little_z(seen.answered, len(seen.updates)) if self.z is None else self.z
+        spread = seen.known.std(0, correction=0)
+        return (seen.known.mean(0) - z * spread).expand_as(seen.updates)
+
+
+def little_z(clients: int, malicious: int) -> float:
+    """The largest z with which the forged update has a majority of clients on its far side.
+
+    With n clients, m of them malicious, s = floor(n / 2 + 1) - m benign ones have to lie further
+    out: z = Phi^-1((n - m - s) / (n - m)). At least 0, and s at least 1.
+
+    >>> round(little_z(50, 24), 2)
+    1.43
+    """
+    benign = clients - malicious
+    if benign < 1:
+        return 0.0
+    further = max(clients // 2 + 1 - malicious, 1)
+    share = (benign - further) / benign
+    return NormalDist().inv_cdf(share) if share > 0.5 else 0.0
+
+
+@dataclass(frozen=True)
+class FreeRider(Attack):
+    """Sends back what it got, perhaps with noise, to have the model without the work."""
+
+    name: ClassVar[str] = "free_rider"
+    paper: ClassVar[str] = "Fraboni, Vidal and Lorenzi, AISTATS 2021"
+    sees: ClassVar[str] = "what it was sent"
+
+    noise: float = 0.0  # standard deviation of the noise added to every number
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise < math.inf:
+            raise ValueError(f"noise = {self.noise}: give a number of at least 0.")
+
+    def forge(self, seen: Seen) -> Tensor:
+        """An update of nothing but noise."""
+        if not self.noise:
+            return torch.zeros_like(seen.updates)
+        return self.noise * random.normal(seen.keys, seen.draw, (seen.updates.shape[1],))
+
+
+@dataclass(frozen=True)
+class Broken(Attack):
+    """Sends what no model can hold: numbers that are not finite, or tensors of a wrong shape."""
+
+    name: ClassVar[str] = "broken"
+    paper: ClassVar[str] = "a test of the screening"
+    sees: ClassVar[str] = "nothing"
+
+    what: Literal["nan", "inf", "shape"] = "nan"  # what is wrong with the reply
+
+    def forge(self, seen: Seen) -> Tensor:
+        """NaN or infinity everywhere; a wrong shape is made where replies are put together."""
+        return torch.full_like(seen.updates, math.inf if self.what == "inf" else math.nan)
+
+
+ATTACKS: dict[str, type[Attack]] = {
+    kind.name: kind
+    for kind in (
+        Labels,
+        Gaussian,
+        Replacement,
+        SignFlip,
+        InnerProduct,
+        Little,
+        FreeRider,
+        Broken,
+    )
+}
+
+
+def make(name: str, options: dict[str, Any] | None = None) -> Attack:
+    """An attack by name, with its options checked."""
+    if name not in ATTACKS:
+        raise ConfigError(unknown("attack", name, ATTACKS))
+    return made("attack", name, ATTACKS[name], options)
+
+
+# --- the wrapper of the exchange ------------------------------------------------------------------
+
+
+class Attacker:
+    """Has the malicious clients of one round send what the attack says, in every exchange.
+
+    `cohort` is the number of clients in the round. `changed` counts the replies that were changed.
+    """
+
+    def __init__(self, attack: Attack, malicious: Tensor, *, seed: int, cohort: int) -> None:
+        self.attack = attack
+        self.malicious = malicious
+        self.seed = seed
+        self.cohort = cohort
+        self.changed = 0
+        self._exchanges = itertools.count()
+
+    def __call__(self, exchange: Exchange) -> Exchange:
+        """Wrap an exchange."""
+
+        def wrapped(ask: Ask) -> Iterator[Replies]:
+            draw = f"attack {next(self._exchanges)}"
+            if not self.attack.forges or not bool(torch.isin(ask.ids, self.malicious).any()):
+                yield from exchange(ask)
+                return
+            chunks = exchange(ask)
+            for group in [list(chunks)] if self.attack.colludes else ([c] for c in chunks):
+                yield from self._forged(ask, group, draw)
+
+        return wrapped
+
+    def _forged(self, ask: Ask, chunks: list[Replies], draw: str) -> Iterator[Replies]:
+        """Some chunks, with the malicious clients' replies changed."""
+        if not chunks:
+            return
+        bad = [torch.isin(c.ids, self.malicious) for c in chunks]
+        count = sum(int(b.sum()) for b in bad)
+        found = parts(ask, chunks[0].value) if count else []
+        if not found:
+            yield from chunks
+            return
+        place = {int(k): i for i, k in enumerate(ask.ids)}
+        honest = [self._updates(c, b, found, place) for c, b in zip(chunks, bad, strict=True)]
+        own = torch.cat(honest)
+        known = own
+        if getattr(self.attack, "knows", "malicious") == "benign":
+            others = [self._updates(c, ~b, found, place) for c, b in zip(chunks, bad, strict=True)]
+            known = torch.cat(others) if any(len(o) for o in others) else own
+        ids = torch.cat([c.ids[b] for c, b in zip(chunks, bad, strict=True)])
+        keys = random.key(self.seed, ask.round, ids)
+        answered = sum(len(c.ids) for c in chunks)
+        new = self.attack.forge(Seen(own, known, keys, draw, self.cohort, answered))
+        self.changed += count
+        first = 0
+        for chunk, mask in zip(chunks, bad, strict=True):
+            mine = new[first : first + int(mask.sum())]
+            first += len(mine)
+            yield from self._chunk(chunk, mask, mine, found, place)
+
+    def _updates(
+        self, chunk: Replies, mask: Tensor, found: list[Part], place: dict[int, int]
+    ) -> Tensor:
+        at = mask.nonzero().squeeze(-1)
+        return updates(tree.take(chunk.value, at), found, _at(chunk.ids[at], place))
+
+    def _chunk(
+        self, chunk: Replies, mask: Tensor, new: Tensor, found: list[Part], place: dict[int, int]
+    ) -> Iterator[Replies]:
+        if not bool(mask.any()):
+            yield chunk
+            return
+        at = mask.nonzero().squeeze(-1)
+        sent = _take(chunk, at)
+        forged = replied(sent.value, found, _at(sent.ids, place), new)
+        if isinstance(self.attack, Broken) and self.attack.what == "shape":
+            if not bool(mask.all()):
+                yield _take(chunk, (~mask).nonzero().squeeze(-1))
+            yield sent._replace(value=_misshapen(forged, found))
+            return
+        value = dict(chunk.value)
+        for part in found:
+            value[part.name] = tree.tmap(
+                lambda old, wrong: old.index_copy(0, at, wrong),
+                chunk.value[part.name],
+                forged[part.name],
+            )
+        yield chunk._replace(value=value)
+
+
+def _at(ids: Tensor, place: dict[int, int]) -> Tensor:
+    return torch.tensor([place[int(k)] for k in ids], dtype=torch.int64)
+
+
+def _take(chunk: Replies, at: Tensor) -> Replies:
+    return Replies(tree.take(chunk.value, at), chunk.ids[at], chunk.sizes[at])
+
+
+def _misshapen(value: Any, found: list[Part]) -> Any:
+    """Every tensor of the parts with one number too many."""
+
+    def longer(t: Tensor) -> Tensor:
+        flat = t.reshape(t.shape[0], -1)
+        return torch.cat([flat, flat[:, :1]], 1)
+
+    return {**value, **{p.name: pytree.tree_map(longer, value[p.name]) for p in found}}

@@ -1,0 +1,118 @@
+"""A combiner at work: in the place of the mean, wherever an algorithm averages models or updates.
+
+Combined is the flattened update of the whole model: all parts of a reply that have the tree of
+something sent (see `parts`). The other parts get the plain weighted mean. Clients of weight 0 are
+left out. A combiner that goes by losses asks for them in one more exchange, at the sent model.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from isonomy import tree
+from isonomy.algorithm import Algorithm, Ask, Client, Cohort, Message, Replies, Reply, State
+from isonomy.blocks.measure import train_loss
+from isonomy.errors import ConfigError
+from isonomy.robust.combiners import Combiner
+from isonomy.robust.parts import Part, parts, replied, updates
+from isonomy.task import Task
+
+
+class Defence:
+    """A combiner in the rounds of a run; counts how often it was used, and with too few updates."""
+
+    def __init__(self, rule: Combiner) -> None:
+        self.rule = rule
+        self.used = self.short = 0
+
+    def __call__(self, cohort: Cohort, ask: Ask, replies: Replies, weight: Tensor) -> Reply:
+        """The combined reply."""
+        order = replies.ids.argsort()  # so that who was asked first decides no tie
+        replies = Replies(tree.take(replies.value, order), replies.ids[order], replies.sizes[order])
+        weight = weight[order]
+        found = [
+            replace(p, origin=None, own=False) if p.own else p
+            for p in parts(ask, replies.value)
+            if p.sent
+        ]
+        if not found:
+            return _mean(replies.value, weight)
+        losses = None
+        if self.rule.losses:
+            replies, weight, losses = self._losses(cohort, found, replies, weight)
+        keep = weight > 0
+        counted = tree.take(replies.value, keep)
+        rows = updates(counted, found, torch.arange(0))
+        self.used += 1
+        self.short += not self.rule.enough(len(rows))
+        one = self.rule.combine(rows, weight[keep], None if losses is None else losses[keep])
+        names = {p.name for p in found}
+        rest = {k: v for k, v in replies.value.items() if k not in names}
+        pattern = {name: tree.take(counted[name], slice(0, 1)) for name in names}
+        made = replied(pattern, found, torch.arange(0), one.unsqueeze(0))
+        mean = _mean(rest, weight)
+        return {k: tree.take(made[k], 0) if k in names else mean[k] for k in replies.value}
+
+    def _losses(
+        self, cohort: Cohort, found: list[Part], replies: Replies, weight: Tensor
+    ) -> tuple[Replies, Tensor, Tensor]:
+        """Everybody's loss at the sent model; who does not tell is left out."""
+        models = [p.model for p in found if p.model is not None]
+        if not models:
+            raise ConfigError(
+                f"defence '{self.rule.name}' needs the loss of one sent model, but this algorithm "
+                "sends every client its own; choose another defence."
+            )
+        got = cohort.gather(_loss, {"model": models[0]})
+        at = torch.isin(replies.ids, got.ids).nonzero().squeeze(-1)
+        left = Replies(tree.take(replies.value, at), replies.ids[at], replies.sizes[at])
+        return left, weight[at], got.value["loss"][got.ids.argsort()]
+
+
+def _loss(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+    """The loss of the received model on all training examples."""
+    return {"loss": train_loss(task, message["model"], client)}, client.state
+
+
+def _mean(value: Reply, weight: Tensor) -> Reply:
+    share = weight.double() / weight.sum()
+    kind = torch.get_default_dtype()
+    return tree.tmap(lambda t: torch.tensordot(share, t.double(), dims=1).to(kind), value)
+
+
+# --- can it be used? ------------------------------------------------------------------------------
+
+
+def refusal(kind: type[Algorithm], defence: str) -> str | None:
+    """Why a defence would do nothing with this algorithm, in a sentence; None if it would."""
+    verbs = _verbs(kind)
+    if verbs is None or ("mean" in verbs and "weigh" not in verbs):
+        return None
+    how = "weighs clients by what they reply"
+    if "weigh" not in verbs:
+        how = "combines replies itself" if "gather" in verbs else "shares no model"
+    return (
+        f"defence '{defence}': '{kind.name}' {how}, so there is no mean to replace; remove the "
+        "defence, or choose an algorithm that averages, such as fedavg."
+    )
+
+
+def _verbs(kind: type[Algorithm]) -> set[str] | None:
+    """The cohort's verbs that an algorithm's source calls; None if there is no source to read."""
+    try:
+        source = textwrap.dedent(inspect.getsource(kind))
+    except (OSError, TypeError):
+        return None
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            holder = ast.unparse(node.func.value)
+            if "cohort" in holder and node.func.attr in ("gather", "mean", "weigh", "sum"):
+                found.add(node.func.attr)
+    return found

@@ -1,0 +1,150 @@
+"""Screening: a reply that is not finite or wrongly shaped never reaches the model.
+
+Its client counts as silent in that exchange, and is named with the reason. The screen stands
+between the server and everything else, so it also sees what attacks did.
+
+What shape is right? In a simulation an engine runs honest code, so its first reply tells (`learn`,
+the innermost wrapper). Where replies come from elsewhere, the shape that more than half of the
+asked clients sent does; until one has that many, replies are held, and if none ever has, the most
+frequent counts (of equally frequent ones that of the lowest client).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from isonomy import tree
+from isonomy.algorithm import Ask, Exchange, Replies
+from isonomy.tree import Tree
+
+NOT_FINITE = "sent numbers that are not finite"
+WRONG_SHAPE = "sent a reply of a wrong shape"
+
+
+class Shape(NamedTuple):
+    """The containers, dtypes and shapes of one client's reply."""
+
+    spec: Any
+    leaves: tuple[tuple[torch.dtype, tuple[int, ...]], ...]
+
+
+def shape_of(reply: Tree, *, stacked: bool = False) -> Shape:
+    """The shape of a reply, or of each of several that are stacked on a leading axis.
+
+    >>> one, many = {"w": torch.zeros(3)}, {"w": torch.zeros(7, 3)}
+    >>> shape_of(one) == shape_of(many, stacked=True)
+    True
+    """
+    leaves, spec = pytree.tree_flatten(reply)
+    skip = 1 if stacked else 0
+    return Shape(spec, tuple((t.dtype, tuple(t.shape)[skip:]) for t in leaves))
+
+
+def fault(reply: Tree, right: Shape) -> str | None:
+    """What is wrong with a single reply, in words; None if nothing is.
+
+    >>> right = shape_of({"w": torch.zeros(3)})
+    >>> fault({"w": torch.tensor([0.0, float("nan"), 0.0])}, right)
+    'sent numbers that are not finite'
+    """
+    if not all(isinstance(t, Tensor) for t in tree.leaves(reply)) or shape_of(reply) != right:
+        return WRONG_SHAPE
+    return None if _sums_finite(reply) or tree.finite(reply) else NOT_FINITE
+
+
+class Screen:
+    """Screens the exchanges of a round; `rejected` is each refused client's first reason."""
+
+    def __init__(self) -> None:
+        self.rejected: dict[int, str] = {}
+        self._right: Shape | None = None
+
+    def learn(self, exchange: Exchange) -> Exchange:
+        """The innermost wrapper of an engine that runs the phases itself: tells the right shape."""
+
+        def wrapped(ask: Ask) -> Iterator[Replies]:
+            for chunk in exchange(ask):
+                if self._right is None and len(chunk.ids):
+                    self._right = shape_of(chunk.value, stacked=True)
+                yield chunk
+
+        return wrapped
+
+    def __call__(self, exchange: Exchange) -> Exchange:
+        """The outermost wrapper: lets only sound replies through."""
+
+        def wrapped(ask: Ask) -> Iterator[Replies]:
+            self._right = None
+            held: list[tuple[Shape, Replies]] = []
+            for chunk in exchange(ask):
+                if not len(chunk.ids):
+                    continue
+                shape = shape_of(chunk.value, stacked=True)
+                if self._right is None:
+                    held.append((shape, chunk))
+                    self._right, many = _commonest(held)
+                    if 2 * many <= len(ask.ids):
+                        self._right = None
+                        continue
+                    for earlier, before in held:
+                        yield from self._sound(earlier, before)
+                    held = []
+                else:
+                    yield from self._sound(shape, chunk)
+            if held:
+                self._right = _commonest(held)[0]
+                for shape, chunk in held:
+                    yield from self._sound(shape, chunk)
+
+        return wrapped
+
+    def _sound(self, shape: Shape, chunk: Replies) -> Iterator[Replies]:
+        """What is sound of a chunk."""
+        if shape != self._right or any(len(t) != len(chunk.ids) for t in tree.leaves(chunk.value)):
+            self._reject(chunk.ids, WRONG_SHAPE)
+            return
+        if _sums_finite(chunk.value):
+            yield chunk
+            return
+        good = torch.ones(len(chunk.ids), dtype=torch.bool)
+        for leaf in tree.leaves(chunk.value):
+            if leaf.is_floating_point():
+                good &= torch.isfinite(leaf).reshape(len(good), -1).all(1)
+        self._reject(chunk.ids[~good], NOT_FINITE)
+        at = good.nonzero().squeeze(-1)
+        if len(at) == len(good):
+            yield chunk
+        elif len(at):
+            yield Replies(tree.take(chunk.value, at), chunk.ids[at], chunk.sizes[at])
+
+    def _reject(self, ids: Tensor, why: str) -> None:
+        for k in ids.tolist():
+            self.rejected.setdefault(int(k), why)
+
+
+def _sums_finite(value: Tree) -> bool:
+    """Whether all sums are finite: then all numbers are, and this is a look of little cost."""
+    sums = [t.sum() for t in tree.leaves(value) if t.is_floating_point()]
+    if not sums:
+        return True
+    return bool(sum(float(s) * 0.0 for s in sums) == 0.0)
+
+
+def _commonest(held: list[tuple[Shape, Replies]]) -> tuple[Shape, int]:
+    """The shape that most clients sent, and how many did."""
+    kinds: list[tuple[Shape, int, int]] = []  # the shape, its clients, the lowest of them
+    for shape, chunk in held:
+        count, lowest = len(chunk.ids), int(chunk.ids.min())
+        for i, (known, many, first) in enumerate(kinds):
+            if known == shape:
+                kinds[i] = (known, many + count, min(first, lowest))
+                break
+        else:
+            kinds.append((shape, count, lowest))
+    best = max(kinds, key=lambda kind: (kind[1], -kind[2]))
+    return best[0], best[1]

@@ -1,0 +1,120 @@
+"""Three small clients with groups, and what they compute, in plain numpy.
+
+The model is a logit w x of one weight with the logistic loss. Client 2 has nobody of group 1.
+Clients take full-batch steps of rate 0.1 from w = 0.5.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from isonomy.algorithm import Algorithm
+from isonomy.data.federation import Attribute, Federation, build
+from isonomy.engines.base import Engine
+from isonomy.engines.batched import Batched
+from isonomy.engines.loop import Loop
+from isonomy.task import Task
+from isonomy.work import Work
+
+ENGINES = [Loop, Batched]
+RATE, START = 0.1, 0.5
+
+X = [np.array([1.0, 2.0, -1.0, 0.5, -2.0]), np.array([-2.0, 1.0, 3.0]), np.array([1.5, -0.5])]
+Y = [np.array([1, 0, 1, 0, 1]), np.array([0, 1, 0]), np.array([1, 0])]
+TWO = [np.array([0, 1, 1, 0, 0]), np.array([0, 0, 1]), np.array([0, 0])]
+THREE = [np.array([0, 1, 2, 0, 2]), np.array([2, 0, 1]), np.array([0, 2])]
+SIZES = np.array([5.0, 3.0, 2.0])
+
+
+def parts(groups: int) -> list[np.ndarray]:
+    return TWO if groups == 2 else THREE
+
+
+def world(groups: int = 2) -> tuple[Task, Federation]:
+    """The task and the federation."""
+    task = Task(
+        lambda: nn.Linear(1, 1, bias=False),
+        loss_name="logistic",
+        classes=2,
+        levels=(groups,),
+        attributes=("kind",),
+    )
+    at = np.cumsum([0, *map(len, X)])
+    federation = build(
+        torch.tensor(np.concatenate(X), dtype=torch.float32).unsqueeze(-1),
+        torch.tensor(np.concatenate(Y)),
+        torch.tensor(np.concatenate(parts(groups))).unsqueeze(-1),
+        {"train": [torch.arange(a, b) for a, b in pairwise(at)]},
+        classes=2,
+        attributes=(Attribute("kind", tuple("abc"[:groups])),),
+    )
+    return task, federation
+
+
+def play(
+    algorithm: Algorithm,
+    kind: type[Engine],
+    *,
+    rounds: int = 1,
+    groups: int = 2,
+    ids: Any = (0, 1, 2),
+    wrap: tuple[Any, ...] = (),
+    steps: int = 1,
+) -> tuple[Any, Engine]:
+    """The server and the engine after some rounds."""
+    task, federation = world(groups)
+    params = {"weight": torch.tensor([[START]])}
+    engine = kind(task, federation)
+    engine.reset(algorithm.init_client(task, params))
+    server = algorithm.init_server(task, params, 3)
+    work = Work(epochs=steps, batch=0, lr=RATE)
+    for r in range(rounds):
+        cohort = engine.cohort(torch.tensor(ids), work=work, round=r, wrap=wrap)
+        server = algorithm.round(server, cohort)
+    return server, engine
+
+
+def weight_of(server: Any) -> float:
+    return float(server["params"]["weight"])
+
+
+# --- numpy ----------------------------------------------------------------------------------------
+
+
+def sigmoid(t: Any) -> Any:
+    return 1 / (1 + np.exp(-t))
+
+
+def losses(w: float, k: int) -> np.ndarray:
+    return np.log1p(np.exp(-(2 * Y[k] - 1) * w * X[k]))
+
+
+def slopes(w: float, k: int) -> np.ndarray:
+    sign = 2 * Y[k] - 1
+    return -sign * X[k] * sigmoid(-sign * w * X[k])
+
+
+def step(w: float, k: int, weight: Any = 1.0) -> float:
+    """One local step on the mean of weighted losses."""
+    return w - RATE * float((weight * slopes(w, k)).mean())
+
+
+def by_size(values: Any, ids: Any = (0, 1, 2)) -> float:
+    at = list(ids)
+    return float((SIZES[at] * np.asarray(values)).sum() / SIZES[at].sum())
+
+
+def sums(w: float, groups: int = 2, ids: Any = (0, 1, 2)) -> tuple[Any, Any, Any]:
+    """Count, loss and positive predictions by label and group."""
+    count, loss, positive = np.zeros((3, 2, groups))
+    for k in ids:
+        for i, (y, z) in enumerate(zip(Y[k], parts(groups)[k], strict=True)):
+            count[y, z] += 1
+            loss[y, z] += losses(w, k)[i]
+            positive[y, z] += w * X[k][i] > 0
+    return count, loss, positive

@@ -1,0 +1,152 @@
+"""FairFed: distances and weights by hand, with a client that has only one group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from algorithms.exchanges import Asked, listening
+from algorithms.group_by_hand import (
+    ENGINES,
+    SIZES,
+    START,
+    TWO,
+    Y,
+    by_size,
+    play,
+    step,
+    sums,
+    weight_of,
+    world,
+)
+from contract.checks import silent
+from isonomy.algorithms import make
+from isonomy.algorithms.group_fair.fairfed import FairFed
+from isonomy.engines.base import Engine
+from isonomy.engines.loop import Loop
+from isonomy.errors import ConfigError
+from isonomy.task import Task
+
+both = pytest.mark.parametrize("kind", ENGINES)
+
+
+def rate_gap(count: Any, positive: Any) -> float:
+    rate = positive.sum(0) / count.sum(0)
+    return float(rate[0] - rate[1])
+
+
+def right(count: Any, positive: Any) -> float:
+    return float((positive[1].sum() + (count - positive)[0].sum()) / count.sum())
+
+
+def distances(w: float) -> np.ndarray:
+    """|F - F_k|, and for client 2, which has no group 1, |Acc - Acc_2|."""
+    count, _, positive = sums(w)
+    far = []
+    for k in range(3):
+        c, _, p = sums(w, ids=(k,))
+        both_groups = c.sum(0).min() > 0
+        far.append(
+            abs(rate_gap(count, positive) - rate_gap(c, p))
+            if both_groups
+            else abs(right(count, positive) - right(c, p))
+        )
+    return np.array(far)
+
+
+@both
+def test_running_weights_by_hand(kind: type[Engine]) -> None:
+    w, omega = START, SIZES / SIZES.sum()
+    for _ in range(2):
+        far = distances(w)
+        assert far.std() > 0.01
+        omega = omega - 0.3 * (far - far.mean())
+        say = np.maximum(omega, 0)
+        w = float(say @ [step(w, k) for k in range(3)] / say.sum())
+    server, _ = play(FairFed(beta=0.3), kind, rounds=2)
+    assert weight_of(server) == pytest.approx(w, abs=1e-6)
+    assert SIZES / SIZES.sum() - server["lost"].numpy() == pytest.approx(omega, abs=1e-6)
+
+
+@both
+def test_exponential_weights_by_hand(kind: type[Engine]) -> None:
+    w = START
+    for _ in range(2):
+        say = np.exp(-2 * distances(w)) * SIZES
+        w = float(say @ [step(w, k) for k in range(3)] / say.sum())
+    server, _ = play(FairFed(beta=2.0, update="exponential"), kind, rounds=2)
+    assert weight_of(server) == pytest.approx(w, abs=1e-6)
+
+
+def test_weights_sum_to_one_in_the_mean() -> None:
+    """A public version lets them sum to about 1.6, so that models grow from round to round.
+
+    Where every client answers with the model it was sent, the mean is that model.
+    """
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True)
+    class Idle(FairFed):
+        def train(self, task: Any, message: Any, client: Any) -> Any:
+            return {"params": message["params"]}, client.state
+
+    server, _ = play(Idle(beta=0.5), Loop, rounds=5)
+    assert weight_of(server) == pytest.approx(START, abs=1e-6)
+
+
+@both
+def test_reweighing_by_hand(kind: type[Engine]) -> None:
+    """P(y) P(z) / P(y, z) of each client's own counts."""
+    own = []
+    for k in range(3):
+        count = sums(START, ids=(k,))[0]
+        n = count.sum()
+        v = [
+            count[y].sum() * count[:, z].sum() / (count[y, z] * n)
+            for y, z in zip(Y[k], TWO[k], strict=True)
+        ]
+        own.append(step(START, k, np.array(v)))
+    server, _ = play(FairFed(beta=0.0, local="reweigh"), kind)
+    assert weight_of(server) == pytest.approx(by_size(own), abs=1e-6)
+
+
+def test_the_server_sees_sums_and_distances_only() -> None:
+    heard: list[Asked] = []
+    play(FairFed(), Loop, wrap=(listening(heard),))
+    assert [(a.phase, a.replied) for a in heard] == [
+        ("measure", ("cells",)),
+        ("distance", ("distance",)),
+        ("train", ("params",)),
+    ]
+
+
+def test_beyond_all_weight_the_model_stays() -> None:
+    """A client alone is at no distance from the mean distance; silent ones change nothing."""
+    alone, _ = play(FairFed(beta=100.0), Loop, ids=(1,))
+    assert weight_of(alone) == pytest.approx(step(START, 1), abs=1e-6)
+    quiet, _ = play(FairFed(), Loop, wrap=(silent({0: {0}}),))
+    assert weight_of(quiet) == weight_of(play(FairFed(), Loop, ids=(1, 2))[0])
+
+
+def test_three_groups_use_the_distance_from_everyone() -> None:
+    server, _ = play(FairFed(beta=0.3), Loop, groups=3)
+    count, _, positive = sums(START, 3)
+    whole = np.abs(positive.sum(0) / count.sum(0) - positive.sum() / count.sum()).max()
+    far = []
+    for k in range(3):
+        c, _, p = sums(START, 3, ids=(k,))
+        seen = c.sum(0) > 0
+        rate = p.sum(0)[seen] / c.sum(0)[seen]
+        far.append(abs(whole - np.abs(rate - p.sum() / c.sum()).max()))
+    lost = 0.3 * (np.array(far) - np.mean(far))
+    assert server["lost"].numpy() == pytest.approx(lost, abs=1e-6)
+
+
+def test_refusals() -> None:
+    with pytest.raises(ConfigError, match="beta"):
+        make("fairfed", {"beta": -1.0})
+    task, _ = world()
+    with pytest.raises(ConfigError, match="two classes"):
+        FairFed().init_server(Task(task.build, classes=3, levels=(2,)), {}, 2)

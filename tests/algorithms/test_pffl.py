@@ -1,0 +1,614 @@
+"""PFFL by hand, in its limits, and what its verdict rests on, against scipy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from torch import Tensor, nn
+
+from contract.checks import silent
+from isonomy.algorithms import make
+from isonomy.algorithms.group_fair.group_fedavg import GroupFedAvg
+from isonomy.algorithms.group_fair.local_bgl import LocalBGL
+from isonomy.algorithms.group_fair.pffl import PFFL
+from isonomy.blocks import certificate, saddle
+from isonomy.blocks.constraints import BGL, CBGL, cell_sums, multipliers, violations
+from isonomy.data.federation import Attribute, Federation, build
+from isonomy.engines.base import Engine
+from isonomy.engines.batched import Batched
+from isonomy.engines.loop import Loop
+from isonomy.errors import ConfigError
+from isonomy.models.mlp import mlp
+from isonomy.task import Batch, Task
+from isonomy.verdict import About
+from isonomy.work import Work
+
+both = pytest.mark.parametrize("kind", [Loop, Batched])
+
+# --- a federation for pencil and paper ------------------------------------------------------------
+
+xs = np.array([1.0, 2.0, 1.0, 3.0, 1.0])
+ys = np.array([2.0, 2.0, -1.0, 1.0, 0.0])
+group_of = np.array([0, 1, 0, 1, 1])
+owner_of = np.array([0, 0, 1, 1, 1])
+SMALL = Task(lambda: nn.Linear(1, 1, bias=False), loss_name="squared", classes=0, levels=(2,))
+
+
+def small() -> Federation:
+    rows = [torch.from_numpy(np.flatnonzero(owner_of == k)) for k in (0, 1)]
+    return build(
+        torch.from_numpy(xs).float().unsqueeze(-1),
+        torch.from_numpy(ys).float(),
+        torch.from_numpy(group_of).unsqueeze(-1),
+        {"train": rows},
+        classes=0,
+        attributes=(Attribute("sex", ("f", "m")),),
+    )
+
+
+def play(algorithm: Any, kind: type[Engine], rounds: int, **how: Any) -> Any:
+    engine = kind(SMALL, small())
+    start = {"weight": torch.tensor([[1.0]])}
+    engine.reset(algorithm.init_client(SMALL, start))
+    server = algorithm.init_server(SMALL, start, 2)
+    for r in range(rounds):
+        cohort = engine.cohort(torch.arange(2), work=Work(batch=0, lr=0.02), round=r, **how)
+        server = algorithm.round(server, cohort)
+    return server
+
+
+def by_hand(rounds: int, *, B: float, zeta: float, eta: float, factor: float, scale: bool) -> Any:
+    """One full gradient step a round, from w = 1, in plain numbers."""
+    w, theta, models, lams = 1.0, np.zeros(2), [], []
+    sizes = np.array([(group_of == z).sum() for z in (0, 1)])
+    for t in range(rounds):
+        if t:
+            loss = (w * xs - ys) ** 2
+            r = np.array([loss[group_of == z].mean() for z in (0, 1)]) - zeta
+            theta = theta + eta / B * r
+        lam = B * np.exp(theta) / (1 + np.exp(theta).sum())
+        new = []
+        for k in (0, 1):
+            mine = owner_of == k
+            slope = 2 * xs * (w * xs - ys)
+            step = slope[mine].mean()
+            for z in (0, 1):
+                step += factor * lam[z] * slope[mine & (group_of == z)].sum() / sizes[z]
+            new.append(w - 0.02 / (1 + B if scale else 1) * step)
+        w = float(np.mean(new))
+        models.append(w)
+        lams.append(lam)
+    return w, np.mean(models), theta, np.mean(lams, 0)
+
+
+@both
+@pytest.mark.parametrize(("factor", "times"), [("K", 2.0), (1, 1.0)])
+@pytest.mark.parametrize("scale", [True, False])
+def test_rounds_by_hand(kind: type[Engine], factor: Any, times: float, scale: bool) -> None:
+    algorithm = PFFL(B=4.0, zeta=0.5, eta=2.0, factor=factor, scale=scale)
+    server = play(algorithm, kind, 3)
+    w, mean, theta, lam = by_hand(3, B=4.0, zeta=0.5, eta=2.0, factor=times, scale=scale)
+    assert server["params"]["weight"].item() == pytest.approx(w, abs=1e-6)
+    assert algorithm.deployed(server)["params"]["weight"].item() == pytest.approx(mean, abs=1e-6)
+    assert server["theta"].tolist() == pytest.approx(theta.tolist(), abs=1e-5)
+    assert server["lam"].tolist() == pytest.approx(lam.tolist(), abs=1e-5)
+    newest = replace(algorithm, report="last").deployed(server)["params"]["weight"].item()
+    assert newest == pytest.approx(w, abs=1e-6)
+
+
+@both
+def test_local_multipliers_by_hand(kind: type[Engine]) -> None:
+    """Each client's own groups: client 0 has one example of each, client 1 one and two."""
+    w, theta = 1.0, np.zeros((2, 2))
+    for t in range(3):
+        new = []
+        for k in (0, 1):
+            mine = owner_of == k
+            cells = [mine & (group_of == z) for z in (0, 1)]
+            r = np.array([((w * xs - ys) ** 2)[c].mean() for c in cells]) - 0.5
+            theta[k] += (t > 0) * 2 / 4 * r
+            lam = 4 * np.exp(theta[k]) / (1 + np.exp(theta[k]).sum())
+            slope = 2 * xs * (w * xs - ys)
+            step = slope[mine].mean() + sum(lam[z] * slope[cells[z]].mean() for z in (0, 1))
+            new.append(w - 0.02 / 5 * step)
+        w = float(np.mean(new))
+    server = play(LocalBGL(B=4.0, zeta=0.5, eta=2.0), kind, 3)
+    assert server["params"]["weight"].item() == pytest.approx(w, abs=1e-6)
+
+
+@both
+def test_group_weights_by_hand(kind: type[Engine]) -> None:
+    """Two of five examples in group 0, three in group 1: weights 5/4 and 5/6."""
+    say = np.where(group_of == 0, 5 / 4, 5 / 6)
+    w = 1.0
+    for _ in range(2):
+        slope = 2 * xs * (w * xs - ys) * say
+        new = [w - 0.02 * slope[owner_of == k].mean() for k in (0, 1)]
+        w = (2 * new[0] + 3 * new[1]) / 5
+    server = play(GroupFedAvg(), kind, 2)
+    assert server["params"]["weight"].item() == pytest.approx(w, abs=1e-6)
+
+
+# --- multipliers ----------------------------------------------------------------------------------
+
+
+def test_multipliers_are_those_of_the_exponentials_whatever_their_size() -> None:
+    theta = torch.tensor([0.3, -2.0, 1.1], dtype=torch.float64)
+    lam = multipliers(theta, 7.0)
+    assert torch.allclose(lam / (7 - lam.sum()), theta.exp())
+    for far in (1e6, -1e6):
+        held = multipliers(torch.full((3,), far, dtype=torch.float64), 7.0)
+        assert bool(held.isfinite().all())
+        assert float(held.sum()) == pytest.approx(7.0 if far > 0 else 0.0, abs=1e-9)
+    free = multipliers(torch.randn(50, 4, dtype=torch.float64).T, 1.0, slack=False)
+    assert torch.allclose(free.sum(0), torch.ones(50, dtype=torch.float64))
+    assert float(free.min()) >= 0
+
+
+def rises(step: float) -> bool:
+    """Whether the multiplier of a violated constraint grows and that of a loose one falls."""
+    algorithm = PFFL(B=4.0, zeta=0.5, eta=2.0)
+    object.__setattr__(algorithm, "eta", step)
+    server = play(algorithm, Loop, 3)
+    loss = (by_hand(2, B=4.0, zeta=0.5, eta=2.0, factor=2.0, scale=True)[0] * xs - ys) ** 2
+    over = [loss[group_of == z].mean() > 0.5 for z in (0, 1)]
+    return all(bool(t > 0) == up for t, up in zip(server["theta"], over, strict=True))
+
+
+def test_the_ascent_ascends() -> None:
+    """A public version of the min-max case moves its weights with a minus sign."""
+    assert rises(2.0)
+    assert not rises(-2.0)
+
+
+# --- constraints ----------------------------------------------------------------------------------
+
+
+def people(seed: int, clients: int = 4, n: int = 60, classes: int = 2) -> tuple[Task, Federation]:
+    """Random rows, labels and two attributes; nobody's features tell the group exactly."""
+    draw = np.random.default_rng(seed)
+    size = clients * n
+    x = draw.normal(size=(size, 3))
+    sex, age = draw.integers(0, 2, size), draw.integers(0, 3, size)
+    x[:, 0] += 0.7 * sex
+    score = x @ draw.normal(size=3) + 0.8 * sex + draw.normal(size=size) * 1.5
+    y = np.digitize(score, np.quantile(score, np.linspace(0, 1, classes + 1)[1:-1]))
+    cut = np.sort(draw.choice(np.arange(5, size - 5), clients - 1, replace=False))
+    parts = [torch.from_numpy(p) for p in np.split(np.arange(size), cut)]
+    split = {"train": [p[: max(3, len(p) * 2 // 3)] for p in parts]}
+    split["test"] = [p[max(3, len(p) * 2 // 3) :] for p in parts]
+    made = build(
+        torch.from_numpy(x).float(),
+        torch.from_numpy(y),
+        torch.from_numpy(np.stack([sex, age], 1)),
+        split,  # type: ignore[arg-type]
+        classes=classes,
+        attributes=(Attribute("sex", ("f", "m")), Attribute("age", ("young", "old", "older"))),
+        labels=tuple("abc"[:classes]),
+    )
+    outputs, loss = (1, "logistic") if classes == 2 else (classes, "cross_entropy")
+    task = Task(
+        lambda: nn.Linear(3, outputs),
+        loss_name=loss,  # type: ignore[arg-type]
+        classes=classes,
+        levels=(2, 3),
+        attributes=("sex", "age"),
+    )
+    return task, made
+
+
+def test_attributes_their_intersections_and_who_is_in_none() -> None:
+    task, made = people(0)
+    groups = made.groups.clone()
+    groups[::7, 1] = -1  # not told
+    batch = Batch(made.x, made.y, groups, torch.ones(len(made.y)))
+    about = About(task, made.attributes, made.labels)
+    all_ = BGL(0.6)
+    assert all_.names(about)[:3] == ["sex = f", "sex = m", "age = young"]
+    sums = all_.members(task, batch).sum(0)
+    sex, age = groups.T
+    assert sums.tolist() == [*torch.bincount(sex).tolist(), *torch.bincount(age[age >= 0]).tolist()]
+    crossed = BGL(0.6, (), ("sex*age",))
+    names = crossed.names(about)
+    assert names[1] == "sex*age = f & old"
+    cell = crossed.members(task, batch)
+    assert cell.shape[1] == 6
+    assert torch.equal(cell[:, 1] > 0, (sex == 0) & (age == 1))
+    assert torch.equal(cell.sum(1) == 0, age < 0)
+    label = CBGL(0.6, (math.inf, 0.4), ("sex",))
+    assert label.names(about) == ["sex = f, label b", "sex = m, label b"]
+    assert label.bounds(task).tolist() == [0.4, 0.4]
+    assert torch.equal(label.members(task, batch)[:, 1] > 0, (sex == 1) & (made.y == 1))
+
+
+def test_bounds_by_label_imply_a_bound_of_the_group() -> None:
+    """E[loss | a] = sum_y P(y | a) E[loss | a, y]: exactly, for any model."""
+    task, made = people(1)
+    params = task.init(0)
+    by_label, whole = CBGL(0.0, (0.7, 0.4), ("sex",)), BGL(0.0, (), ("sex",))
+    engine = Loop(task, made)
+
+    def both_sums(task: Task, message: Any, client: Any) -> Any:
+        parts = [cell_sums(c, task, params, client, "train", 0) for c in (by_label, whole)]
+        return {"cell": parts[0], "group": parts[1]}, client.state
+
+    cohort = engine.cohort(engine.everyone(), work=Work(), round=0)
+    engine.reset(())
+    got = cohort.sum(both_sums, {})
+    cell, group = got["cell"], got["group"]
+    share = (cell["count"] / group["count"].repeat_interleave(2)).reshape(2, 2)
+    mean_bound = share @ torch.tensor([0.7, 0.4], dtype=torch.float64)
+    inner = violations(cell["losses"], cell["count"], by_label.bounds(task)).reshape(2, 2)
+    outer = violations(group["losses"], group["count"], mean_bound)
+    assert outer.tolist() == pytest.approx((share * inner).sum(1).tolist(), abs=1e-12)
+    met = inner.max(1).values  # if both labels' bounds hold, so does the group's
+    assert bool((outer <= met + 1e-12).all())
+
+
+@dataclass(frozen=True)
+class Positive(BGL):
+    """A user's own: only examples of label 1, all in one cell."""
+
+    def members(self, task: Task, batch: Batch) -> Tensor:
+        return (batch.y == 1).float().unsqueeze(-1)
+
+    def bounds(self, task: Task) -> Tensor:
+        return torch.tensor([self.zeta], dtype=torch.float64)
+
+    def names(self, about: About) -> list[str]:
+        return ["label 1"]
+
+
+def test_a_constraint_of_ones_own() -> None:
+    task, made = people(2)
+    algorithm = PFFL(constraint="algorithms.test_pffl:Positive", zeta=0.3, B=5.0)
+    server = train(algorithm, task, made, rounds=5)
+    plain = train(PFFL(B=0.0), task, made, rounds=5)
+    assert float(server["certificate"]["violation"]) < loss_of_ones(task, made, plain) - 0.3
+    verdict = algorithm.verdict(server, About(task, made.attributes, made.labels))
+    assert verdict is not None
+    assert verdict.facts["worst"] == "label 1"
+    with pytest.raises(ConfigError, match="not a subclass"):
+        PFFL(constraint="math:inf").bounded  # noqa: B018
+
+
+def loss_of_ones(task: Task, made: Federation, server: Any) -> float:
+    rows = torch.cat([torch.arange(*made.ranges[k, 0]) for k in range(len(made))])
+    ones = rows[made.y[rows] == 1]
+    outputs = task.outputs(server["average"], made.x[ones])
+    return float(task.each_loss(outputs, made.y[ones]).mean())
+
+
+def test_small_cells_are_withheld_and_the_run_goes_on() -> None:
+    task, made = people(3, clients=5)
+    counts = torch.stack(
+        [torch.bincount(made.groups[slice(*made.ranges[k, 0]), 0], minlength=2) for k in range(5)]
+    )
+    least = int(counts.min()) + 1
+    algorithm = PFFL(B=5.0, attributes=("sex",), least=least)
+    server = train(algorithm, task, made, rounds=2)
+    told = torch.where(counts >= least, counts, 0).sum(0)
+    assert server["certificate"]["count"].tolist() == told.double().tolist()
+    assert told.sum() < counts.sum()
+    verdict = algorithm.verdict(server, About(task, made.attributes, made.labels))
+    assert verdict is not None
+    assert f"fewer than {least} examples" in verdict.text
+    none = train(PFFL(attributes=("sex",), least=10_000), task, made, rounds=2)
+    assert bool(torch.isfinite(none["params"]["weight"]).all())
+
+
+# --- the measured gap, against scipy --------------------------------------------------------------
+
+
+def train(
+    algorithm: Any,
+    task: Task,
+    made: Federation,
+    *,
+    rounds: int,
+    kind: type[Engine] = Loop,
+    lr: float = 0.5,
+    params: Any = None,
+    wrap: Any = (),
+) -> Any:
+    """The server after some rounds and the end."""
+    engine = kind(task, made)
+    start = task.init(0) if params is None else params
+    engine.reset(algorithm.init_client(task, start))
+    server = algorithm.init_server(task, start, len(made))
+    work = Work(steps=5, batch=0, lr=lr)
+    for r in range(rounds):
+        cohort = engine.cohort(engine.everyone(), work=work, round=r, wrap=wrap)
+        server = algorithm.round(server, cohort)
+    return algorithm.finish(server, engine.cohort(engine.everyone(), work=work, round=rounds))
+
+
+class Exact:
+    """The same problem in numpy: losses, F, r and G of a logistic model."""
+
+    def __init__(self, made: Federation, zeta: float) -> None:
+        ranges = made.ranges[:, 0].numpy()
+        rows = np.concatenate([np.arange(*r) for r in ranges])
+        self.x = np.hstack([made.x.numpy().astype(float), np.ones((len(made.y), 1))])[rows]
+        self.sign = 2.0 * made.y.numpy()[rows] - 1
+        self.group = made.groups[:, 0].numpy()[rows]
+        self.owner = np.concatenate([np.full(b - a, k) for k, (a, b) in enumerate(ranges)])
+        self.zeta = zeta
+
+    def losses(self, w: np.ndarray) -> np.ndarray:
+        return np.logaddexp(0, -self.sign * (self.x @ w))
+
+    def risk(self, w: np.ndarray) -> float:
+        loss = self.losses(w)
+        return float(np.mean([loss[self.owner == k].mean() for k in np.unique(self.owner)]))
+
+    def r(self, w: np.ndarray) -> np.ndarray:
+        loss = self.losses(w)
+        return np.array([loss[self.group == z].mean() for z in (0, 1)]) - self.zeta
+
+    def least(self, lam: np.ndarray, beta: float) -> float:
+        """min_w G(w, lambda)."""
+        found = minimize(
+            lambda w: beta * self.risk(w) + lam @ self.r(w), np.zeros(4), options={"gtol": 1e-9}
+        )
+        return float(found.fun)
+
+    def fairest(self) -> tuple[np.ndarray, float]:
+        """The model whose worst group's loss is least, and that loss."""
+        start = np.append(np.zeros(4), 1.0)
+        found = minimize(
+            lambda v: v[-1],
+            start,
+            constraints={"type": "ineq", "fun": lambda v: v[-1] - self.r(v[:-1]) - self.zeta},
+            options={"ftol": 1e-12, "maxiter": 300},
+        )
+        return found.x[:-1], float(self.r(found.x[:-1]).max() + self.zeta)
+
+
+def weights(params: Any) -> np.ndarray:
+    return saddle.matrix(params).numpy().ravel()
+
+
+@both
+def test_the_gap_is_the_true_one(kind: type[Engine]) -> None:
+    for seed in range(3):
+        task, made = people(seed)
+        algorithm = PFFL(B=6.0, zeta=0.5, attributes=("sex",))
+        server = train(algorithm, task, made, rounds=3, kind=kind)
+        exact = Exact(made, 0.5)
+        w, lam = weights(server["average"]), server["lam"].numpy()
+        upper = exact.risk(w) + 6 * max(0.0, exact.r(w).max())
+        nu = upper - exact.least(lam, 1.0)
+        got = server["certificate"]
+        assert float(got["gap_low"]) <= nu + 1e-6
+        assert float(got["gap_high"]) >= nu - 1e-6
+        assert float(got["gap_high"] - got["gap_low"]) < 1e-6
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "squared"])
+def test_the_gap_of_other_losses(loss: str) -> None:
+    """The bracket closes on what L-BFGS finds, for three classes and for numbers."""
+    task, made = people(5, classes=3)
+    if loss == "squared":
+        task = replace(task, build=lambda: nn.Linear(3, 1), loss_name="squared", classes=0)
+        made = replace(made, y=made.y.float(), classes=0, labels=())
+    algorithm = PFFL(B=6.0, zeta=0.5, attributes=("sex",))
+    server = train(algorithm, task, made, rounds=3, lr=0.1)
+    exact = Exact(replace(made, y=torch.zeros_like(made.y)), 0.5)
+    rows = torch.cat([torch.arange(*made.ranges[k, 0]) for k in range(len(made))])
+    lam = server["lam"]
+    shape = saddle.matrix(server["average"]).shape
+    x = torch.cat([made.x[rows].double(), torch.ones(len(rows), 1).double()], 1)
+
+    def whole(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        w = torch.tensor(flat, requires_grad=True)
+        losses = task.each_loss(x @ w.reshape(shape).T, made.y[rows])
+        owner = torch.from_numpy(exact.owner)
+        risk = torch.stack([losses[owner == k].mean() for k in range(len(made))]).mean()
+        group = torch.from_numpy(exact.group)
+        r = torch.stack([losses[group == z].mean() for z in (0, 1)]) - 0.5
+        value = risk + lam @ r
+        (slope,) = torch.autograd.grad(value, w)
+        return value.item(), slope.numpy()
+
+    found = minimize(
+        whole, np.zeros(math.prod(shape)), jac=True, method="BFGS", options={"gtol": 1e-8}
+    )
+    got = server["certificate"]
+    nu = float(got["upper"]) - found.fun
+    assert float(got["gap_low"]) <= nu + 1e-6
+    assert float(got["gap_high"]) >= nu - 1e-6
+    assert float(got["gap_high"] - got["gap_low"]) < 1e-5
+
+
+def test_lemma_1_on_problems_that_have_a_feasible_point() -> None:
+    """For any pair (w, lambda), good or bad, the violation is within (F(w*) + 2 nu) / B."""
+    draw = np.random.default_rng(7)
+    near = 0
+    for seed in range(12):
+        task, made = people(seed, n=30)
+        exact = Exact(made, 0.0)
+        star, least = exact.fairest()
+        zeta, B = least + draw.choice([1e-6, 0.02, 0.1]), float(draw.choice([1.0, 10.0, 100.0]))
+        exact.zeta = zeta
+        assert exact.r(star).max() <= 1e-9
+        algorithm = PFFL(B=B, zeta=zeta, attributes=("sex",), beta=float(draw.choice([0.5, 1.0])))
+        params = task.init(int(draw.integers(99)))
+        if draw.random() < 0.5:  # a model far off
+            params = {k: v + 3 * torch.randn(v.shape) for k, v in params.items()}
+        server = train(
+            algorithm, task, made, rounds=int(draw.integers(0, 6)), lr=1.0, params=params
+        )
+        got = server["certificate"]
+        over = float(got["violation"].max().clamp(min=0))
+        M = exact.risk(star)
+        assert over <= (algorithm.beta * M + 2 * float(got["gap_low"])) / B + 1e-6
+        # with nu the whole gap, the proof gives more: w's own risk counts, and nu only once
+        tight = algorithm.beta * (M - exact.risk(weights(server["average"])))
+        tight = (tight + float(got["gap_high"])) / B
+        assert over <= tight + 1e-6
+        near += over > 0.9 * tight
+        verdict = replace(algorithm, M=M).verdict(server, About(task, made.attributes, made.labels))
+        assert verdict is not None
+        assert not verdict.facts["infeasible"], verdict.text
+    assert near  # the bound is not so loose that it could not fail
+
+
+def test_an_infeasible_bound_ends_in_null() -> None:
+    task, made = people(4)
+    algorithm = PFFL(B=20.0, zeta=0.0, attributes=("sex",))
+    server = train(algorithm, task, made, rounds=60, lr=1.0)
+    verdict = algorithm.verdict(server, About(task, made.attributes, made.labels))
+    assert verdict is not None
+    assert verdict.status == "null"
+    assert verdict.withholds
+    assert verdict.facts["violation"] > verdict.facts["bound"]
+
+
+def test_a_gap_that_was_not_measured_well_certifies_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Newton's method stopped before it began: the lower end would certify, the bracket is open."""
+    task, made = people(6)
+    algorithm = PFFL(B=1.0, zeta=0.6, attributes=("sex",))
+    about = About(task, made.attributes, made.labels)
+    good = algorithm.verdict(train(algorithm, task, made, rounds=2), about)
+    assert good is not None
+    assert good.status == "satisfied"
+    monkeypatch.setattr(certificate, "STEPS", 0)
+    far = {k: v + 2.0 for k, v in task.init(0).items()}
+    server = train(algorithm, task, made, rounds=0, params=far)
+    found = server["certificate"]
+    assert float(found["gap_high"] - found["gap_low"]) > 0.01
+    exact = Exact(made, 0.6)
+    upper = exact.risk(weights(far)) + max(0.0, exact.r(weights(far)).max())
+    assert float(found["gap_high"]) >= upper - exact.least(np.zeros(2), 1.0) - 1e-6
+    bad = algorithm.verdict(server, about)
+    assert bad is not None
+    assert bad.status == "null"
+    assert "only known to lie between" in bad.text
+
+
+def test_silent_clients_at_the_end_certify_nothing() -> None:
+    task, made = people(6)
+    algorithm = PFFL(B=1.0, zeta=0.6, attributes=("sex",))
+    engine = Loop(task, made)
+    engine.reset(())
+    server = algorithm.init_server(task, task.init(0), len(made))
+    wrap = (silent({2: {1}}),)
+    cohort = engine.cohort(engine.everyone(), work=Work(), round=0, wrap=wrap)
+    server = algorithm.finish(server, cohort)
+    verdict = algorithm.verdict(server, About(task, made.attributes, made.labels))
+    assert verdict is not None
+    assert verdict.status == "null"
+
+
+def test_what_is_not_convex_is_not_certified() -> None:
+    _, made = people(8)
+    task = Task(lambda: mlp((3,), 2, hidden=(4,)), levels=(2, 3), attributes=("sex", "age"))
+    algorithm = PFFL(B=5.0)
+    server = train(algorithm, task, made, rounds=2)
+    verdict = algorithm.verdict(server, About(task, made.attributes, made.labels))
+    assert verdict is not None
+    assert verdict.status == "no claim"
+    assert verdict.facts["violation"] == pytest.approx(
+        max(float(v) for v in server["certificate"]["violation"])
+    )
+    assert not saddle.linear(task)
+    bent = nn.Sequential(nn.Linear(3, 1), nn.Sigmoid())
+    assert not saddle.linear(Task(lambda: bent))
+
+
+def test_separable_data_still_gives_a_bound() -> None:
+    """The minimum is at infinity; the bound from below stays below every value of G."""
+    task = Task(lambda: nn.Linear(1, 1), loss_name="logistic", levels=(1,), attributes=("g",))
+    x = torch.tensor([[-2.0], [-1.0], [1.0], [3.0]])
+    made = build(
+        x,
+        torch.tensor([0, 0, 1, 1]),
+        torch.zeros(4, 1, dtype=torch.int64),
+        {"train": [torch.arange(4)], "test": [torch.arange(0)]},
+        classes=2,
+        attributes=(Attribute("g", ("all",)),),
+    )
+    algorithm = PFFL(B=2.0, zeta=0.1)
+    server = train(algorithm, task, made, rounds=30, lr=1.0)
+    got = server["certificate"]
+    assert bool(got["measured"])
+    low = float(got["upper"] + server["lam"] @ server["bounds"] - got["gap_high"])
+    assert low <= 1e-9  # G without its constant is at least 0, and comes as near as one likes
+    verdict = algorithm.verdict(server, About(task, made.attributes, made.labels))
+    assert verdict is not None
+    assert verdict.facts["constraints"][0]["held_violation"] is None
+
+
+# --- the min-max case -----------------------------------------------------------------------------
+
+
+def test_minmax_has_fedminmaxs_objective_and_finds_its_value() -> None:
+    task, made = people(9)
+    exact = Exact(made, 0.0)
+    _, least = exact.fairest()
+    algorithm = PFFL(
+        constraint="minmax", beta=0.0, B=1.0, zeta=0.0, eta=1.0, attributes=("sex",), report="last"
+    )
+    server = train(algorithm, task, made, rounds=100, lr=2.0)
+    w = weights(server["params"])
+    # max over |lambda| <= 1 of lambda'r, r >= 0, is the worst group's loss: FedMinMax's objective
+    assert float(server["certificate"]["upper"]) == pytest.approx(exact.r(w).max(), abs=1e-5)
+    assert exact.r(w).max() == pytest.approx(least, abs=5e-3)
+    verdict = algorithm.verdict(server, About(task, made.attributes, made.labels))
+    assert verdict is not None
+    assert verdict.status == "no claim"
+
+
+# --- edges ----------------------------------------------------------------------------------------
+
+
+@both
+def test_a_silent_client_and_huge_losses(kind: type[Engine]) -> None:
+    server = play(PFFL(B=4.0), kind, 2, wrap=(silent({1: {0}}),))
+    assert bool(torch.isfinite(server["params"]["weight"]).all())
+    algorithm = PFFL(B=1e4, zeta=0.0, eta=1e6)
+    assert bool(torch.isfinite(play(algorithm, kind, 3)["lam"]).all())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"B": -1.0}, "B = -1.0"),
+        ({"B": 0.0, "beta": 0.0}, "nothing to minimise"),
+        ({"eta": 0.0}, "eta"),
+        ({"zetas": [-1.0, 0.2]}, "zetas"),
+        ({"constraint": "what"}, "use one of bgl, cbgl, minmax"),
+        ({"constraint": "minmax"}, "set these too"),
+        ({"least": -1}, "least"),
+        ({"M": -1.0}, "M = -1.0"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        make("pffl", options)
+
+
+def test_what_does_not_fit_the_data_is_refused() -> None:
+    task, made = people(0)
+    start = task.init(0)
+    for algorithm, words in (
+        (PFFL(attributes=("height",)), "height"),
+        (PFFL(constraint="cbgl", zetas=(0.5,)), "1 bounds for 2 labels"),
+        (PFFL(constraint="cbgl", zetas=(math.inf, math.inf)), "bounds no label"),
+        (PFFL(zetas=(0.5, 0.5)), "one bound, zeta"),
+        (LocalBGL(attributes=("height",)), "height"),
+        (GroupFedAvg(attributes=("height",)), "height"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            algorithm.init_server(task, start, len(made))
+    with pytest.raises(ConfigError, match="no protected attribute"):
+        PFFL().init_server(replace(task, levels=(), attributes=()), start, 1)

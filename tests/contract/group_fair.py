@@ -1,0 +1,103 @@
+"""In what limit each group-fair algorithm equals which other one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from contract.checks import Outcome, Transport, check_same_run, close, run
+from contract.world import world
+from isonomy.algorithms.average.fedavg import FedAvg
+from isonomy.algorithms.group_fair.agnosticfair import AgnosticFair
+from isonomy.algorithms.group_fair.equifl import EquiFL
+from isonomy.algorithms.group_fair.fair_fate import FairFate
+from isonomy.algorithms.group_fair.fairfed import FairFed
+from isonomy.algorithms.group_fair.fcfl import FCFL
+from isonomy.algorithms.group_fair.fedfair import FedFair
+from isonomy.algorithms.group_fair.fedfb import FedFB
+from isonomy.algorithms.group_fair.gifair import GIFAIR
+from isonomy.algorithms.group_fair.lft_ensemble import LFTEnsemble
+from isonomy.algorithms.group_fair.lft_fedavg import LFTFedAvg
+from isonomy.algorithms.personal.local import Local
+
+ALONE = [torch.tensor([5])] * 3
+
+
+def _model(got: Outcome) -> Any:
+    return got.server["params"], got.outputs
+
+
+def fedfb(transport: Transport) -> None:
+    """Weights that do not move are FedAvg's."""
+    for fairness in ("dp", "eo", "client"):
+        still = FedFB(alpha=0.0, fairness=fairness)  # type: ignore[arg-type]
+        check_same_run(still, FedAvg(), transport, part=_model)
+
+
+def fairfed(transport: Transport) -> None:
+    """Without regard to distances, FairFed is FedAvg."""
+    for update in ("running", "exponential"):
+        blind = FairFed(beta=0.0, update=update)  # type: ignore[arg-type]
+        check_same_run(blind, FedAvg(), transport, part=_model)
+
+
+def agnosticfair(transport: Transport) -> None:
+    """Neither an adversary nor a penalty: FedAvg."""
+    for basis in ("kernels", "cells"):
+        plain = AgnosticFair(penalty=0.0, most=1.0, basis=basis)  # type: ignore[arg-type]
+        check_same_run(plain, FedAvg(), transport, part=_model)
+
+
+def fedfair(transport: Transport) -> None:
+    """A bound that always holds: FedAvg."""
+    for given in ("positive", "all"):
+        loose = FedFair(epsilon=math.inf, given=given)  # type: ignore[arg-type]
+        check_same_run(loose, FedAvg(), transport, part=_model)
+
+
+def gifair(transport: Transport) -> None:
+    """Without penalty: FedAvg."""
+    for groups in ("attribute", "clients"):
+        free = GIFAIR(strength=0.0, groups=groups)  # type: ignore[arg-type]
+        check_same_run(free, FedAvg(), transport, part=_model)
+
+
+def lft_fedavg(transport: Transport) -> None:
+    """Local weights that do not move: FedAvg."""
+    for notion in ("dp", "eo"):
+        still = LFTFedAvg(alpha=0.0, notion=notion)  # type: ignore[arg-type]
+        check_same_run(still, FedAvg(), transport, part=_model)
+
+
+def lft_ensemble(transport: Transport) -> None:
+    """One client, whose weights do not move, predicts as it would by itself."""
+
+    def likely(got: Outcome) -> Any:
+        return got.outputs[5].softmax(-1)
+
+    still = LFTEnsemble(alpha=0.0)
+    check_same_run(still, Local(), transport, cohorts=ALONE, exactly=False, part=likely)
+
+
+def equifl(transport: Transport) -> None:
+    """Everything shared and nothing penalised: FedAvg."""
+    for form in ("covariance", "product"):
+        plain = EquiFL(penalty=0.0, shared="all", form=form)  # type: ignore[arg-type]
+        check_same_run(plain, FedAvg(), transport, part=_model)
+
+
+def fair_fate(transport: Transport) -> None:
+    """Without momentum: FedAvg."""
+    check_same_run(FairFate(lambda0=0.0), FedAvg(), transport, part=_model)
+
+
+def fcfl(transport: Transport) -> None:
+    """One client and no bound: gradient descent on all its examples, one step a round."""
+    where = replace(world(2), work=replace(world(2).work, steps=1, batch=0))
+    got, expected = (
+        _model(run(a, transport, where, cohorts=ALONE)) for a in (FCFL(epsilon=math.inf), FedAvg())
+    )
+    close(got, expected, "FCFL without a bound")

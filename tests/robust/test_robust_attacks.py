@@ -1,0 +1,304 @@
+"""Every attack's rule by hand, what is attacked in a reply, who is malicious, poisoned labels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+
+from contract.checks import LOOP, begin
+from contract.table import ENGINES
+from contract.world import CLIENTS, world
+from isonomy import random, tree
+from isonomy.algorithm import Ask, Replies
+from isonomy.algorithms.average.fedavg import FedAvg
+from isonomy.errors import ConfigError
+from isonomy.robust.attacks import (
+    ATTACKS,
+    Attacker,
+    Broken,
+    FreeRider,
+    Gaussian,
+    InnerProduct,
+    Labels,
+    Little,
+    Replacement,
+    SignFlip,
+    little_z,
+    make,
+)
+from isonomy.robust.labels import malicious, poisoned
+from isonomy.robust.parts import parts, replied, updates
+from isonomy.work import Work
+
+IDS = torch.tensor([3, 5, 8, 9])
+BAD = torch.tensor([5, 9, 11])
+SENT = {"0.weight": torch.tensor([[1.0, 2.0]]), "0.bias": torch.tensor([0.5])}
+rng = np.random.default_rng(3)
+MOVES = rng.normal(size=(4, 3)).astype(np.float32)
+
+
+def replies(rows=MOVES) -> dict[str, Any]:
+    moves = torch.tensor(rows)
+    return {
+        "params": {
+            "0.weight": SENT["0.weight"] + moves[:, :2].unsqueeze(1),
+            "0.bias": SENT["0.bias"] + moves[:, 2:],
+        },
+        "loss": torch.arange(4.0),
+    }
+
+
+def ask(message=None, each=None, round=2) -> Ask:
+    return Ask(lambda *_: ({}, ()), message or {"params": SENT}, Work(), round, 0.1, IDS, each)
+
+
+def exchanged(attack, value=None, question=None, chunks=((0, 1), (2, 3)), cohort=4):
+    """What comes through an attack, in the order of IDS, flattened, and the attacker."""
+    value = replies() if value is None else value
+
+    def exchange(_: Ask):
+        for chunk in chunks:
+            at = torch.tensor(chunk)
+            yield Replies(tree.take(value, at), IDS[at], torch.ones(len(at)))
+
+    attacker = Attacker(attack, BAD, seed=7, cohort=cohort)
+    got = list(attacker(exchange)(question or ask()))
+    ids = torch.cat([c.ids for c in got])
+    out = tree.take(tree.concat([c.value for c in got]), ids.argsort())
+    return out, attacker
+
+
+def moved(out) -> np.ndarray:
+    weight = (out["params"]["0.weight"] - SENT["0.weight"]).reshape(4, 2)
+    return torch.cat([weight, out["params"]["0.bias"] - SENT["0.bias"]], 1).numpy()
+
+
+def expect(attack, rows_of_bad, **how):
+    out, attacker = exchanged(attack, **how)
+    expected = MOVES.copy()
+    expected[[1, 3]] = rows_of_bad
+    assert moved(out) == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    assert out["loss"].tolist() == [0, 1, 2, 3]
+    assert attacker.changed == 2
+
+
+def test_rules_of_one_client():
+    bad = MOVES[[1, 3]]
+    expect(Replacement(), 4 * bad)
+    expect(Replacement(), 10 * bad, cohort=10)  # the round's clients, not those that answer
+    expect(Replacement(factor=-2.5), -2.5 * bad)
+    expect(SignFlip(factor=3.0), -3 * bad)
+    expect(FreeRider(), 0 * bad)
+    out, attacker = exchanged(Labels())
+    assert moved(out) == pytest.approx(MOVES, rel=1e-5, abs=1e-6)
+    assert attacker.changed == 0
+
+
+def test_gaussian_has_the_spread_of_the_clients_own_update():
+    keys = random.key(7, 2, IDS[[1, 3]])
+    noise = random.normal(keys, "attack 0", (3,)).numpy()
+    spread = MOVES[[1, 3]].std(1, keepdims=True)  # numpy's: divided by the number
+    expect(Gaussian(), spread * noise)
+    expect(Gaussian(scale=2.0), 2 * spread * noise)
+    expect(FreeRider(noise=0.1), 0.1 * noise)
+    value = {"params": {"w": torch.randn(4, 20_000) * torch.tensor([1, 2.0, 3, 5]).unsqueeze(1)}}
+    question = ask({"params": {"w": torch.zeros(20_000)}})
+    out, _ = exchanged(Gaussian(), value, question)
+    got = out["params"]["w"]
+    assert float(got[1].std()) == pytest.approx(2, rel=0.03)
+    assert float(got[3].std()) == pytest.approx(5, rel=0.03)
+    assert abs(float((got[1] * value["params"]["w"][1]).mean())) < 0.1  # has nothing of it
+
+
+def test_noise_does_not_repeat():
+    """In public code the sampler and the batches reseed what the noise is drawn from."""
+    seen = []
+    for round in (0, 1):
+        attacker = Attacker(Gaussian(), BAD, seed=7, cohort=4)
+
+        def exchange(_: Ask):
+            yield Replies(replies(), IDS, torch.ones(4))
+
+        wrapped = attacker(exchange)
+        for _ in range(2):  # two exchanges of a round
+            (chunk,) = list(wrapped(ask(round=round)))
+            seen += [tuple(row) for row in moved(chunk.value)[[1, 3]].tolist()]
+    assert len(set(seen)) == len(seen) == 8
+
+
+def test_rules_of_colluders():
+    bad, good = MOVES[[1, 3]], MOVES[[0, 2]]
+    expect(InnerProduct(epsilon=0.5), -0.5 * good.mean(0))
+    expect(InnerProduct(epsilon=2.0, knows="malicious"), -2 * bad.mean(0))
+    expect(Little(z=1.5), bad.mean(0) - 1.5 * bad.std(0))
+    expect(Little(z=1.5, knows="benign"), good.mean(0) - 1.5 * good.std(0))
+    # the paper's z: the same whether replies come in one chunk or in four
+    z = little_z(4, 2)
+    expect(Little(), bad.mean(0) - z * bad.std(0))
+    expect(Little(), bad.mean(0) - z * bad.std(0), chunks=((3,), (0,), (2,), (1,)))
+
+
+def test_the_largest_z():
+    """n = 50, m = 24: s = 26 - 24 = 2 of 26 benign ones further out."""
+    assert little_z(50, 24) == pytest.approx(norm.ppf((26 - 2) / 26))
+    assert little_z(10, 2) == 0.0
+    assert little_z(3, 2) == 0.0
+    assert little_z(2, 2) == 0.0
+    assert little_z(100, 49) == pytest.approx(norm.ppf(49 / 51))
+
+
+def test_broken_replies():
+    for what, test in (("nan", torch.isnan), ("inf", torch.isinf)):
+        out, _ = exchanged(Broken(what=what))
+        wrong = [bool(test(out["params"]["0.bias"][i]).all()) for i in range(4)]
+        assert wrong == [False, True, False, True]
+    attacker = Attacker(Broken(what="shape"), BAD, seed=7, cohort=4)
+    got = list(attacker(lambda _: iter([Replies(replies(), IDS, torch.ones(4))]))(ask()))
+    assert [c.ids.tolist() for c in got] == [[3, 8], [5, 9]]
+    assert got[1].value["params"]["0.bias"].shape == (2, 2)
+
+
+# --- what is attacked -----------------------------------------------------------------------------
+
+
+def test_parts():
+    like = {"0.weight": torch.zeros(4, 1, 2), "0.bias": torch.zeros(4, 1)}
+    value = {
+        "params": like,
+        "first": like,  # another model
+        "gradient": like,
+        "loss": torch.zeros(4),
+        "shares": torch.zeros(4, 3),
+        "layer": {"9.weight": torch.zeros(4, 7)},
+        "9.bias": torch.zeros(4, 7),
+        "counts": {"right": torch.zeros(4, 2)},
+        "number": {"0.weight": torch.zeros(4, 1, dtype=torch.int64)},
+    }
+    found = {p.name: p for p in parts(ask(), value)}
+    assert list(found) == ["params", "first", "gradient", "layer", "9.bias"]
+    assert found["params"].origin is SENT
+    assert found["first"].origin is SENT
+    assert found["gradient"].origin is None
+    assert found["gradient"].model is SENT
+    assert [p.sent for p in found.values()] == [True, True, True, False, False]
+    own = {"params": {k: torch.stack([v * i for i in range(4)]) for k, v in SENT.items()}}
+    (mine,) = parts(ask({"at": torch.zeros(2)}, own), {"params": like})
+    assert mine.own
+    assert mine.sent
+    at = torch.tensor([2, 0])
+    rows = updates({"params": tree.take(like, at)}, [mine], at)
+    assert rows.tolist() == [[-2, -4, -1], [0, 0, 0]]
+    back = replied({"params": tree.take(like, at)}, [mine], at, rows)
+    assert back["params"]["0.weight"].tolist() == [[[0, 0]], [[0, 0]]]
+    assert parts(ask(), torch.zeros(4)) == []
+
+
+def test_what_was_not_sent_by_malicious_clients_stays_as_it_is():
+    value = replies()
+    before = tree.tmap(torch.clone, value)
+    for kind in ATTACKS.values():
+        if kind is not Broken:
+            exchanged(kind(), value)
+    assert tree.leaves(tree.tmap(torch.equal, value, before)) == [True] * 3
+
+
+@pytest.mark.parametrize("transport", ENGINES.values(), ids=ENGINES)
+def test_replacement_in_a_round_of_fedavg(transport):
+    """w + mean of the updates, two of them times the number of clients."""
+    where, ids = world(), torch.tensor([0, 1, 2, 5])
+
+    def after(malicious_ids):
+        engine, server = begin(FedAvg(weight="equal"), transport, where)
+        attacker = Attacker(Replacement(), torch.tensor(malicious_ids), seed=1, cohort=4)
+        cohort = engine.cohort(ids, work=where.work, round=0, wrap=(attacker,))
+        return FedAvg(weight="equal").round(server, cohort)["params"]
+
+    engine, server = begin(FedAvg(), LOOP, where)
+    cohort = engine.cohort(ids, work=where.work, round=0)
+    each = cohort.gather(FedAvg().local, {"params": server["params"]}).value["params"]
+    for name, got in after([2, 5, 7]).items():
+        moves = each[name] - server["params"][name]
+        expected = server["params"][name] + (moves[0] + moves[1] + 4 * (moves[2] + moves[3])) / 4
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+
+
+# --- who is malicious, and labels -----------------------------------------------------------------
+
+
+def test_who_is_malicious():
+    """Each once: public code draws with replacement in places, so that fewer are malicious."""
+    for seed in range(20):
+        who = malicious(50, fraction=0.5, seed=seed).tolist()
+        assert len(set(who)) == len(who) == 25
+        assert who == sorted(who)
+        assert set(malicious(50, fraction=0.2, seed=seed).tolist()) < set(who)
+    assert (
+        malicious(50, fraction=0.5, seed=0).tolist() != malicious(50, fraction=0.5, seed=1).tolist()
+    )
+    assert malicious(7, fraction=0.5).numel() == 4  # 3.5, rounded
+    assert malicious(9, ids=[8, 2]).tolist() == [2, 8]
+    assert malicious(9, fraction=0.0).tolist() == []
+    for bad in ([9], [-1], [1, 1]):
+        with pytest.raises(ConfigError, match="numbers from 0 to 8"):
+            malicious(9, ids=bad)
+    with pytest.raises(ConfigError, match="is nobody"):
+        malicious(9, fraction=0.01)
+    with pytest.raises(ConfigError, match="nobody is left"):
+        malicious(2, fraction=0.9)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("how", ["auto", "random", "flip"])
+def test_poisoned_labels(classes, how):
+    """Only training labels of malicious clients change, and they do: public code skips some sets
+    without a word."""
+    clean = world(classes).federation
+    who = torch.tensor([2, 5])
+    bad = poisoned(clean, who, how, seed=4)
+    assert torch.equal(bad.x, clean.x)
+    assert torch.equal(bad.ranges, clean.ranges)
+    for k in range(CLIENTS):
+        for split in ("train", "validation", "test"):
+            rows = clean.rows(k, split)
+            same = torch.equal(bad.y[rows], clean.y[rows])
+            assert same == (k not in (2, 5) or split != "train"), (k, split)
+    rows = clean.rows(2, "train")
+    if how == "flip" or (how == "auto" and classes == 2):
+        assert torch.equal(bad.y[rows], classes - 1 - clean.y[rows])
+    else:
+        assert set(bad.y[rows].tolist()) == set(range(classes))
+        assert 0 < int((bad.y[rows] == clean.y[rows]).sum()) < 40  # drawn, not turned
+    again = poisoned(clean, who, how, seed=4)
+    assert torch.equal(again.y, bad.y)
+    assert poisoned(clean, who, "none", seed=4) is clean
+
+
+def test_targets_have_no_labels():
+    regression = replace(world().federation, y=torch.zeros(len(world().federation.y)), classes=0)
+    with pytest.raises(ConfigError, match="no classes"):
+        poisoned(regression, torch.tensor([0]), "flip", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("gausian", {}, "gaussian"),
+        ("gaussian", {"scale": 0}, "scale = 0"),
+        ("replacement", {"factor": float("inf")}, "factor = inf"),
+        ("sign_flip", {"factor": -1}, "factor = -1"),
+        ("inner_product", {"epsilon": 0}, "epsilon = 0"),
+        ("inner_product", {"knows": "all"}, "'malicious', 'benign'"),
+        ("little", {"z": -1}, "z = -1"),
+        ("free_rider", {"noise": -1}, "noise = -1"),
+        ("broken", {"what": "all"}, "'nan', 'inf', 'shape'"),
+        ("labels", {"how": "flip"}, "has no options"),
+    ],
+)
+def test_bad_options_are_one_sentence(name, options, words):
+    with pytest.raises(ConfigError, match=words):
+        make(name, options)
