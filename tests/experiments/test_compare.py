@@ -2,8 +2,8 @@
 
 import pytest
 
-from isonomy.errors import ConfigError, RunError
-from isonomy.experiments.compare import grid, methods, run_all, seeds
+from isonomy.errors import ConfigError, RunError, TrainingError
+from isonomy.experiments.compare import Method, grid, methods, run_all, seeds
 from isonomy.experiments.folder import RunFolder
 from isonomy.experiments.reproduce import find, methods_of, presets, reproduce
 from isonomy.experiments.run import Listener, Stopped
@@ -139,3 +139,30 @@ def test_a_preset_gives_the_papers_numbers_beside_ours(tmp_path):
 def test_an_unknown_preset_is_a_sentence():
     with pytest.raises(ConfigError, match="Did you mean 'focus-synthetic'"):
         find("focus-syntetic")
+
+
+def test_a_run_that_diverges_does_not_cost_the_others(tmp_path):
+    base = {
+        "rounds": 3,
+        "data": {"name": "linear", "clients": 3, "n": 50},
+        "model": "linear",
+        "excess": {"clusters": "none"},
+    }
+    good = Method.of(parse(base), "good")
+    bad = Method.of(parse({**base, "local": {"lr": 1e30}}), "bad")
+    told = Told()
+    records = run_all([bad, good], [0], tmp_path / "both", listener=told)
+    assert [record.label for record in records] == ["good"]
+    assert any("bad, seed 0, is left out: round 1" in text for text in told.notes)
+    with pytest.raises(TrainingError, match="not finite"):
+        run_all([bad], [0], tmp_path / "alone")
+
+
+class Told(Listener):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)

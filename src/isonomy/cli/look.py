@@ -267,11 +267,14 @@ def _show_preset(name: str) -> bool:
         else:
             note = e.get("note", "")
             rows.append((e["method"], e.get("setting", ""), e["metric"], _value(e["value"]), note))
-    table(out, "The paper's numbers", ("method", "setting", "metric", "paper", "note"), rows)
-    methods = [
-        (m["label"], m.get("setting", ""), _value(m["algorithm"])) for m in values["methods"]
-    ]
-    table(out, "What is run", ("method", "setting", "algorithm"), methods)
+    if rows:
+        table(out, "The paper's numbers", ("method", "setting", "metric", "paper", "note"), rows)
+    named = ("label", "setting", "series", "algorithm")
+    methods = []
+    for m in values["methods"]:
+        changes = ", ".join(f"{k} = {_value(v)}" for k, v in m.items() if k not in named)
+        methods.append((m["label"], m.get("setting", ""), _value(m["algorithm"]), changes))
+    table(out, "What is run", ("method", "setting", "algorithm", "also"), methods)
     under = [
         (s["name"], ", ".join(f"{k} = {_value(v)}" for k, v in s.items() if k != "name"))
         for s in values.get("settings", ())

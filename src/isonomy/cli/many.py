@@ -188,7 +188,8 @@ def reproduce(
         _paired(rows, preset.pair, folder)
     for row in rows:
         if row["note"]:
-            typer.echo(f"{row['method']}, {row['metric']}: {row['note']}.")
+            where = ", ".join(filter(None, (row["method"], row["setting"], row["metric"])))
+            typer.echo(f"{where}: {row['note']}.")
     for text in preset.notes:
         typer.echo(text)
     typer.echo(f"Scale {chosen.name}: {chosen.text}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isonomy.errors import ConfigError, RunError
+from isonomy.errors import ConfigError, RunError, TrainingError
 from isonomy.experiments.build import effective
 from isonomy.experiments.folder import RunFolder
 from isonomy.experiments.run import Listener, method_label, record, resume, run
@@ -90,7 +90,11 @@ def run_all(
     listener: Listener | None = None,
     overwrite: bool = False,
 ) -> list[Record]:
-    """Run every method with every seed below `folder`; what is there already is used again."""
+    """Run every method with every seed below `folder`; what is there already is used again.
+
+    A run that diverges is told and left out, so that it does not cost the others; if none is left
+    its error is raised.
+    """
     folder = Path(folder)
     listener = listener or Listener()
     jobs = []
@@ -104,15 +108,21 @@ def run_all(
                     "--to, or replace it with --overwrite."
                 )
             jobs.append((config, place))
-    out = []
+    out, diverged = [], []
     for config, place in jobs:
-        if place.exists and not overwrite:
-            if place.complete:
-                out.append(record(place))
+        try:
+            if place.exists and not overwrite:
+                if place.complete:
+                    out.append(record(place))
+                else:
+                    out.append(resume(place.path, listener=listener))
             else:
-                out.append(resume(place.path, listener=listener))
-        else:
-            out.append(run(config, place.path, listener=listener, overwrite=overwrite))
+                out.append(run(config, place.path, listener=listener, overwrite=overwrite))
+        except TrainingError as error:
+            diverged.append(error)
+            listener.note(f"{config.label}, seed {config.seed}, is left out: {error}")
+    if diverged and not out:
+        raise diverged[0]
     return out
 
 

@@ -122,6 +122,7 @@ def reproduce(
     rows = []
     for table, method in zip(_run(preset, scaled(preset, scale)), chosen, strict=True):
         ours = [r for r in records if r.label == method.label]
+        lost = count - len(ours)  # what diverged
         for metric in preset.metrics:
             values = [r.metrics[metric] for r in ours if metric in r.metrics]
             printed = [e for e in preset.expected if _matches(e, table, metric)]
@@ -135,7 +136,14 @@ def reproduce(
                     "ours": fmean(values) if values else None,
                     "spread": stdev(values) if len(values) > 1 else None,
                     "seeds": len(values),
-                    "note": printed[0].get("note", "") if printed else "",
+                    "note": "; ".join(
+                        text
+                        for text in (
+                            printed[0].get("note", "") if printed else "",
+                            f"{lost} of {count} runs diverged" if lost else "",
+                        )
+                        if text
+                    ),
                 }
             )
     return rows

@@ -75,9 +75,7 @@ def plane(rows: Rows, pair: Pair) -> Any:
                 figures.go.Scatter(
                     x=[mean],
                     y=[std],
-                    mode="markers+text",
-                    text=[name],
-                    textposition="top center",
+                    mode="markers",
                     name=name,
                     marker={
                         "color": figures._colour(i),
@@ -87,7 +85,11 @@ def plane(rows: Rows, pair: Pair) -> Any:
                     hovertemplate=f"{name}<br>%{{x:.4g}} (%{{y:.4g}})<extra></extra>",
                 )
             )
-    return views.figure()
+    figure = views.figure()
+    if figure is not None:  # beside the plane, clear of the box that chooses a setting
+        legend = {"orientation": "v", "x": 1.02, "xanchor": "left", "y": 1, "yanchor": "top"}
+        figure.update_layout(legend=legend, height=640)
+    return figure
 
 
 def _points(rows: Rows, pair: Pair, whose: Whose) -> dict[tuple[str, str], tuple[float, float]]:
