@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isonomy.data.datasets.points import best_lambda
 from isonomy.theory.point_estimation import Points, fairest_lam, suggested_lam
 
 PLAIN = Points(clients=16, n=10, sigma=0.4, tau=0.1)  # s = 0.016, lam* = 1.6
@@ -55,16 +54,6 @@ def test_theorems_1_and_3(points: Points) -> None:
     errors = [points.error(lam) for lam in grid]
     assert grid[int(np.argmin(errors))] == pytest.approx(points.best_lam, rel=1e-3)
     assert points.error(points.best_lam) == pytest.approx(points.least_error, rel=1e-12)
-    assert points.best_lam == pytest.approx(
-        best_lambda(
-            points.clients,
-            n=points.n,
-            sigma=points.sigma,
-            tau=points.tau,
-            adversaries=points.adversaries,
-            tau_a=points.tau_a,
-        )
-    )
 
 
 def test_lemma_6_holds_for_a_client_over_trials() -> None:

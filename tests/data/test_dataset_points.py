@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isonomy.data import load
-from isonomy.data.datasets.points import best_lambda, parameters
+from isonomy.data.datasets.points import parameters
 from isonomy.data.federation import SPLITS
 from isonomy.errors import ConfigError
 from isonomy.models import make_task
 from isonomy.task import Batch
+from isonomy.theory.point_estimation import Points
 
 
 def whole(federation, client, split="train"):
@@ -133,7 +134,7 @@ def test_the_test_example_is_the_point_itself_unless_drawn():
 def test_the_best_lambda_is_best_over_many_draws():
     """Mean test error of benign clients over 200,000 draws, at lambda* and on either side."""
     K, Ka, n, sigma, tau, tau_a = 16, 8, 5, 0.4, 0.1, 0.5
-    best = best_lambda(K, n=n, sigma=sigma, tau=tau, adversaries=Ka, tau_a=tau_a)
+    best = Points(K, n, sigma, tau, Ka, tau_a).best_lam
     assert best == pytest.approx(sigma**2 / n * K / (K * tau**2 + Ka / (K - 1) * (0.25 - 0.01)))
     rng = np.random.default_rng(0)
     spread = np.where(np.arange(K) < K - Ka, tau, tau_a)
@@ -147,7 +148,7 @@ def test_the_best_lambda_is_best_over_many_draws():
     assert error(best) < min(error(0.7 * best), error(1.4 * best))
     s, S = sigma**2 / n, K * tau**2 + Ka * (tau_a**2 - tau**2) / (K - 1)
     assert error(best) == pytest.approx(1 / (1 / s + (K - 1) / (S + s)), rel=0.01)
-    assert best_lambda(4, n=2, sigma=1.0, tau=0.0) == math.inf
+    assert Points(4, 2, 1.0, 0.0).best_lam == math.inf
 
 
 def test_repeatable():

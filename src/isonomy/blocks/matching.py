@@ -26,7 +26,6 @@ import math
 from typing import NamedTuple
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from isonomy.algorithm import Client
@@ -144,6 +143,8 @@ def gains(
 
 def best(gain: Tensor) -> Tensor:
     """The column of each row, no column twice, with the largest sum (the Hungarian method)."""
+    from scipy.optimize import linear_sum_assignment  # half a second that other methods are spared
+
     finite = gain.nan_to_num(0.0, 0.0, 0.0)  # of weights that diverged: the run will say so
     return torch.from_numpy(linear_sum_assignment(finite.numpy(), maximize=True)[1])
 

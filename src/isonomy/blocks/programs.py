@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 from torch import Tensor
 
 
@@ -20,26 +21,24 @@ def mixture(gain: Tensor, keep: Tensor) -> Tensor | None:
     size = len(gain)
     below = None if len(keep) == 0 else -_scaled(keep)
     right = None if below is None else np.zeros(len(below))
-    found = linprog(
+    found = _solved(
         -_scaled(gain.unsqueeze(0))[0],
         A_ub=below,
         b_ub=right,
         A_eq=np.ones((1, size)),
         b_eq=[1.0],
         bounds=[(0.0, 1.0)] * size,
-        method="highs",
     )
     return _point(found)
 
 
 def worst(gain: Tensor, mass: Tensor, most: float) -> Tensor | None:
     """The weights a in [0, most] with the largest gain' a of those with mass' a = sum of mass."""
-    found = linprog(
+    found = _solved(
         -_scaled(gain.unsqueeze(0))[0],
         A_eq=_scaled(mass.unsqueeze(0)),
         b_eq=[float(_scaled(mass.unsqueeze(0)).sum())],
         bounds=[(0.0, most)] * len(gain),
-        method="highs",
     )
     return _point(found)
 
@@ -54,3 +53,9 @@ def _scaled(rows: Tensor) -> NDArray[np.float64]:
 def _point(found: object) -> Tensor | None:
     x = getattr(found, "x", None)
     return None if x is None else torch.from_numpy(np.asarray(x, dtype=np.float64))
+
+
+def _solved(cost: NDArray[np.float64], **constraints: Any) -> Any:
+    from scipy.optimize import linprog  # half a second that other methods are spared
+
+    return linprog(cost, method="highs", **constraints)

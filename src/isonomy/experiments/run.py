@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from isonomy import tree
 from isonomy.algorithm import NoReplies
-from isonomy.data.describe import describe
 from isonomy.engines.base import Engine, Meter, dropout, sample
 from isonomy.engines.batched import Batched
 from isonomy.errors import ConfigError, IsonomyError, RunError, TrainingError
@@ -233,6 +232,8 @@ def _rounds(
     metrics = now.metrics or _last(memory)
     facts: dict[str, Any] = {"versions": config.versions}
     if not setting.remote:
+        from isonomy.data.describe import describe  # brings scipy.stats: nobody waits for it before
+
         facts["data"] = describe(setting.clean, config.evaluate.split).facts()
     if setting.attack is not None:
         facts["malicious"] = setting.malicious.tolist()

@@ -19,7 +19,7 @@ f_k + (lambda / 2) |w - w*|^2 is here F_k + (lambda / d) |w - w*|^2: a method th
 
 With `n_test = 0` the only test example of a client is w_k itself, so that d times its test loss is
 the paper's test error |w_k - w|^2. The paper names no values; with ours, sigma = 1, tau = 0.2 and
-n = 25, the best lambda is 1.
+n = 25, the best lambda is 1 (`isonomy.theory.point_estimation`).
 """
 
 from __future__ import annotations
@@ -65,27 +65,6 @@ def parameters(
     away = generator("points w", seed).standard_normal((clients, d))
     centre = np.full(d, theta)
     return torch.from_numpy(centre + spread[:, None] * away), torch.from_numpy(centre)
-
-
-def best_lambda(
-    clients: int,
-    *,
-    n: int,
-    sigma: float,
-    tau: float,
-    adversaries: int = 0,
-    tau_a: float = 1.0,
-) -> float:
-    """The lambda with the least expected test error at a benign client (theorems 1 and 3).
-
-    It is infinite where all clients have the same point: then the mean of all is best.
-
-    >>> round(best_lambda(20, n=25, sigma=1.0, tau=0.2), 6)
-    1.0
-    """
-    hostile = adversaries / (clients - 1) * (tau_a**2 - tau**2) if adversaries else 0.0
-    apart = tau**2 + hostile / clients
-    return sigma**2 / n / apart if apart > 0 else float("inf")
 
 
 def load(request: Request) -> Federation:
