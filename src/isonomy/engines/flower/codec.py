@@ -18,6 +18,7 @@ from isonomy.tree import Tree
 
 Header = dict[str, Any]
 HEADER = 1 << 24  # the longest description of arrays that is read
+ROOM = 1 << 16  # bytes that a message may have beyond its numbers
 _DEPTH = 64  # of a structure
 
 
@@ -32,6 +33,11 @@ def pack(header: Header, value: Tree = ()) -> bytes:
     # clones: safetensors refuses tensors that share memory, which trees may
     whole = {name: t.contiguous().clone() for name, t in arrays.items()}
     return bytes(save_tensors(whole, metadata={"isonomy": about}))
+
+
+def most(like: Tree) -> int:
+    """The most bytes that a message with a tree of this shape may take."""
+    return tree.nbytes(like) + 512 * len(tree.leaves(like)) + ROOM
 
 
 def header(content: bytes) -> Header:

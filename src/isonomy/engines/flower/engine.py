@@ -19,11 +19,11 @@ from isonomy.algorithm import Ask, Phase, Pool, Replies, State
 from isonomy.data.federation import Federation
 from isonomy.engines.base import Engine
 from isonomy.engines.flower import codec
-from isonomy.engines.flower.check import check, most
 from isonomy.engines.flower.link import InProcess, Link, Silence
 from isonomy.engines.flower.participant import Participant, Phases, request, run_phase
 from isonomy.engines.flower.store import Store
 from isonomy.errors import TrainingError
+from isonomy.robust.screen import fault
 from isonomy.task import Task
 from isonomy.tree import Tree
 
@@ -103,15 +103,16 @@ class Flower(Engine):
         if isinstance(content, Silence):
             return content.why
         self.received += len(content)
-        if len(content) > most(like):
-            return f"its reply is too large ({len(content):,} bytes, {most(like):,} at most)"
+        most = codec.most(like)
+        if len(content) > most:
+            return f"its reply is too large ({len(content):,} bytes, {most:,} at most)"
         try:
             if codec.header(content).get("ok") is not True:
                 return "it refused"
             value = codec.unpack(content, like)[1]
         except codec.MalformedError as error:
             return f"its reply is malformed: {error}"
-        wrong = check(value, like)
+        wrong = fault(value, like)
         return (value,) if wrong is None else f"its reply was refused: {wrong}"
 
     def _replies(self, k: int, value: Tree) -> Replies:
