@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +22,12 @@ excess = { clusters = "none" }
 """
 
 
-def write_tables(folder: Path, sizes: Mapping[str, int] | None = None) -> Path:
+def write_tables(folder: Path, names: Sequence[str] = NAMES) -> Path:
     """A file for each client: numbers with gaps, categories, a group, a label that depends."""
     folder.mkdir(parents=True, exist_ok=True)
-    for k, name in enumerate(NAMES):
+    for k, name in enumerate(names):
         rng = np.random.default_rng(50 + k)
-        rows = (sizes or {}).get(name, 60 + 25 * k)
+        rows = 60 + 25 * k
         lines = ["age,income,job,sex,approved"]
         for _ in range(rows):
             age = int(rng.integers(18, 80))

@@ -66,7 +66,7 @@ def same(a, b) -> None:
         torch.testing.assert_close(s, t, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedeba", "focus", "local", "fedma"])
+@pytest.mark.parametrize("name", ["fedavg", "fedeba", "fmtl", "finetune", "focus", "fedma"])
 def test_it_equals_the_simulation(here: Path, name: str) -> None:
     got = serve(here, Room(everyone(here)), f"algorithm={name}")
     config = read(here / "config.toml", [f"algorithm={name}", "engine=loop"])

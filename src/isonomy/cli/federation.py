@@ -137,6 +137,9 @@ def join(
 
     Example: isonomy join --server host:9092 --data my.parquet --key north --ca ca.crt
     """
+    import signal
+    import sys
+
     import torch
 
     from isonomy.engines.flower import commands, supernode
@@ -176,6 +179,7 @@ def join(
         trust=tuple(trust or ()),
         note=shell.note,
     )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # to part in order
     with supernode.alone(own), supernode.answering(member.answer) as address:
         node = supernode.Node(
             server,

@@ -162,11 +162,12 @@ def write_home(home: Path, address: str, ca: Path | None) -> None:
     (package / "client.py").write_text(CLIENT)
 
 
-def flwr(home: Path, *arguments: str) -> dict[str, Any]:
-    """Run Flower's command line; what it answers in JSON."""
+def flwr(home: Path, *commands: Sequence[str]) -> list[dict[str, Any]]:
+    """Run commands of Flower's command line in one process; what each answers in JSON."""
+    words = [[*command, "--format", "json"] for command in commands]
     try:
         done = subprocess.run(
-            [program("flwr"), *arguments, "--format", "json"],
+            [sys.executable, "-m", "isonomy.engines.flower.console", json.dumps(words)],
             env=environment(home),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -175,14 +176,27 @@ def flwr(home: Path, *arguments: str) -> dict[str, Any]:
         )
     except subprocess.TimeoutExpired:
         raise RunError(
-            f"`flwr {' '.join(arguments[:2])}` did not end within {SECONDS:g} s; the machine may "
-            "be too busy: try again."
+            f"Flower's command line did not end within {SECONDS:g} s; the machine may be too busy: "
+            "try again."
         ) from None
-    try:
-        said = dict(json.loads(done.stdout[done.stdout.index("{") :]))
-    except (ValueError, TypeError):
-        said = {"success": False, "error-message": last_line(done.stdout + done.stderr)}
-    if done.returncode or not said.get("success", True):
-        reason = said.get("error-message") or last_line(done.stdout + done.stderr)
-        raise RunError(f"Flower refused `flwr {' '.join(arguments[:2])}`: {reason}")
-    return said
+    said = _answers(done.stdout)
+    good = [answer for answer in said if answer.get("success", True)]
+    if len(good) < len(commands):
+        refused = " ".join(commands[len(good)][:2])
+        reason = next((a["error-message"] for a in said if a.get("error-message")), None)
+        reason = reason or last_line(done.stdout + done.stderr)
+        raise RunError(f"Flower refused `flwr {refused}`: {reason}")
+    return good
+
+
+def _answers(text: str) -> list[dict[str, Any]]:
+    """The JSON objects that stand one after another in a text, whatever is between them."""
+    found, at, reader = [], text.find("{"), json.JSONDecoder()
+    while at >= 0:
+        try:
+            value, at = reader.raw_decode(text, at)
+            found.append(value)
+        except ValueError:
+            at += 1
+        at = text.find("{", at)
+    return found

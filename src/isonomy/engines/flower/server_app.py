@@ -25,6 +25,7 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Serve the organiser until it hangs up."""
+    relay.end_with_parent()
     with relay.connect(str(context.run_config["isonomy"])) as line:
         while True:
             try:

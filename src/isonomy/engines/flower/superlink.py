@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Listener
 from pathlib import Path
 
 from isonomy.engines.flower import commands, relay
@@ -81,31 +81,43 @@ def running(
             command += ["--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]
         commands.write_home(home, f"127.0.0.1:{inside}", None if keys is None else keys / "ca.crt")
         _free(host, port)
+        new = [] if keys is None else [name for name in names if name not in known]
+        registering = [_registering(keys, name) for name in new if keys is not None]
+        if not known:  # whoever began this run was killed before it could note who is which node
+            (home / "state.db").unlink(missing_ok=True)
         start(command, "superlink.log", inside, "Flower's SuperLink")
+        listener, at = stack.enter_context(relay.listening())
+        answers = commands.flwr(
+            home,
+            *registering,
+            ["run", str(home / "app"), commands.CONNECTION, "--run-config", f'isonomy="{at}"'],
+        )
         nodes = None
         if keys is not None:
+            ids = [int(answer["node-id"]) for answer in answers[: len(new)]]
+            nodes = dict(known) | dict(zip(new, ids, strict=True))
+            keep(nodes)
             gate = [sys.executable, "-m", "isonomy.engines.flower.gate", "--host", host]
             gate += ["--port", str(port), "--inside", f"127.0.0.1:{inside}", "--keys", str(keys)]
-            nodes = dict(known) | _registered(home, keys, [n for n in names if n not in known])
-            keep(nodes)
             start(gate, "gate.log", port, "the gate")
-        listener, at = stack.enter_context(relay.listening())
-        commands.flwr(
-            home, "run", str(home / "app"), commands.CONNECTION, "--run-config", f'isonomy="{at}"'
-        )
-        with ThreadPoolExecutor(1) as waiting:
-            came = waiting.submit(listener.accept)
-            until = time.monotonic() + SECONDS
-            while not came.done():
-                if time.monotonic() > until:
-                    relay.connect(at).close()  # so that nobody waits any longer
-                    raise RunError(f"Flower's ServerApp did not start; see '{home}'.")
-                time.sleep(0.05)
-        line = Line(came.result())
+        line = _called(listener, at, home)
         try:
             yield line, nodes
         finally:
             line.close()
+
+
+def _called(listener: Listener, at: str, home: Path) -> Line:
+    """Wait until the ServerApp calls."""
+    with ThreadPoolExecutor(1) as waiting:
+        came = waiting.submit(listener.accept)
+        try:
+            return Line(came.result(SECONDS))
+        except TimeoutError:
+            raise RunError(f"Flower's ServerApp did not start; see '{home}'.") from None
+        finally:
+            if not came.done():
+                relay.connect(at).close()  # so that nobody waits any longer
 
 
 def _free(host: str, port: int) -> None:
@@ -123,21 +135,12 @@ def _free(host: str, port: int) -> None:
             ) from None
 
 
-def _registered(home: Path, keys: Path, names: Sequence[str]) -> dict[str, int]:
-    """Make participants' public keys known; every key gets a node of its own."""
-    for name in names:
-        if not (keys / f"{name}.pub").exists():
-            raise ConfigError(
-                f"'{keys}' has no public key '{name}.pub'; put the one there that client '{name}' "
-                "made, or make keys with `isonomy keys`."
-            )
-
-    def register(name: str) -> int:
-        place = str(keys / f"{name}.pub")
-        said = commands.flwr(
-            home, "supernode", "register", place, commands.CONNECTION, "--name", name
+def _registering(keys: Path, name: str) -> list[str]:
+    """The command that makes a participant's public key known; every key gets its own node."""
+    place = keys / f"{name}.pub"
+    if not place.exists():
+        raise ConfigError(
+            f"'{keys}' has no public key '{name}.pub'; put the one there that client '{name}' "
+            "made, or make keys with `isonomy keys`."
         )
-        return int(said["node-id"])
-
-    with ThreadPoolExecutor(4) as pool:
-        return dict(zip(names, pool.map(register, names), strict=True))
+    return ["supernode", "register", str(place), commands.CONNECTION, "--name", name]

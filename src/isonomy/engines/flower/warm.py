@@ -46,7 +46,7 @@ def main() -> None:
     import flwr.clientapp  # noqa: F401
     from flwr.supernode.cli import flwr_clientapp
 
-    from isonomy.engines.flower import client_app  # noqa: F401
+    from isonomy.engines.flower import client_app, relay  # noqa: F401
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children
     os.umask(0o077)
@@ -59,6 +59,7 @@ def main() -> None:
                 continue
             listener._listener._unlink = None  # type: ignore[attr-defined]  # it is the parent's
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        relay.end_with_parent()
         sys.argv = [PROGRAM, *arguments]
         try:
             flwr_clientapp()
