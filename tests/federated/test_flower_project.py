@@ -59,8 +59,8 @@ def test_the_project_in_the_guide(tmp_path: Path) -> None:
             place.start(name, *node, "--node-config", given, env=env)
         run = [commands.program("flwr"), "run", str(project), commands.CONNECTION, "--stream"]
         place.start("flwr", *run, env=env)
-        place.until("the run is complete", lambda: RunFolder(place.run).complete)
         assert place.ends("flwr") == 0, place.logs()
+        assert RunFolder(place.run).complete, place.logs()
         expected = model(simulate(place))
         same(model(place.run)["server"], expected["server"])
         for k, name in enumerate(NAMES):
