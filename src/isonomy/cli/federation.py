@@ -86,6 +86,7 @@ def serve(
         plan.about["nodes"] = dict(nodes)  # type: ignore[call-overload]
         plan.save()
 
+    _end_in_order()
     job = Job(method_label(plan.config), plan.config.seed, plan.config.rounds)
     with (
         watching([job], quiet=quiet) as listener,
@@ -137,9 +138,6 @@ def join(
 
     Example: isonomy join --server host:9092 --data my.parquet --key north --ca ca.crt
     """
-    import signal
-    import sys
-
     import torch
 
     from isonomy.engines.flower import commands, supernode
@@ -179,7 +177,7 @@ def join(
         trust=tuple(trust or ()),
         note=shell.note,
     )
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # to part in order
+    _end_in_order()
     with supernode.alone(own), supernode.answering(member.answer) as address:
         node = supernode.Node(
             server,
@@ -240,6 +238,14 @@ def demo(
 
     commands.need_flower()
     demonstration.run(to, rounds=rounds, algorithm=algorithm, overwrite=overwrite, say=typer.echo)
+
+
+def _end_in_order() -> None:
+    """Have SIGTERM end the processes that were started, too."""
+    import signal
+    import sys
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def _keys_or_insecure(keys: Path | None, insecure: bool, address: str) -> None:
