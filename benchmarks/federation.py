@@ -99,30 +99,34 @@ def run(clients: int, rounds: int = 8, hidden: int = 256) -> None:
         secrets = ["--key", str(folder / "keys" / name), "--ca", str(folder / "keys/ca.crt")]
         table = str(folder / "tables" / f"{name}.csv")
         start(name, "join", "--server", meter.address, "--data", table, *secrets, "--yes")
+    place = RunFolder(folder / "run")
+    marks: dict[int, tuple[int, int]] = {}  # bytes over the network when a round was done
     try:
-        code = serve.process.wait(1800)
-        for child in children:
-            child.process.wait(60)
+        while (code := serve.process.poll()) is None:
+            done = len(place.lines("rounds.jsonl")) if place.exists else 0
+            marks.setdefault(done, (meter.down, meter.up))
+            time.sleep(0.1)
     finally:
         for child in children:
             child.stop(20)
     assert code == 0, serve.said()
-    place = RunFolder(folder / "run")
     last = place.lines("timing.jsonl")[-1]
-    lines = place.lines("rounds.jsonl")
-    tree_down = sum(line["bytes_down"] for line in lines)
-    tree_up = sum(line["bytes_up"] for line in lines)
+    line = place.lines("rounds.jsonl")[0]
+    down, up = line["bytes_down"], line["bytes_up"]  # the trees of a round
+    counted = marks[rounds - 1][0] - marks[1][0], marks[rounds - 1][1] - marks[1][1]
     spent = sorted(last["exchanges"][2:-1])
     out = {
         "clients": clients,
         "seconds in all": round(time.monotonic() - begin, 1),
         "seconds an exchange": [round(s, 2) for s in (spent[0], spent[len(spent) // 2], spent[-1])],
-        "bytes sent over the tree's": round(last["wire"]["sent"] / tree_down, 3),
-        "bytes received over the trees'": round(last["wire"]["received"] / tree_up, 3),
-        "bytes of a message's tree": tree_down // clients // rounds,
-        "bytes over the network, down and up, over the trees'": [
-            round(meter.down / tree_down, 3),
-            round(meter.up / tree_up, 3),
+        "bytes of a message's tree": down // clients,
+        "bytes handed to Flower over the trees'": [
+            round(last["wire"]["sent"] / (down * (rounds + 1)), 4),  # one evaluation
+            round(last["wire"]["received"] / (up * rounds), 4),
+        ],
+        "bytes of rounds over the network over the trees', down and up": [
+            round(counted[0] / down / (rounds - 2), 4),
+            round(counted[1] / up / (rounds - 2), 4),
         ],
     }
     print(json.dumps(out), flush=True)
