@@ -3,11 +3,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help quickstart test lint types format bench clean
+.PHONY: help quickstart test federation lint types format bench clean
 
 help:
 	@echo "make quickstart  install, fetch data, train and compare; writes runs/quickstart/report.html"
 	@echo "make test        the whole test suite"
+	@echo "make federation  tests of a real federation: kills, strangers, bad replies; half an hour"
 	@echo "make lint        style; make format mends it"
 	@echo "make types       static types"
 	@echo "make bench       speed, against a plain PyTorch loop"
@@ -30,6 +31,9 @@ quickstart: .venv/installed
 
 test: .venv/developing
 	$(BIN)/python -m pytest -n 2
+
+federation: .venv/developing
+	$(BIN)/python -m pytest -m 'slow or not slow' tests/federated
 
 lint: .venv/developing
 	$(BIN)/ruff check .

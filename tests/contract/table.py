@@ -10,6 +10,7 @@ import torch
 
 from contract import client_fair, group_fair, group_loss, matched, personal, preference
 from contract.checks import LOOP, Transport, check_same_run
+from isonomy import tree
 from isonomy.algorithm import Algorithm
 from isonomy.algorithms import registry
 from isonomy.algorithms.average.fedavg import FedAvg
@@ -17,9 +18,12 @@ from isonomy.algorithms.average.fedprox import FedProx
 from isonomy.algorithms.clustered.focus import Focus
 from isonomy.algorithms.personal.local import Local
 from isonomy.data.federation import Federation
+from isonomy.engines.base import Engine
 from isonomy.engines.batched import Batched
+from isonomy.engines.flower.engine import Together
 from isonomy.engines.program import Programs
 from isonomy.task import Task
+from isonomy.tree import Tree
 
 # --- engines --------------------------------------------------------------------------------------
 
@@ -37,9 +41,23 @@ def sharing(kind: type[Batched]) -> Callable[..., Batched]:
     return make
 
 
+class OnFlower(Transport):
+    """Clients keep their states themselves."""
+
+    def states(self, engine: Engine) -> Tree:
+        assert isinstance(engine, Together)
+        return engine.kept()
+
+    def restore(self, engine: Engine, states: Tree) -> None:
+        assert isinstance(engine, Together)
+        for k, client in enumerate(engine.clients):
+            client.store.save(max(client.store.rounds(), default=0), tree.take(states, k))
+
+
 ENGINES: dict[str, Transport] = {
     "loop": LOOP,
     "batched": Transport(sharing(Batched), chunks=({}, {"chunk": 1}, {"chunk": 2}, {"chunk": 3})),
+    "flower": OnFlower(Together),
 }
 
 

@@ -17,6 +17,8 @@ from isonomy.experiments.schema import parse
 README = (Path(__file__).parents[2] / "README.md").read_text()
 OWN = README.index("## Your own data\n")  # its commands: test_own_tables.py
 OTHERS = README[:OWN] + README[README.index("\n## ", OWN + 1) :]
+REAL = OTHERS.index("## A real federation\n")  # its command: test_real_federation.py
+OTHERS = OTHERS[:REAL] + OTHERS[OTHERS.index("\n## ", REAL + 1) :]
 COMMANDS = re.findall(r"^    (isonomy .*?)\s*(?:#.*)?$", OTHERS, flags=re.MULTILINE)
 
 

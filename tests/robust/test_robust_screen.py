@@ -9,7 +9,7 @@ import torch
 
 from isonomy import tree
 from isonomy.algorithm import Ask, Replies
-from isonomy.robust.screen import NOT_FINITE, WRONG_SHAPE, Screen, fault, shape_of
+from isonomy.robust.screen import NOT_FINITE, WRONG_SHAPE, Screen, fault
 from isonomy.work import Work
 
 ASK = Ask(lambda *_: ({}, ()), {}, Work(), 0, 0.1, torch.arange(5))
@@ -122,13 +122,24 @@ def test_nobody_sound():
     assert screened([])[0] == []
 
 
-def test_single_replies():
-    right = shape_of(reply(0))
-    assert fault(reply(7), right) is None
-    assert fault(reply(7, nan), right) == NOT_FINITE
-    assert fault(reply(7, longer), right) == WRONG_SHAPE
-    assert fault({**reply(7), "loss": "much"}, right) == WRONG_SHAPE
-    assert fault([], right) == WRONG_SHAPE
+@pytest.mark.parametrize(
+    ("sent", "wrong"),
+    [
+        ({"w": torch.ones(2)}, None),
+        ({"w": torch.tensor([3e38, 3e38])}, None),
+        ({"w": torch.tensor([1.0, math.nan])}, "['w'] holds numbers that are not finite"),
+        ({"w": torch.tensor([1.0, math.inf])}, "not finite"),
+        ({"w": torch.ones(3)}, "['w'] has shape [3], not [2]"),
+        ({"w": torch.ones(2).double()}, "holds float64, not float32"),
+        ({"w": "much"}, "holds str, not float32"),
+        ({"v": torch.ones(2)}, "other parts"),
+        ({"w": torch.ones(2), "v": torch.ones(2)}, "other parts"),
+        ([], "other parts"),
+    ],
+)
+def test_what_is_wrong_with_a_single_reply(sent, wrong):
+    said = fault(sent, {"w": torch.zeros(2)})
+    assert said is None if wrong is None else wrong in str(said)
 
 
 def test_a_stack_that_lacks_rows_is_wrong():

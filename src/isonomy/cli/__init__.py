@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from isonomy.cli import data, export, fronts, init, look, many, single, suggest
+from isonomy.cli import data, export, federation, fronts, init, look, many, single, suggest
 from isonomy.cli.shell import Group
 
 __all__ = ["app", "main"]
@@ -42,7 +42,7 @@ def _options(
     pass
 
 
-for module in (init, look, single, many, fronts, export, suggest):
+for module in (init, look, single, many, fronts, export, federation, suggest):
     module.add(app)
 app.add_typer(data.app, name="data")
 

@@ -96,30 +96,37 @@ class Engine(ABC):
     def client(self, ask: Ask, ids: Tensor) -> dict[str, Any]:
         """The parts of `Client` for these clients: stacked tensors and shared sizes."""
         ranges = self.federation.ranges[ids]
-        sizes = ranges[..., 1] - ranges[..., 0]
-        work = ask.work
-        widths = sizes.max(0).values.tolist()
-        fewest = int(sizes[:, 0].min())  # the smallest client makes the most passes
-        return {
-            "lanes": {
-                "starts": ranges[..., 0],
-                "sizes": sizes,
-                "key": random.key(self.seed, ask.round, ids),
-                "state": self.states.take(ids),
-            },
-            "shared": {
-                "pool": self.pool,
-                "rate": torch.tensor(ask.rate, dtype=torch.float32),
-                "work": work,
-                "widths": tuple(widths),
-                "steps": work.count(widths[0]),
-                "passes": work.passes(fewest),
-            },
-        }
+        return parts(ask, ids, self.pool, ranges, self.states.take(ids), self.seed)
 
     def run_phase(self, ask: Ask, message: Any, lane: Any, shared: Any) -> tuple[Any, State]:
         """One client's phase."""
         return ask.phase(self.task, message, Client(**lane, **shared))
+
+
+def parts(
+    ask: Ask, ids: Tensor, pool: Pool, ranges: Tensor, states: Tree, seed: int
+) -> dict[str, Any]:
+    """The parts of `Client` for clients whose splits lie at `ranges` [clients, 3, 2] of a pool."""
+    sizes = ranges[..., 1] - ranges[..., 0]
+    work = ask.work
+    widths = sizes.max(0).values.tolist()
+    fewest = int(sizes[:, 0].min())  # the smallest client makes the most passes
+    return {
+        "lanes": {
+            "starts": ranges[..., 0],
+            "sizes": sizes,
+            "key": random.key(seed, ask.round, ids),
+            "state": states,
+        },
+        "shared": {
+            "pool": pool,
+            "rate": torch.tensor(ask.rate, dtype=torch.float32),
+            "work": work,
+            "widths": tuple(widths),
+            "steps": work.count(widths[0]),
+            "passes": work.passes(fewest),
+        },
+    }
 
 
 # --- who is in a round --------------------------------------------------------------------------

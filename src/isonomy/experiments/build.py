@@ -57,6 +57,7 @@ class Setting:
     malicious: Tensor = field(default_factory=lambda: torch.arange(0))
     defence: Combiner | None = None
     fingerprint: str = ""  # of the user's own tables, to know them again
+    remote: bool = False  # the rows are with the clients, and `federation` only knows how many
 
     @property
     def benign(self) -> NDArray[np.bool_]:

@@ -14,6 +14,8 @@ from isonomy.metrics import Counts, count
 from isonomy.task import Task
 from isonomy.work import Work
 
+__all__ = ["evaluate", "evaluate_some", "measure"]
+
 PAGE = 1024  # examples at a time
 
 
@@ -28,16 +30,25 @@ def measure(algorithm: Algorithm, split: Split) -> Phase:
             total = counted if total is None else tree.add(total, counted)
         return total, client.state
 
+    measured.wire = f"measure:{split}"  # type: ignore[attr-defined]  # its name in a message
     return measured
 
 
 def evaluate(algorithm: Algorithm, server: Any, engine: Engine, split: Split) -> Counts:
     """Counts of every client on a split."""
+    return evaluate_some(algorithm, server, engine, split)[0]
+
+
+def evaluate_some(
+    algorithm: Algorithm, server: Any, engine: Engine, split: Split
+) -> tuple[Counts, list[int]]:
+    """Counts of every client that answered, and which these are."""
     cohort = engine.cohort(engine.everyone(), work=Work(steps=1), round=0)
     message = {"model": algorithm.deployed(server)}
     replies = cohort.gather(measure(algorithm, split), message)
-    return Counts(
+    counts = Counts(
         counts=replies.value["counts"].numpy().astype(np.int64),
         loss=replies.value["loss"].numpy().astype(np.float64),
         attributes=engine.federation.attributes,
     )
+    return counts, [int(k) for k in replies.ids]

@@ -6,6 +6,7 @@
     front.parquet    the fronts at the end: every client, every preference that was tried
     checkpoint/      the last few states: tensors, and a description with their checksum
     model/           the trained model: what clients need to predict, from their tables on
+    federation.json  of a real federation: what participants agreed to, and what was fitted
     verdict.json     what the method says of its model, if it says anything
     summary.json     the last metrics; its presence says that the run is complete
     timing.jsonl     seconds; apart, because everything else is the same whenever it is run
@@ -53,6 +54,11 @@ class RunFolder:
         return (self.path / "config.toml").exists()
 
     @property
+    def served(self) -> bool:
+        """Whether it is the run of a real federation."""
+        return (self.path / "federation.json").exists()
+
+    @property
     def complete(self) -> bool:
         """Whether the run got to its end."""
         return (self.path / "summary.json").exists()
@@ -89,6 +95,7 @@ class RunFolder:
             "front.parquet",
             "verdict.json",
             "report.html",
+            "federation.json",
         ):
             (self.path / name).unlink(missing_ok=True)
         (self.path / "config.toml").unlink(missing_ok=True)

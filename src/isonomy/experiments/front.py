@@ -18,12 +18,13 @@ from torch import Tensor
 from torch.func import vmap
 
 from isonomy import tree
-from isonomy.algorithm import Algorithm, Client, Message, Phase, Reply, State
+from isonomy.algorithm import Algorithm, Client, Message, NoReplies, Phase, Reply, State
 from isonomy.blocks.preferences import grid
-from isonomy.data.federation import Split
+from isonomy.data.federation import SPLITS, Split
 from isonomy.engines.base import Engine
 from isonomy.errors import ConfigError
 from isonomy.experiments.build import Setting
+from isonomy.experiments.evaluate import measure
 from isonomy.metrics import Counts
 from isonomy.metrics.counts import Floats
 from isonomy.metrics.front import coordinates, points, volume
@@ -96,9 +97,9 @@ def names_of(setting: Setting) -> tuple[str, ...] | None:
 
 
 def measured(
-    setting: Setting, server: Any, engine: Engine, counts: Counts, *, last: bool
+    setting: Setting, server: Any, engine: Engine, counts: Counts, ids: list[int], *, last: bool
 ) -> Fronts | None:
-    """The fronts on the split that is evaluated, of which `counts` are the ordinary ones.
+    """The fronts on the split that is evaluated, of which `counts` are those of clients `ids`.
 
     What every client's front is on everyone's examples takes a pass for each client, so it is
     measured at the end only.
@@ -109,6 +110,8 @@ def measured(
     split = setting.config.evaluate.split
     if setting.algorithm.objectives:
         return learnt(setting, server, engine, split, names, others=last)
+    if len(ids) < len(setting.federation):
+        return None
     local = points(counts.counts[:, None], counts.attributes, names)
     whole = points(counts.pooled().counts[:, None], counts.attributes, names)
     return Fronts(split, names, np.zeros((1, 0), np.float32), local, whole)
@@ -122,22 +125,29 @@ def learnt(
     names: tuple[str, ...],
     *,
     others: bool,
-) -> Fronts:
-    """The fronts of a method that learns them, on a split."""
+) -> Fronts | None:
+    """The fronts of a method that learns them, on a split; None if a client is silent.
+
+    Where states are with the clients, one client's front is not measured on others' examples.
+    """
     algorithm, federation = setting.algorithm, setting.federation
     rays = grid(setting.config.front.rays, len(algorithm.objectives))
     message = {"model": algorithm.deployed(server), "rays": rays}
     own = _counted(algorithm, engine, split, message, "own")
     whole: Floats | None = None
+    if own is None:
+        return None
     if algorithm.joint(message["model"]):
-        joint = _counted(algorithm, engine, split, message, "joint").sum(0, keepdims=True)
-        whole = points(joint, federation.attributes, names)
-    elif others:
+        joint = _counted(algorithm, engine, split, message, "joint")
+        if joint is not None:
+            whole = points(joint.sum(0, keepdims=True), federation.attributes, names)
+    elif others and not setting.remote:
         each = []
         for k in range(len(federation)):
             state = tree.take(engine.states.stacked, k)
-            sums = _counted(algorithm, engine, split, {**message, "state": state}, "given").sum(0)
-            each.append(points(sums, federation.attributes, names))
+            sums = _counted(algorithm, engine, split, {**message, "state": state}, "given")
+            assert sums is not None  # nobody is silent in a simulation's measurement
+            each.append(points(sums.sum(0), federation.attributes, names))
         whole = np.stack(each)
     local = points(own, federation.attributes, names)
     return Fronts(split, names, rays.numpy(), local, whole)
@@ -145,7 +155,7 @@ def learnt(
 
 def _counted(
     algorithm: Algorithm, engine: Engine, split: Split, message: Message, whose: str
-) -> NDArray[np.int64]:
+) -> NDArray[np.int64] | None:
     """Every client's counts [K, R, 1 + G, C, C], some clients at a time to spare memory."""
     everyone, rays = engine.everyone(), len(message["rays"])
     rows = min(PAGE, max(int(engine.federation.sizes(split).max()), 1))
@@ -153,8 +163,27 @@ def _counted(
     out = []
     for ids in torch.split(everyone, lanes):
         cohort = engine.cohort(ids, work=Work(steps=1), round=0)
-        out.append(cohort.gather(_phase(algorithm, split, whose), message).value["counts"])
+        try:
+            replies = cohort.gather(_phase(algorithm, split, whose), message)
+        except NoReplies:
+            return None
+        if len(replies.ids) < len(ids):
+            return None
+        out.append(replies.value["counts"])
     return torch.cat(out).numpy().astype(np.int64)
+
+
+def measurement(algorithm: Algorithm, name: str) -> Phase:
+    """What a client of a real federation counts, by its name in a message: `test`, `test:own`.
+
+    KeyError if there is no such measurement.
+    """
+    split, _, whose = name.partition(":")
+    if split not in SPLITS or whose not in ("", "own", "joint"):
+        raise KeyError(name)
+    if whose and not algorithm.objectives:
+        raise KeyError(name)
+    return _phase(algorithm, split, whose) if whose else measure(algorithm, split)
 
 
 def _phase(algorithm: Algorithm, split: Split, whose: str) -> Phase:
@@ -177,6 +206,7 @@ def _phase(algorithm: Algorithm, split: Split, whose: str) -> Phase:
         shape = (len(rays), -1, task.classes, task.classes)
         return {"counts": total.reshape(shape).round().to(torch.int64)}, client.state
 
+    counted.wire = f"measure:{split}:{whose}"  # type: ignore[attr-defined]  # in a message
     return counted
 
 

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ from isonomy.errors import ConfigError, IsonomyError, RunError, TrainingError
 from isonomy.experiments import around, front, surrogate
 from isonomy.experiments.around import Around
 from isonomy.experiments.build import Setting, build, engine_of, versions
-from isonomy.experiments.evaluate import evaluate
+from isonomy.experiments.evaluate import evaluate_some
 from isonomy.experiments.folder import RunFolder
 from isonomy.experiments.schema import AlgorithmConfig, Config, DefenceConfig
 from isonomy.metrics import Counts, client_loss, excess, faa, per_client, summarise
@@ -67,6 +67,7 @@ class _Progress:
     round: int = 0
     lost: int = 0  # rounds in which nobody answered
     metrics: dict[str, float] = field(default_factory=dict)
+    faults: Counter[str] = field(default_factory=Counter)  # exchanges missed, by client
 
 
 def run(
@@ -89,7 +90,7 @@ def run(
             place.remove()
         place.create(setting.config)
     try:
-        return _go(setting, place, listener, keep)
+        return go(setting, place, listener, keep=keep)
     except TrainingError:
         if place is not None and not place.checkpoints():
             place.remove()  # nothing in it is of use
@@ -116,8 +117,13 @@ def resume(folder: Path | str, *, listener: Listener | None = None, keep: bool =
                 f"this run began with {name} {then} and goes on with {now.get(name)}: the result "
                 "may differ in rounding from an uninterrupted run."
             )
+    if place.served:
+        raise RunError(
+            f"'{place.path}' is the run of a real federation; go on with `isonomy serve --resume "
+            f"{place.path}`."
+        )
     setting = build(config, listener.note)
-    return _go(setting, place, listener, keep)
+    return go(setting, place, listener, keep=keep)
 
 
 def method_label(config: Config) -> str:
@@ -162,18 +168,32 @@ def record(place: RunFolder) -> Record:
 # --- the run itself ------------------------------------------------------------------------------
 
 
-def _go(setting: Setting, place: RunFolder | None, listener: Listener, keep: bool) -> Record:
+def go(
+    setting: Setting,
+    place: RunFolder | None,
+    listener: Listener,
+    make: Callable[..., Engine] = engine_of,
+    *,
+    keep: bool = False,
+) -> Record:
+    """All rounds from where the folder stands, with the config's engine or one made by `make`."""
     threads = torch.get_num_threads()
     try:
-        return _rounds(setting, place, listener, keep)
+        return _rounds(setting, place, listener, make, keep)
     finally:
         torch.set_num_threads(threads)
 
 
-def _rounds(setting: Setting, place: RunFolder | None, listener: Listener, keep: bool) -> Record:
+def _rounds(
+    setting: Setting,
+    place: RunFolder | None,
+    listener: Listener,
+    make: Callable[..., Engine],
+    keep: bool,
+) -> Record:
     config, algorithm = setting.config, setting.algorithm
     label = method_label(config)
-    now = _start(setting, place, listener)
+    now = _start(setting, place, listener, make)
     memory: list[dict[str, Any]] = []  # rounds of a run without a folder
     fronts: dict[str, list[Any]] = {}
     columns: list[dict[str, Any]] = []
@@ -187,18 +207,16 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener, keep:
             if last:
                 now.server = _finish(setting, now, line)
             if last or now.round % config.evaluate.every == 0:
-                counts = evaluate(algorithm, now.server, now.engine, config.evaluate.split)
-                # the method's own clusters, if they are wanted, are those of its end
-                losses = surrogate.surrogate_losses(setting, now.server if last else None)
-                found = front.measured(setting, now.server, now.engine, counts, last=last)
-                line["metrics"], rows = _measured(setting, counts, losses, found, now, last)
+                rows, found = _evaluated(setting, now, line, last)
                 columns.append(rows)
                 if last:
                     fronts = _fronts(setting, now, found)
                 if place is not None:
-                    place.write_clients(now.round, rows)
+                    if rows:
+                        place.write_clients(now.round, rows)
                     if last and fronts:
                         place.write_front(fronts)
+            _tell_faults(setting, now, line, listener)
             seconds += (spent := time.perf_counter() - begin)
             memory.append(line)
             if place is not None:
@@ -220,10 +238,11 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener, keep:
     lines = memory if place is None else place.lines("rounds.jsonl")
     notes = _notes(setting, now, lines)
     metrics = now.metrics or _last(memory)
-    from isonomy.data.describe import describe  # brings scipy.stats, which nobody waits for before
+    facts: dict[str, Any] = {"versions": config.versions}
+    if not setting.remote:
+        from isonomy.data.describe import describe  # brings scipy.stats: nobody waits for it before
 
-    said = describe(setting.clean, config.evaluate.split)
-    facts: dict[str, Any] = {"data": said.facts(), "versions": config.versions}
+        facts["data"] = describe(setting.clean, config.evaluate.split).facts()
     if setting.attack is not None:
         facts["malicious"] = setting.malicious.tolist()
     about = About(setting.task, setting.federation.attributes, setting.federation.labels)
@@ -240,7 +259,8 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener, keep:
             verdict.plain() if verdict is not None else None,
         )
         return record(place)
-    merged = {k: [v for part in columns for v in part[k]] for k in columns[0]}
+    columns = [part for part in columns if part]
+    merged = {k: [v for part in columns for v in part[k]] for k in columns[0]} if columns else {}
     return Record(
         label=label,
         seed=config.seed,
@@ -256,14 +276,16 @@ def _rounds(setting: Setting, place: RunFolder | None, listener: Listener, keep:
     )
 
 
-def _start(setting: Setting, place: RunFolder | None, listener: Listener) -> _Progress:
+def _start(
+    setting: Setting, place: RunFolder | None, listener: Listener, make: Callable[..., Engine]
+) -> _Progress:
     """The state to begin with: a checkpoint's, or the initial one."""
     algorithm, task, params = setting.algorithm, setting.task, setting.params
     server = algorithm.init_server(task, params, len(setting.federation))
     initial = algorithm.init_client(task, params)
     found = place.newest() if place is not None else None
     chunks = found[2]["chunks"] if found else None
-    engine = engine_of(setting, listener.note, chunks)
+    engine = make(setting, listener.note, chunks)
     engine.reset(initial)
     if place is None:
         return _Progress(server, engine)
@@ -281,7 +303,7 @@ def _start(setting: Setting, place: RunFolder | None, listener: Listener) -> _Pr
     server = tree.like(server, trees["server"])
     engine.states.stacked = tree.like(engine.states.stacked, trees["clients"])
     place.rewind(round)
-    return _Progress(server, engine, round, extra["lost"])
+    return _Progress(server, engine, round, extra["lost"], faults=Counter(extra.get("faults", {})))
 
 
 def _one_round(setting: Setting, now: _Progress) -> dict[str, Any]:
@@ -364,9 +386,47 @@ def _check_finite(setting: Setting, now: _Progress, ids: torch.Tensor) -> None:
     )
 
 
+def _evaluated(
+    setting: Setting, now: _Progress, line: dict[str, Any], last: bool
+) -> tuple[dict[str, Any], front.Fronts | None]:
+    """Measure the clients that answer: metrics go into the line; their table, and fronts."""
+    config = setting.config
+    try:
+        counts, ids = evaluate_some(
+            setting.algorithm, now.server, now.engine, config.evaluate.split
+        )
+    except NoReplies:
+        return {}, None
+    # the method's own clusters, if they are wanted, are those of its end
+    losses = surrogate.surrogate_losses(setting, now.server if last else None)
+    if losses is not None:
+        losses = losses[ids]
+    found = front.measured(setting, now.server, now.engine, counts, ids, last=last)
+    line["metrics"], rows = _measured(setting, counts, ids, losses, found, now, last)
+    return rows, found
+
+
+def _tell_faults(
+    setting: Setting, now: _Progress, line: dict[str, Any], listener: Listener
+) -> None:
+    """Who did not answer as asked, and why: in the round's line, and to whoever watches."""
+    faults = list(getattr(now.engine, "faults", ()))
+    if not faults:
+        return
+    now.engine.faults.clear()  # type: ignore[attr-defined]
+    line["faults"] = [
+        {"client": setting.federation.name(f.client), "phase": f.phase, "why": f.why}
+        for f in faults
+    ]
+    for fault in line["faults"]:
+        now.faults[fault["client"]] += 1
+        listener.note(f"round {line['round']}: '{fault['client']}' is left out: {fault['why']}.")
+
+
 def _measured(
     setting: Setting,
     counts: Counts,
+    ids: list[int],
     losses: NDArray[np.float64] | None,
     found: front.Fronts | None,
     now: _Progress,
@@ -380,13 +440,13 @@ def _measured(
             f"local.lr (now {config.local.lr:g}) or scale the features, and run again."
         )
     bootstrap = config.evaluate.bootstrap if last else 0
-    benign = setting.benign  # all clients, unless there is an attack
+    benign = setting.benign[ids]  # all clients, unless there is an attack
     metrics = summarise(counts.only(benign), bootstrap=bootstrap, seed=config.seed)
     rows: dict[str, Any] = {
-        "round": [round] * len(federation),
-        "client": list(range(len(federation))),
-        "name": [federation.name(k) for k in range(len(federation))],
-        "split": [config.evaluate.split] * len(federation),
+        "round": [round] * len(ids),
+        "client": ids,
+        "name": [federation.name(k) for k in ids],
+        "split": [config.evaluate.split] * len(ids),
     }
     rows |= {k: v.tolist() for k, v in per_client(counts).items()}
     if setting.attack is not None:
@@ -396,13 +456,13 @@ def _measured(
         rows["hv"] = found.volumes.tolist()
     clusters = setting.algorithm.clusters(now.server)
     if clusters is not None:
-        rows["cluster"] = clusters.tolist()
+        rows["cluster"] = clusters[ids].tolist()
     if losses is not None:
         above = excess(client_loss(counts), losses)
         metrics["faa"] = faa(above[benign], counts.sizes[benign])
         rows["excess_loss"] = above.tolist()
     elif clusters is not None and config.excess.clusters == "found":
-        rows["excess_loss"] = [math.nan] * len(federation)  # known at the end; columns stay alike
+        rows["excess_loss"] = [math.nan] * len(ids)  # known at the end; columns stay alike
     return {k: v if math.isfinite(v) else None for k, v in metrics.items()}, rows
 
 
@@ -414,7 +474,8 @@ def _fronts(setting: Setting, now: _Progress, found: front.Fronts | None) -> dic
     own = setting.algorithm.objectives and found.split != "validation"
     if own and bool((setting.federation.sizes("validation") > 0).any()):
         args = (setting, now.server, now.engine, "validation", found.names)
-        both.append(front.learnt(*args, others=False))  # type: ignore[arg-type]
+        chosen = front.learnt(*args, others=False)  # type: ignore[arg-type]
+        both += [] if chosen is None else [chosen]
     return front.stored(both)
 
 
@@ -436,16 +497,24 @@ def _notes(setting: Setting, now: _Progress, lines: list[dict[str, Any]]) -> tup
         notes.append(f"Clusters of clients that the method found: {len(sizes)}, of size {which}.")
     if now.lost:
         notes.append(f"In {now.lost} rounds no client answered; they changed nothing.")
+    notes += [
+        f"'{name}' was left out of {count} exchanges; rounds.jsonl says why."
+        for name, count in sorted(now.faults.items())
+    ]
     return tuple(notes)
 
 
 def _save(place: RunFolder, now: _Progress, setting: Setting) -> None:
     chunks = now.engine.chunks if isinstance(now.engine, Batched) else {}
     trees = {"server": now.server, "clients": now.engine.states.stacked}
-    extra = {"lost": now.lost, "chunks": chunks}
+    extra: dict[str, Any] = {"lost": now.lost, "chunks": chunks}
+    if now.faults:
+        extra["faults"] = dict(now.faults)
     if setting.fingerprint:
         extra["data"] = setting.fingerprint
     place.save_checkpoint(now.round, trees, extra, setting.config.checkpoint.keep)
+    if hasattr(now.engine, "safe"):
+        now.engine.safe = min(place.checkpoints())  # clients may forget what is before it
 
 
 def _card(setting: Setting) -> dict[str, Any]:

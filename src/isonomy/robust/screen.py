@@ -45,16 +45,28 @@ def shape_of(reply: Tree, *, stacked: bool = False) -> Shape:
     return Shape(spec, tuple((t.dtype, tuple(t.shape)[skip:]) for t in leaves))
 
 
-def fault(reply: Tree, right: Shape) -> str | None:
-    """What is wrong with a single reply, in words; None if nothing is.
+def fault(reply: Tree, like: Tree) -> str | None:
+    """What is wrong with a single reply where `like` shows its shapes and types; None if nothing.
 
-    >>> right = shape_of({"w": torch.zeros(3)})
-    >>> fault({"w": torch.tensor([0.0, float("nan"), 0.0])}, right)
-    'sent numbers that are not finite'
+    >>> fault({"w": torch.tensor([0.0, float("nan")])}, {"w": torch.zeros(2)})
+    "['w'] holds numbers that are not finite"
     """
-    if not all(isinstance(t, Tensor) for t in tree.leaves(reply)) or shape_of(reply) != right:
-        return WRONG_SHAPE
-    return None if _sums_finite(reply) or tree.finite(reply) else NOT_FINITE
+    got, want = pytree.tree_flatten_with_path(reply)[0], pytree.tree_flatten_with_path(like)[0]
+    if [path for path, _ in got] != [path for path, _ in want]:
+        return "it has other parts than were asked for"
+    for (path, t), (_, expected) in zip(got, want, strict=True):
+        name = pytree.keystr(path)
+        if not isinstance(t, Tensor) or t.dtype != expected.dtype:
+            return f"{name} holds {_kind(t)}, not {_kind(expected)}"
+        if t.shape != expected.shape:
+            return f"{name} has shape {list(t.shape)}, not {list(expected.shape)}"
+        if not tree.finite(t):
+            return f"{name} holds numbers that are not finite"
+    return None
+
+
+def _kind(t: object) -> str:
+    return str(getattr(t, "dtype", type(t).__name__)).removeprefix("torch.")
 
 
 class Screen:

@@ -15,7 +15,7 @@ from isonomy.data.federation import SPLITS, Attribute, Federation
 from isonomy.data.partition import FRACTIONS, Categories, Partition, Rows, column_names
 from isonomy.data.tables.columns import Column, Numbers, Table, Words, as_words, column
 from isonomy.data.tables.files import Files, Pieces, Source, find, read, read_clients, reorder
-from isonomy.data.tables.fit import Asking, Fitted, agree, fit
+from isonomy.data.tables.fit import Asking, agree, fit
 from isonomy.data.tables.preprocessing import check_finite
 from isonomy.data.tables.roles import Roles
 from isonomy.errors import ConfigError, DataError
@@ -109,7 +109,7 @@ def assemble(
     fitted = fit(ask, names, roles, seed=seed, fractions=fractions)
     prepared = fitted.preprocessing
     schema = prepared.table
-    ranges = _ranges(fitted)
+    ranges = ranges_of(fitted.sizes)
     rows = int(ranges[-1, -1, 1])
     x = np.empty((rows, len(prepared.features)), dtype=np.float32)
     y = np.empty(rows, dtype=np.int64 if schema.label.classes else np.float32)
@@ -117,7 +117,7 @@ def assemble(
     for k in range(len(names)):
         client = ask.client(k)
         assert client.kept is not None
-        order = _order(client.kept)
+        order = order_of(client.kept)
         at = slice(int(ranges[k, 0, 0]), int(ranges[k, -1, 1]))
         # clip: the indices are right, and other modes would copy once more
         np.take(prepared.transform(client.table), order, axis=0, out=x[at], mode="clip")
@@ -140,13 +140,14 @@ def assemble(
     )
 
 
-def _ranges(fitted: Fitted) -> NDArray[np.int64]:
-    sizes = np.array(fitted.sizes, dtype=np.int64).reshape(-1)
-    ends = np.cumsum(sizes)
-    return np.stack([ends - sizes, ends], axis=1).reshape(len(fitted.sizes), len(SPLITS), 2)
+def ranges_of(sizes: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    """Where splits of these sizes lie, [clients, splits, 2], one after another."""
+    flat = np.array(sizes, dtype=np.int64).reshape(-1)
+    ends = np.cumsum(flat)
+    return np.stack([ends - flat, ends], axis=1).reshape(len(sizes), len(SPLITS), 2)
 
 
-def _order(part: NDArray[np.int8]) -> NDArray[np.int64]:
+def order_of(part: NDArray[np.int8]) -> NDArray[np.int64]:
     """The rows by split, without those left out."""
     order = np.argsort(part, kind="stable")
     return order[int((part < 0).sum()) :]

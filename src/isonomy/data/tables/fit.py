@@ -82,15 +82,13 @@ def fit(
     *,
     seed: int,
     fractions: Sequence[float],
+    schema: Schema | None = None,
 ) -> Fitted:
-    """Agree on the columns, survey the training rows, fit."""
-    schema, warnings = agree(ask, names, roles)
-    message = {
-        "schema": schema.model_dump(mode="json"),
-        "seed": seed,
-        "fractions": list(fractions),
-    }
-    replies = ask(phases.survey, message)
+    """Agree on the columns (unless a schema is given), survey the training rows, fit."""
+    warnings: list[str] = []
+    if schema is None:
+        schema, warnings = agree(ask, names, roles)
+    replies = ask(phases.survey, survey_message(schema, seed, fractions))
     encoders: list[Number | Category] = []
     for name, kind in schema.features.items():
         if kind == "number":
@@ -109,6 +107,12 @@ def fit(
         )
     preprocessing = Preprocessing(table=schema, encoders=tuple(encoders))
     return Fitted(preprocessing, [reply["sizes"] for reply in replies], warnings)
+
+
+def survey_message(schema: Schema, seed: int, fractions: Sequence[float]) -> Message:
+    """What clients are asked when they split and survey their rows."""
+    plain = schema.model_dump(mode="json")
+    return {"schema": plain, "seed": seed, "fractions": list(fractions)}
 
 
 # --- agreeing on columns -------------------------------------------------------------------------

@@ -1,0 +1,235 @@
+"""Seconds and bytes of exchanges in a real federation: processes of this machine, TLS, keys.
+
+Beside it Flower's floor: an app of Flower's alone whose messages are empty, without TLS or keys.
+
+python benchmarks/federation.py 2 10
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+from isonomy.engines.flower import commands, keys
+from isonomy.experiments.folder import RunFolder
+
+CONFIG = """\
+rounds = {rounds}
+data = {{ path = "tables", label = "y" }}
+model = {{ name = "mlp", hidden = [{hidden}, {hidden}] }}
+evaluate = {{ every = {rounds}, bootstrap = 0 }}
+"""
+
+
+def tables(folder: Path, clients: int) -> list[str]:
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    names = [f"c{k:02d}" for k in range(clients)]
+    for name in names:
+        x = rng.normal(size=(200, 10))
+        y = (x.sum(1) > 0).astype(int)
+        head = ",".join([*(f"x{j}" for j in range(10)), "y"])
+        rows = [",".join([*(f"{v:.4f}" for v in row), str(t)]) for row, t in zip(x, y, strict=True)]
+        (folder / f"{name}.csv").write_text("\n".join([head, *rows]) + "\n")
+    return names
+
+
+class Meter:
+    """Passes bytes on to an address and counts them, as a network would see them (with TLS)."""
+
+    def __init__(self, to: str) -> None:
+        self.to = to.rsplit(":", 1)
+        self.up = self.down = 0
+        self._server = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            near, _ = self._server.accept()
+            try:
+                far = socket.create_connection((self.to[0], int(self.to[1])))
+            except OSError:  # the server does not listen yet
+                near.close()
+                continue
+            for a, b, way in ((near, far, "up"), (far, near, "down")):
+                threading.Thread(target=self._pass, args=(a, b, way), daemon=True).start()
+
+    def _pass(self, source: socket.socket, to: socket.socket, way: str) -> None:
+        with contextlib.suppress(OSError):
+            while piece := source.recv(1 << 16):
+                to.sendall(piece)
+                setattr(self, way, getattr(self, way) + len(piece))
+        for end in (source, to):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+def run(clients: int, rounds: int = 8, hidden: int = 256) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="federation-"))
+    names = tables(folder / "tables", clients)
+    (folder / "config.toml").write_text(CONFIG.format(rounds=rounds, hidden=hidden))
+    keys.make(folder / "keys", names)
+    address = f"127.0.0.1:{commands.free_port()}"
+    begin = time.monotonic()
+    children = []
+
+    def start(name: str, *arguments: str) -> commands.Child:
+        command = [sys.executable, "-m", "isonomy.cli", *arguments]
+        child = commands.Child(command, dict(os.environ), folder / f"{name}.log")
+        children.append(child)
+        return child
+
+    where = ["--keys", str(folder / "keys"), "--address", address, "--no-report"]
+    serve = start(
+        "serve", "serve", str(folder / "config.toml"), *where, "--to", str(folder / "run")
+    )
+    commands.wait_for_port(int(address.rsplit(":", 1)[1]), serve, "the organiser")
+    meter = Meter(address)
+    for name in names:
+        secrets = ["--key", str(folder / "keys" / name), "--ca", str(folder / "keys/ca.crt")]
+        table = str(folder / "tables" / f"{name}.csv")
+        start(name, "join", "--server", meter.address, "--data", table, *secrets, "--yes")
+    place = RunFolder(folder / "run")
+    marks: dict[int, tuple[int, int]] = {}  # bytes over the network when a round was done
+    try:
+        while (code := serve.process.poll()) is None:
+            done = len(place.lines("rounds.jsonl")) if place.exists else 0
+            marks.setdefault(done, (meter.down, meter.up))
+            time.sleep(0.1)
+    finally:
+        for child in children:
+            child.stop(20)
+    assert code == 0, serve.said()
+    last = place.lines("timing.jsonl")[-1]
+    line = place.lines("rounds.jsonl")[0]
+    down, up = line["bytes_down"], line["bytes_up"]  # the trees of a round
+    counted = marks[rounds - 1][0] - marks[1][0], marks[rounds - 1][1] - marks[1][1]
+    spent = sorted(last["exchanges"][2:-1])
+    out = {
+        "clients": clients,
+        "seconds in all": round(time.monotonic() - begin, 1),
+        "seconds an exchange": [round(s, 2) for s in (spent[0], spent[len(spent) // 2], spent[-1])],
+        "bytes of a message's tree": down // clients,
+        "bytes handed to Flower over the trees'": [
+            round(last["wire"]["sent"] / (down * (rounds + 1)), 4),  # one evaluation
+            round(last["wire"]["received"] / (up * rounds), 4),
+        ],
+        "bytes of rounds over the network over the trees', down and up": [
+            round(counted[0] / down / (rounds - 2), 4),
+            round(counted[1] / up / (rounds - 2), 4),
+        ],
+    }
+    print(json.dumps(out), flush=True)
+
+
+# --- the floor ------------------------------------------------------------------------------------
+
+PROJECT = """\
+[project]
+name = "floor"
+version = "1.0.0"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "benchmark"
+
+[tool.flwr.app.components]
+serverapp = "floor.server:app"
+clientapp = "floor.client:app"
+
+[tool.flwr.app.config]
+clients = 2
+exchanges = 8
+out = ""
+"""
+SERVER = """\
+import json, pathlib, time
+from flwr.app import Message, RecordDict
+from flwr.serverapp import ServerApp
+app = ServerApp()
+
+@app.main()
+def main(grid, context):
+    given, spent = context.run_config, []
+    while len(list(grid.get_node_ids())) < given["clients"]:
+        time.sleep(0.2)
+    nodes = list(grid.get_node_ids())
+    for _ in range(given["exchanges"]):
+        begin = time.monotonic()
+        got = list(grid.send_and_receive(
+            [Message(RecordDict(), dst_node_id=n, message_type="query") for n in nodes]
+        ))
+        assert len(got) == len(nodes) and not any(m.has_error() for m in got)
+        spent.append(time.monotonic() - begin)
+    pathlib.Path(given["out"]).write_text(json.dumps(spent))
+"""
+CLIENT = """\
+from flwr.app import Message, RecordDict
+from flwr.clientapp import ClientApp
+app = ClientApp()
+
+@app.query()
+def query(message, context):
+    return Message(RecordDict(), reply_to=message)
+"""
+
+
+def floor(clients: int) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="floor-"))
+    package = folder / "project" / "floor"
+    package.mkdir(parents=True)
+    (package.parent / "pyproject.toml").write_text(PROJECT)
+    for name, text in (("__init__", ""), ("server", SERVER), ("client", CLIENT)):
+        (package / f"{name}.py").write_text(text)
+    port, out = commands.free_port(), folder / "seconds.json"
+    address = f"127.0.0.1:{port}"
+    commands.write_home(folder / "home", address, None)
+    env = commands.environment(folder / "home")
+    del env["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"]  # as Flower has it
+    children = []
+
+    def start(name: str, *command: str) -> commands.Child:
+        whole = [commands.program(command[0]), *command[1:]]
+        children.append(commands.Child(whole, env, folder / f"{name}.log"))
+        return children[-1]
+
+    try:
+        where = ["--insecure", "--host", "127.0.0.1", "--port"]
+        link = start("link", "flower-superlink", *where, str(port))
+        commands.wait_for_port(port, link, "the SuperLink")
+        for k in range(clients):
+            at = [*where, str(commands.free_port())]
+            start(f"node{k}", "flower-supernode", "--superlink", address, *at)
+        given = f'clients={clients} out="{out}"'
+        commands.flwr(
+            folder / "home",
+            ["run", str(package.parent), commands.CONNECTION, "--run-config", given],
+        )
+        until = time.monotonic() + 1800
+        while not out.exists():
+            assert time.monotonic() < until, link.said()
+            time.sleep(0.5)
+    finally:
+        for child in children:
+            child.stop(20)
+    spent = sorted(json.loads(out.read_text())[1:])
+    shown = [round(s, 2) for s in (spent[0], spent[len(spent) // 2], spent[-1])]
+    print(json.dumps({"clients": clients, "seconds an empty exchange": shown}), flush=True)
+
+
+if __name__ == "__main__":
+    for count in map(int, sys.argv[1:] or ("2", "10")):
+        print(f"load average before: {os.getloadavg()[0]:.1f}", flush=True)
+        floor(count)
+        run(count)

@@ -1,0 +1,97 @@
+"""Whether a table fits what a federation has agreed on, told before anything of it is used."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isonomy.data.tables.columns import Column, Numbers, Other, Table, as_words
+from isonomy.data.tables.preprocessing import GONE, HELD, Groups, Schema
+from isonomy.data.tables.roles import listed
+from isonomy.errors import did_you_mean
+
+
+def mismatches(table: Table, schema: Schema) -> list[str]:
+    """All that keeps a table from taking part, a sentence each; none if it fits."""
+    out = []
+    if not table.rows:
+        return ["the table has names of columns and no rows."]
+    needed = dict.fromkeys(
+        [schema.label.name, *(g.name for g in schema.groups), *schema.features]
+        + ([schema.split] if schema.split else [])
+    )
+    for name in needed:
+        column = table.columns.get(name)
+        if column is None:
+            spare = [other for other in table.columns if other not in needed]
+            out.append(
+                f"it has no column '{name}', which the federation needs.{did_you_mean(name, spare)}"
+            )
+    here = {name: table.columns[name] for name in needed if name in table.columns}
+    for name, kind in schema.features.items():
+        if name in here and kind == "number" and not _numeric(here[name]):
+            out.append(
+                f"column '{name}' holds {HELD[here[name].kind]}{_where(here[name])}, and the "
+                "federation has numbers there."
+            )
+    if schema.label.name in here:
+        out += _label(here[schema.label.name], schema)
+    for group in schema.groups:
+        if group.name in here:
+            out += _group(here[group.name], group)
+    return out
+
+
+def _numeric(column: Column) -> bool:
+    return isinstance(column, Numbers) or (isinstance(column, Other) and column.kind == "empty")
+
+
+def _where(column: Column) -> str:
+    """The first row with a text, where most values are numbers."""
+    if column.kind != "text":
+        return ""
+    words = as_words(column)
+    texts = np.array([not _is_number(level) for level in words.levels] + [False])[words.codes]
+    few = 0 < texts.sum() < 0.5 * len(texts)
+    return f" (row {int(texts.argmax()) + 1})" if few else ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _label(column: Column, schema: Schema) -> list[str]:
+    name, classes = schema.label.name, schema.label.classes
+    if column.missing().all():
+        return [f"the label '{name}' is empty in every row."]
+    if not classes:
+        return [] if _numeric(column) else [f"the label '{name}' has to hold numbers."]
+    return _strange(f"the label '{name}'", column, classes)
+
+
+def _group(column: Column, group: Groups) -> list[str]:
+    what = f"the protected column '{group.name}'"
+    gone = int(column.missing().sum())
+    out = []
+    if gone and GONE not in group.levels:
+        out.append(f"{what} is empty in {gone:,} rows, and the federation has no group for them.")
+    if not group.edges:
+        out += _strange(what, column, group.levels)
+    elif not _numeric(column):
+        out.append(f"{what} holds {HELD[column.kind]}, and the federation has numbers there.")
+    return out
+
+
+def _strange(what: str, column: Column, known: tuple[str, ...]) -> list[str]:
+    words = as_words(column)
+    counts = words.counts()
+    held = [level for i, level in enumerate(words.levels) if counts[i] and level not in known]
+    if not held:
+        return []
+    return [
+        f"{what} holds {listed([repr(h) for h in held], 5)}, which the federation does not know; "
+        f"it knows {listed([repr(k) for k in known], 8)}.{did_you_mean(held[0], known)}"
+    ]

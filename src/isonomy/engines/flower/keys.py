@@ -1,0 +1,121 @@
+"""Certificates and keys for a federation: an authority, the server's, and one key a client.
+
+Good for a trial, or for a few organisations that hand keys over in person. The authority's own
+key is thrown away: nothing else can be signed with it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from isonomy.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+DAYS = 365
+_NAME = re.compile(r"[\w][\w .-]{0,63}")
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse names that cannot be files' names, or that stand twice."""
+    for name in names:
+        if not _NAME.fullmatch(name) or name in ("ca", "server"):
+            raise ConfigError(
+                f"'{name}' cannot be a client's name; use letters, digits, '-' and '_', and not "
+                "'ca' or 'server'."
+            )
+    if len(set(names)) < len(names):
+        raise ConfigError("a client's name stands twice; give every client one of its own.")
+
+
+def make(folder: Path, names: Sequence[str], hosts: Sequence[str] = ()) -> list[Path]:
+    """Write ca.crt, server.crt, server.key and, for each client, NAME and NAME.pub."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    check_names(names)
+    if (folder / "ca.crt").exists():
+        raise ConfigError(f"'{folder}' holds keys already; choose another folder with --to.")
+    folder.mkdir(parents=True, exist_ok=True)
+    begin = dt.datetime.now(dt.UTC) - dt.timedelta(minutes=5)
+    end = begin + dt.timedelta(days=DAYS)
+
+    def named(text: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+    def certificate(text: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(named(text))
+            .issuer_name(named("isonomy federation"))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(begin)
+            .not_valid_after(end)
+        )
+
+    def private(key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> bytes:
+        plain = serialization.NoEncryption()
+        return key.private_bytes(serialization.Encoding.PEM, form, plain)
+
+    written = []
+
+    def write(name: str, content: bytes, secret: bool) -> None:
+        path = folder / name
+        mode = 0o600 if secret else 0o644
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
+        written.append(path)
+
+    authority, server = (
+        ec.generate_private_key(ec.SECP384R1()),
+        ec.generate_private_key(ec.SECP384R1()),
+    )
+    root = certificate("isonomy federation", authority)
+    root = root.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    root = root.add_extension(
+        x509.SubjectKeyIdentifier.from_public_key(authority.public_key()), critical=False
+    )
+    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+    root = root.add_extension(usage, critical=True)
+    own = certificate("isonomy server", server)
+    alternatives = x509.SubjectAlternativeName([_alternative(h) for h in _hosts(hosts)])
+    own = own.add_extension(alternatives, critical=False)
+    own = own.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    own = own.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), critical=False
+    )
+    pem = serialization.Encoding.PEM
+    write("ca.crt", root.sign(authority, hashes.SHA384()).public_bytes(pem), False)
+    write("server.crt", own.sign(authority, hashes.SHA384()).public_bytes(pem), False)
+    write("server.key", private(server, serialization.PrivateFormat.PKCS8), True)
+    for name in names:
+        key = ec.generate_private_key(ec.SECP384R1())
+        write(name, private(key, serialization.PrivateFormat.OpenSSH), True)
+        public = key.public_key().public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        )
+        write(f"{name}.pub", public + b"\n", False)
+    return written
+
+
+def _hosts(hosts: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys([*hosts, "localhost", "127.0.0.1", "::1"]))
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
