@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import sys
 import tempfile
@@ -130,6 +131,7 @@ def run(clients: int, rounds: int = 8, hidden: int = 256) -> None:
         ],
     }
     print(json.dumps(out), flush=True)
+    shutil.rmtree(folder)
 
 
 # --- the floor ------------------------------------------------------------------------------------
@@ -226,6 +228,7 @@ def floor(clients: int) -> None:
     spent = sorted(json.loads(out.read_text())[1:])
     shown = [round(s, 2) for s in (spent[0], spent[len(spent) // 2], spent[-1])]
     print(json.dumps({"clients": clients, "seconds an empty exchange": shown}), flush=True)
+    shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from isonomy.data.tables.preprocessing import load
 from isonomy.errors import IsonomyError
 from isonomy.experiments.build import build
 
+TYPER = ("-W", "ignore:'click.:DeprecationWarning")  # of the typer that Flower asks for
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 PAGE = (ROOT / "docs" / "own-data.md").read_text()
@@ -127,7 +128,7 @@ def road(tmp_path_factory: pytest.TempPathFactory) -> Road:
     for words in commands():
         assert words[0] == "isonomy"
         done = subprocess.run(
-            [sys.executable, "-W", "error", "-m", "isonomy.cli", *words[1:]],
+            [sys.executable, "-W", "error", *TYPER, "-m", "isonomy.cli", *words[1:]],
             cwd=place,
             capture_output=True,
             text=True,
