@@ -8,6 +8,7 @@ the mean, tuned on those features (what the authors' code does).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -25,8 +26,14 @@ from isonomy.models import hypernet as nets
 from isonomy.task import Batch, Params, Task
 from isonomy.work import Work
 
+Made = Callable[[Tensor], Tensor]
+"""The hypernet that is used at a preference."""
+
 UNITS = 16  # FusionNet's hidden units
 BATCH = 128  # rows of each client in a step
+ROWS = 4096  # by which fronts are compared, of all clients together
+STARTS = 16  # clients that FusionNet may lean to at first
+EVERY = 25  # steps between two looks at the front
 ROUNDED = 2**24  # as integers, a client's draws add up the same in any order
 
 
@@ -97,8 +104,9 @@ def train_net(
     """FusionNet for the clients that showed theirs, by eq. 16, from draws of their own.
 
     In a step every client takes part with its next rows, so all count the same, as in eq. 10. It
-    starts with even weights or leaning to one client, whichever has the least eq. 10: where
-    hypernets have grown apart their mean may be of no use, and no gradient leads away from it.
+    starts with even weights or leaning to one client, whichever front has the most volume on what
+    was shown: where hypernets have grown apart their mean may be of no use, and no gradient leads
+    away from it. The best on the way is kept, by the same measure.
     """
     m, where, widths = len(terms.objectives), nets.head_of(task), terms.widths(task)
     clients, key = len(got.draw), seed_of(got)
@@ -134,15 +142,27 @@ def train_net(
         found: Examples = vmap(lambda table, rows: tree.take(table, rows))(tables, at)
         return found
 
-    first_batch, even = batch_of(0), preferences.grid(2 * count, m)
-    even = even[(even > 0).all(-1)]
-    starts = [net, *({**net, "bias2": bias} for bias in _leaning(net["bias2"]))]
-    begin = torch.stack([loss(one, first_batch, even) for one in starts])
-    net = starts[int(begin.nan_to_num(nan=torch.inf).argmin())]
+    few = max(ROWS // clients, 1)
+    seen = Batch(*(t[:, :few].flatten(0, 1) for t in (got.latent, got.y, got.groups, got.weight)))
+
+    def volume(now: Params) -> float:
+        def own(ray: Tensor) -> Tensor:
+            return fused(now, got.hypernet, has, ray)
+
+        return float(front_volume(task, own, seen, terms, key))
+
+    leaning = _leaning(net["bias2"])[:: -(-clients // STARTS)]
+    starts = [net, *({**net, "bias2": bias} for bias in leaning)]
+    volumes = [volume(one) for one in starts]
+    net = best = starts[volumes.index(max(volumes))]
+    most = max(volumes)
     for t in range(steps):
         batch, lam = batch_of(t), preferences.sample(sampler, tree.take(rays, t))
         net, memory = descent.step(work, lr, net, memory, grad(loss)(net, batch, lam))
-    return net
+        if (t + 1) % EVERY == 0 or t + 1 == steps:
+            found = volume(net)
+            best, most = (net, found) if found >= most else (best, most)
+    return best
 
 
 def _leaning(bias: Tensor) -> Tensor:
@@ -195,7 +215,7 @@ def tuned(
         return front_loss(hypernet, at, lam, where=where, widths=widths, terms=terms)[0]
 
     for epoch in range(epochs + 1):
-        found = float(front_volume(task, now, held, terms, key))
+        found = float(front_volume(task, lambda _, own=now: own, held, terms, key))  # type: ignore[misc]
         best, volume, since = (now, found, 0) if found > volume else (best, volume, since + 1)
         if since >= patience or epoch == epochs or not len(held.y):
             break
@@ -209,12 +229,12 @@ def tuned(
     return best
 
 
-def front_volume(task: Task, hypernet: Tensor, rows: Batch, terms: Terms, key: Tensor) -> Tensor:
-    """The hypervolume of a hypernet's front on rows of latent features, by 101 rays."""
+def front_volume(task: Task, hypernet: Made, rows: Batch, terms: Terms, key: Tensor) -> Tensor:
+    """The hypervolume of a front on rows of latent features, by 101 rays, each with a hypernet."""
     where, wanted = nets.head_of(task), terms.aims(task)
 
     def point(ray: Tensor) -> Tensor:
-        weight, bias = nets.made(hypernet, ray, where)
+        weight, bias = nets.made(hypernet(ray), ray, where)
         return objectives.measures(task, rows.x @ weight.T + bias, rows, wanted)
 
     points = vmap(point)(preferences.grid(100, len(wanted)))
