@@ -28,7 +28,7 @@ def blocks(language):
 
 def test_there_are_commands_for_every_verb():
     verbs = {command.split()[1] for command in COMMANDS}
-    known = {"ls", "show", "run", "compare", "sweep", "resume", "report", "export", "reproduce"}
+    known = {"ls", "show", "run", "compare", "sweep", "resume", "report", "front", "export", "reproduce"}
     assert verbs == known
 
 
