@@ -66,6 +66,16 @@ def same(a, b) -> None:
         torch.testing.assert_close(s, t, rtol=1e-5, atol=1e-6)
 
 
+def test_fronts_are_measured_where_the_rows_are(here: Path) -> None:
+    words = ["algorithm=hetpfl", "local.optimiser=adam", "local.lr=0.005", "rounds=2"]
+    words += ["algorithm.fusion_steps=3", "model.hidden=[4]", "front.rays=20"]
+    got = serve(here, Room(everyone(here)), *words)
+    expected = api.run(read(here / "config.toml", [*words, "engine=loop"]), here / "simulated")
+    for key in ("hv.local", "hv.global"):
+        assert got.metrics[key] == pytest.approx(expected.metrics[key], abs=1e-6), key
+    assert (here / "served" / "front.parquet").exists()
+
+
 @pytest.mark.parametrize("name", ["fedavg", "fedeba", "fmtl", "finetune", "focus", "fedma"])
 def test_it_equals_the_simulation(here: Path, name: str) -> None:
     got = serve(here, Room(everyone(here)), f"algorithm={name}")

@@ -41,12 +41,13 @@ class Fronts:
     """The measured points of one split.
 
     `rays` [R, m] are the preferences, [1, 0] for a method of one model. `local` [K, R, c] are
-    the clients' points on their own examples; `whole` [F, R, c] those on everyone's, one front
+    the points of clients `ids` on their own examples; `whole` [F, R, c] those on everyone's, one front
     of all together or one for each client, None where it was not measured.
     """
 
     split: Split
     names: tuple[str, ...]
+    ids: list[int]
     rays: NDArray[np.float32]
     local: Floats
     whole: Floats | None
@@ -68,7 +69,7 @@ class Fronts:
 
         A method whose clients have fronts of their own only has none of all together.
         """
-        parts = [(k, at) for k, at in enumerate(self.local)]
+        parts = list(zip(self.ids, self.local, strict=True))
         if self.whole is not None and len(self.whole) == 1:
             parts.append((TOGETHER, self.whole[0]))
         count = len(self.rays)
@@ -110,11 +111,9 @@ def measured(
     split = setting.config.evaluate.split
     if setting.algorithm.objectives:
         return learnt(setting, server, engine, split, names, others=last)
-    if len(ids) < len(setting.federation):
-        return None
     local = points(counts.counts[:, None], counts.attributes, names)
     whole = points(counts.pooled().counts[:, None], counts.attributes, names)
-    return Fronts(split, names, np.zeros((1, 0), np.float32), local, whole)
+    return Fronts(split, names, ids, np.zeros((1, 0), np.float32), local, whole)
 
 
 def learnt(
@@ -150,7 +149,7 @@ def learnt(
             each.append(points(sums.sum(0), federation.attributes, names))
         whole = np.stack(each)
     local = points(own, federation.attributes, names)
-    return Fronts(split, names, rays.numpy(), local, whole)
+    return Fronts(split, names, list(range(len(federation))), rays.numpy(), local, whole)
 
 
 def _counted(

@@ -454,6 +454,8 @@ def _measured(
     if found is not None:
         metrics |= found.metrics()
         rows["hv"] = found.volumes.tolist()
+    elif front.names_of(setting) is not None:
+        rows["hv"] = [math.nan] * len(ids)  # a front with someone silent; columns stay alike
     clusters = setting.algorithm.clusters(now.server)
     if clusters is not None:
         rows["cluster"] = clusters[ids].tolist()

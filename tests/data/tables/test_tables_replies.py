@@ -315,7 +315,7 @@ def test_only_the_simulation_in_the_servers_module_can_open_a_table():
 
 def test_the_server_is_given_a_way_to_ask_and_names():
     given = inspect.signature(fit).parameters
-    assert list(given) == ["ask", "names", "roles", "seed", "fractions"]
+    assert list(given) == ["ask", "names", "roles", "seed", "fractions", "schema"]
     assert list(inspect.signature(server.agree).parameters) == ["ask", "names", "roles"]
     called = []
 
