@@ -28,8 +28,8 @@ def blocks(language):
 
 def test_there_are_commands_for_every_verb():
     verbs = {command.split()[1] for command in COMMANDS}
-    known = {"ls", "show", "run", "compare", "sweep", "resume", "report", "front", "export", "reproduce"}
-    assert verbs == known
+    known = "ls show run compare sweep resume report front export reproduce"
+    assert verbs == set(known.split())
 
 
 def test_the_commands(tmp_path, monkeypatch):
@@ -38,6 +38,7 @@ def test_the_commands(tmp_path, monkeypatch):
     for command in COMMANDS:
         words = shlex.split(command)[1:]
         if words[0] in ("run", "compare", "sweep"):
+            words = [w for w in words if not w.startswith("rounds=")]
             words += ["data=synthetic", "rounds=2", "excess.steps=5"]
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 0, f"{command}: {done.output}"

@@ -41,8 +41,8 @@ class Fronts:
     """The measured points of one split.
 
     `rays` [R, m] are the preferences, [1, 0] for a method of one model. `local` [K, R, c] are
-    the points of clients `ids` on their own examples; `whole` [F, R, c] those on everyone's, one front
-    of all together or one for each client, None where it was not measured.
+    the points of clients `ids` on their own examples; `whole` [F, R, c] those on everyone's, one
+    front of all together or one for each client, None where it was not measured.
     """
 
     split: Split
