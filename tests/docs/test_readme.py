@@ -39,7 +39,9 @@ def test_the_commands(tmp_path, monkeypatch):
         words = shlex.split(command)[1:]
         if words[0] in ("run", "compare", "sweep"):
             words = [w for w in words if not w.startswith("rounds=")]
-            words += ["data=synthetic", "rounds=2", "excess.steps=5"]
+            words += ["data=synthetic", "rounds=2", "excess.steps=5", "front.rays=50"]
+        if "algorithm=hetpfl" in words:
+            words += ["algorithm.fusion_steps=5"]
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 0, f"{command}: {done.output}"
 
