@@ -17,6 +17,7 @@ from isonomy.experiments.folder import RunFolder
 from isonomy.experiments.run import Listener, resume, run
 from isonomy.experiments.schema import Config
 
+PER_PROCESS = 16  # runs, before a new process takes over: memory that was freed is not given back
 Plan = tuple[Config, RunFolder, bool]  # what to run, where, and whether to replace what is there
 
 
@@ -67,7 +68,9 @@ def at_once(plans: Sequence[Plan], jobs: int) -> Iterator[Told]:
     """Make these runs, so many at once; what each said, in their order."""
     context = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    with ProcessPoolExecutor(jobs, context, initializer=_start, initargs=(threads,)) as pool:
+    with ProcessPoolExecutor(
+        jobs, context, initializer=_start, initargs=(threads,), max_tasks_per_child=PER_PROCESS
+    ) as pool:
         waiting = [pool.submit(_one, plan) for plan in plans]
         try:
             for future in waiting:
