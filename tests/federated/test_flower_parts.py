@@ -6,6 +6,7 @@ import contextlib
 import json
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -232,3 +233,35 @@ def test_a_config_that_is_of_no_tables_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="participants' own tables"):
         organiser.begin(config({"data": "synthetic"}), tmp_path / "run", ["a"])
     assert not (tmp_path / "run").exists()
+
+
+def test_a_reply_counts_though_its_sender_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Node 7 answers and goes at once, node 8 goes without an answer."""
+    pytest.importorskip("flwr")
+    from isonomy.engines.flower import server_app
+    from isonomy.engines.flower.client_app import record_of
+
+    class Grid:
+        looks = 0
+
+        def push_messages(self, messages: list[object]) -> list[str]:
+            return ["a", "b"]
+
+        def get_node_ids(self) -> list[int]:
+            self.looks += 1
+            return []
+
+        def pull_messages(self, keys: list[str]) -> list[object]:
+            if "a" not in keys or not self.looks:
+                return []
+            about = SimpleNamespace(reply_to_message_id="a")
+            made = SimpleNamespace(metadata=about, content=record_of(b"here"))
+            made.has_error = lambda: False
+            return [made]
+
+    monkeypatch.setattr(server_app, "Message", SimpleNamespace)  # the real one asks for a run
+    monkeypatch.setattr(server_app, "LOOK", 0.0)
+    monkeypatch.setattr(server_app, "PAUSE", 0.01)
+    order = {"seconds": 5, "type": "query", "group": 0, "to": [[7, 0], [8, 0]]}
+    got = list(server_app.exchange(Grid(), order, [b"?"]))  # type: ignore[arg-type]
+    assert got == [(7, "", b"here"), (8, "it has left", b"")]

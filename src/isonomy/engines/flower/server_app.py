@@ -62,6 +62,7 @@ def exchange(
     nodes = [node for node, _ in order["to"]]
     left = dict(zip(grid.push_messages(made), nodes, strict=True))
     begin = looked = time.monotonic()
+    gone: set[str] = set()  # whose nodes were away at the last look; their replies may be here
     while left and time.monotonic() - begin < seconds:
         for message in grid.pull_messages(list(left)):
             node = left.pop(message.metadata.reply_to_message_id, None)
@@ -77,8 +78,10 @@ def exchange(
         if left and time.monotonic() - looked > LOOK:
             looked = time.monotonic()
             here = set(grid.get_node_ids())
-            for key in [key for key, node in left.items() if node not in here]:
+            away = {key for key, node in left.items() if node not in here}
+            for key in sorted(away & gone):
                 yield left.pop(key), "it has left", b""
+            gone = away
         if left:
             time.sleep(PAUSE)
     for node in left.values():
