@@ -102,7 +102,7 @@ def compare(
             chosen, which, folder, listener=listener, overwrite=overwrite, jobs=jobs
         )
     if jobs != 1:
-        raise ConfigError(f"jobs = {jobs} needs a folder, in which the processes leave their runs.")
+        raise ConfigError(f"jobs = {jobs} needs a folder for the runs; name one, or give 1.")
     return [
         runs.run(method.config.model_copy(update={"seed": seed}), listener=listener)
         for method in chosen

@@ -7,7 +7,7 @@ import pytest
 
 import isonomy
 from isonomy.errors import ConfigError, RunError, TrainingError
-from isonomy.experiments import side
+from isonomy.experiments import parallel
 from isonomy.experiments.compare import Method, grid, methods, run_all, seeds
 from isonomy.experiments.folder import RunFolder
 from isonomy.experiments.reproduce import find, methods_of, presets, reproduce
@@ -146,15 +146,19 @@ def test_an_unknown_preset_is_a_sentence():
         find("focus-syntetic")
 
 
-def test_a_run_that_diverges_does_not_cost_the_others(tmp_path):
+def good_and_bad():
+    """A method that learns, and one that diverges."""
     base = {
         "rounds": 3,
         "data": {"name": "linear", "clients": 3, "n": 50},
         "model": "linear",
         "excess": {"clusters": "none"},
     }
-    good = Method.of(parse(base), "good")
-    bad = Method.of(parse({**base, "local": {"lr": 1e30}}), "bad")
+    return Method.of(parse(base), "good"), Method.of(parse({**base, "local": {"lr": 1e30}}), "bad")
+
+
+def test_a_run_that_diverges_does_not_cost_the_others(tmp_path):
+    good, bad = good_and_bad()
     told = Told()
     records = run_all([bad, good], [0], tmp_path / "both", listener=told)
     assert [record.label for record in records] == ["good"]
@@ -164,14 +168,7 @@ def test_a_run_that_diverges_does_not_cost_the_others(tmp_path):
 
 
 def test_runs_made_at_once_are_those_made_in_turn(tmp_path):
-    base = {
-        "rounds": 3,
-        "data": {"name": "linear", "clients": 3, "n": 50},
-        "model": "linear",
-        "excess": {"clusters": "none"},
-    }
-    good = Method.of(parse(base), "good")
-    bad = Method.of(parse({**base, "local": {"lr": 1e30}}), "bad")
+    good, bad = good_and_bad()
     told = Told()
     turn = run_all([good], [0, 1, 2], tmp_path / "turn")
     run_all([good], [1], tmp_path / "once")
@@ -189,7 +186,7 @@ def test_runs_made_at_once_are_those_made_in_turn(tmp_path):
 
 
 def test_a_process_that_is_killed_is_a_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr(side, "_one", _ended)
+    monkeypatch.setattr(parallel, "_one", _ended)
     chosen = methods(parse(BASE))
     with pytest.raises(RunError, match="ended from outside"):
         run_all(chosen, [0], tmp_path, jobs=2)

@@ -167,15 +167,15 @@ def test_a_preference_is_one_model(
 
 
 def test_a_bound_becomes_a_preference(runs: dict[str, Path], tmp_path: Path) -> None:
-    from isonomy.report import fronting
+    from isonomy.report import learnt
 
     run = runs["hetpfl"]
     made = isonomy.load(run)[0]
-    gaps = fronting.parts(made.front, "validation")[-1].points[:, 1]
+    gaps = learnt.parts(made.front, "validation")[-1].points[:, 1]
     bound = float(np.median(gaps))
     isonomy.export(run, tmp_path / "m", limits={"dp": bound})
     card = isonomy.load_model(tmp_path / "m").card
-    wanted = fronting.choose(made.front, {"dp": bound})
+    wanted = learnt.choose(made.front, {"dp": bound})
     assert wanted is not None
     assert card.origin.preference is not None
     assert tuple(card.origin.preference.values()) == pytest.approx(wanted.preference)

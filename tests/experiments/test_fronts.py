@@ -14,7 +14,7 @@ from isonomy.errors import ConfigError, RunError
 from isonomy.experiments.build import build
 from isonomy.experiments.folder import RunFolder
 from isonomy.metrics import hypervolume
-from isonomy.report import fronting, page
+from isonomy.report import learnt, page
 
 BASE: dict[str, Any] = {
     "rounds": 2,
@@ -68,7 +68,7 @@ def test_local_front_is_what_the_clients_models_do(runs: dict[str, Path]) -> Non
     volumes = []
     for k in range(2):
         at = points(runs["hetpfl"], k, [data.rows(k, "test")])
-        part = fronting.parts(record.front)[k]
+        part = learnt.parts(record.front)[k]
         assert part.points == pytest.approx(at, abs=1e-6)
         assert part.preferences[5].tolist() == pytest.approx([0.25, 0.75])
         volumes.append(hypervolume(at))
@@ -82,7 +82,7 @@ def test_global_front_of_a_method_that_has_one(runs: dict[str, Path]) -> None:
     record = isonomy.load(runs["hetpfl"])[0]
     data = build(RunFolder(runs["hetpfl"]).config()).federation
     at = points(runs["hetpfl"], None, [data.rows(k, "test") for k in range(2)])
-    assert fronting.parts(record.front)[-1].points == pytest.approx(at, abs=1e-6)
+    assert learnt.parts(record.front)[-1].points == pytest.approx(at, abs=1e-6)
     assert record.metrics["hv.global"] == pytest.approx(hypervolume(at), abs=1e-6)
     assert "hv.global" not in record.rounds[0]["metrics"]  # before the fusion there is none
     assert "hv.local" in record.rounds[0]["metrics"]
@@ -95,7 +95,7 @@ def test_global_front_of_a_method_without_one(runs: dict[str, Path]) -> None:
     rows = [data.rows(k, "test") for k in range(2)]
     each = [hypervolume(points(runs["praffl"], k, rows)) for k in range(2)]
     assert record.metrics["hv.global"] == pytest.approx(np.mean(each), abs=1e-6)
-    assert -1 not in fronting.parts(record.front)
+    assert -1 not in learnt.parts(record.front)
 
 
 def test_methods_of_one_model_have_one_point(runs: dict[str, Path]) -> None:
@@ -104,9 +104,9 @@ def test_methods_of_one_model_have_one_point(runs: dict[str, Path]) -> None:
         assert record.metrics["hv.global"] == pytest.approx(record.metrics["group.z.hypervolume"])
         own = record.clients["group.z.hypervolume"][-2:]
         assert record.metrics["hv.local"] == pytest.approx(np.mean(own))
-        assert [len(p.points) for p in fronting.parts(record.front).values()] == [1, 1, 1]
+        assert [len(p.points) for p in learnt.parts(record.front).values()] == [1, 1, 1]
         with pytest.raises(RunError, match="learnt one model"):
-            fronting.choose(record.front, {"dp": 0.1})
+            learnt.choose(record.front, {"dp": 0.1})
         with pytest.raises(ConfigError, match="learnt one model"):
             isonomy.predictor(runs[name], 0, preference=(0.5, 0.5))
 
@@ -125,9 +125,9 @@ def test_other_engines_measure_the_same(runs: dict[str, Path]) -> None:
 def test_a_bound_becomes_a_preference(runs: dict[str, Path]) -> None:
     """The least error on validation examples among preferences whose gap there is small enough."""
     front = isonomy.load(runs["hetpfl"])[0].front
-    there, evaluated = fronting.parts(front, "validation")[0], fronting.parts(front)[0]
+    there, evaluated = learnt.parts(front, "validation")[0], learnt.parts(front)[0]
     most = float(np.median(there.points[:, 1]))
-    found = fronting.choose(front, {"dp": most}, 0)
+    found = learnt.choose(front, {"dp": most}, 0)
     assert found is not None
     assert found.split == "validation"
     allowed = there.points[there.points[:, 1] <= most]
@@ -135,9 +135,9 @@ def test_a_bound_becomes_a_preference(runs: dict[str, Path]) -> None:
     assert found.chosen[1] <= most
     at = np.flatnonzero((there.preferences == found.preference).all(1))[0]
     assert found.measured == tuple(evaluated.points[at])
-    assert fronting.choose(front, {"dp.z": -0.1}) is None
+    assert learnt.choose(front, {"dp.z": -0.1}) is None
     with pytest.raises(ConfigError, match="coordinate"):
-        fronting.choose(front, {"eo": 0.1})
+        learnt.choose(front, {"eo": 0.1})
 
 
 def test_a_client_that_joins_later_gets_a_front(runs: dict[str, Path]) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 from isonomy.errors import ConfigError, RunError, TrainingError
 from isonomy.experiments.build import effective
 from isonomy.experiments.folder import RunFolder
+from isonomy.experiments.parallel import Plan, at_once, run_or_resume
 from isonomy.experiments.run import Listener, method_label, record
 from isonomy.experiments.schema import Config, merge, parse, parse_override, toml_value
-from isonomy.experiments.side import Plan, at_once, run_or_resume
 from isonomy.report.record import Record
 
 

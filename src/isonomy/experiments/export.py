@@ -29,7 +29,7 @@ from isonomy.experiments.predictor import Examples, Predictor, personal, predict
 from isonomy.experiments.run import record
 from isonomy.experiments.schema import Config
 from isonomy.models import MODELS
-from isonomy.report import fronting
+from isonomy.report import learnt
 from isonomy.task import Params, Task
 
 if TYPE_CHECKING:
@@ -133,20 +133,20 @@ def _within(
     names = [str(n) for n in made.clients.get("name", [])]
     ids = [int(k) for k in made.clients.get("client", [])]
     known = dict(zip(names, ids, strict=True))
-    at = fronting.TOGETHER
+    at = learnt.TOGETHER
     if client is not None:
         wanted = str(client)
         if wanted not in known and not (wanted.isdecimal() and int(wanted) in ids):
             raise RunError(unknown("client", wanted, known))
         at = known.get(wanted, int(wanted) if wanted.isdecimal() else 0)
-    elif fronting.TOGETHER not in fronting.parts(made.front):
+    elif learnt.TOGETHER not in learnt.parts(made.front):
         raise RunError(f"{_own(made.config['algorithm'])}; {_which(list(known))}.")
-    found = fronting.choose(made.front, limits, at)
+    found = learnt.choose(made.front, limits, at)
     if found is None:
         said = " and ".join(f"{k} at most {v:g}" for k, v in limits.items())
-        split = "validation" if "validation" in fronting.splits(made.front) else None
-        points = fronting.parts(made.front, split)[at].points
-        least = fronting.coordinates(made.front)
+        split = "validation" if "validation" in learnt.splits(made.front) else None
+        points = learnt.parts(made.front, split)[at].points
+        least = learnt.coordinates(made.front)
         lows = ", ".join(f"{n} {v:.3g}" for n, v in zip(least, points.min(0), strict=True))
         raise RunError(
             f"no preference keeps to {said} on validation examples (the least of each is {lows}); "

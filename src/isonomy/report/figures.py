@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeAlias
 
-from isonomy.report import fronting, fronts, runs, words
+from isonomy.report import fronts, learnt, runs, words
 from isonomy.report.record import Record
 from isonomy.report.runs import Method
 
@@ -399,9 +399,9 @@ def learnt_fronts(records: list[Record]) -> Plot | None:
     found = [m for m in runs.methods(records) if m.runs[0].front]
     if not any("preference.0" in method.runs[0].front for method in found):
         return None  # without a front that was learnt, one point a method says no more than tables
-    parts = [fronting.parts(method.runs[0].front) for method in found]
+    parts = [learnt.parts(method.runs[0].front) for method in found]
     clients = sorted({key for each in parts for key in each})
-    names = fronting.coordinates(found[0].runs[0].front)
+    names = learnt.coordinates(found[0].runs[0].front)
     x, y = (_axis_title(words.front_title(name)) for name in names[:2])
     views = _Views()
     for client in clients[:_MANY_FRONTS]:
@@ -410,7 +410,7 @@ def learnt_fronts(records: list[Record]) -> Plot | None:
         for i, (method, each) in enumerate(zip(found, parts, strict=True)):
             if client not in each:
                 continue
-            at = fronting.best(each[client])
+            at = learnt.best(each[client])
             said = [[safe(method.title), _preference(row)] for row in at.preferences]
             views.add(
                 go.Scatter(

@@ -270,10 +270,10 @@ class HetPFL(Algorithm):
             own = fusion.fused(server["net"], server["hypernets"], server["has"], preference)
         return nets.whole(task, server["psi"], own, preference)
 
-    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
-        """With the model of the one preference that was chosen."""
+    def model(self, task: Task, server: Any, state: State) -> Params:
+        """The model of the one preference that was chosen."""
         ray = trade_off.chosen(self.preference, len(self.objectives))
-        return task.outputs(self.at(task, server, state, ray), x)
+        return self.at(task, server, state, ray)
 
 
 def _learnt(mixture: Tree) -> Tree:

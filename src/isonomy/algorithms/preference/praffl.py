@@ -141,7 +141,7 @@ class PraFFL(Algorithm):
             raise ValueError("'praffl' has no front of all clients together")
         return nets.whole(task, server["psi"], state["kept"], preference)
 
-    def predict(self, task: Task, server: Any, state: State, x: Tensor) -> Tensor:
-        """With the model of the one preference that was chosen."""
+    def model(self, task: Task, server: Any, state: State) -> Params:
+        """The model of the one preference that was chosen."""
         ray = trade_off.chosen(self.preference, len(self.objectives))
-        return task.outputs(self.at(task, server, state, ray), x)
+        return self.at(task, server, state, ray)

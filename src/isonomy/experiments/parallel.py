@@ -40,7 +40,7 @@ class Told(Listener):
 
     def end(self, label: str, seconds: float | None = None) -> None:
         """The run is complete."""
-        self.said.append(("end", (label, self.seconds or seconds)))
+        self.said.append(("end", (label,)))
 
     def note(self, text: str) -> None:
         """Something the user should read."""
@@ -49,9 +49,7 @@ class Told(Listener):
     def repeat(self, listener: Listener) -> None:
         """Tell it again, to whoever watches here."""
         for name, values in self.said:
-            if name == "end":
-                values = (values[0], self.seconds)
-            getattr(listener, name)(*values)
+            getattr(listener, name)(*values, *([self.seconds] if name == "end" else []))
 
 
 def run_or_resume(plan: Plan, listener: Listener) -> None:
