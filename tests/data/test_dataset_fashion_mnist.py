@@ -1,10 +1,13 @@
+import numpy as np
 import pytest
 import torch
 
 from isonomy.data import fetch, images, load
 from isonomy.data.dataset import insist
 from isonomy.data.datasets import fashion_mnist
-from isonomy.errors import DataError, FetchError
+from isonomy.data.official import allocate_tested
+from isonomy.data.partition import Rows
+from isonomy.errors import ConfigError, DataError, FetchError
 
 
 def refuse(*args):
@@ -34,6 +37,58 @@ def test_one_place_is_tried_once(tmp_path, monkeypatch):
     with pytest.raises(DataError):
         fetch.fetch(*fashion_mnist.FILES, cache=tmp_path / "cache")
     assert len(tried) == 1
+
+
+def taken(labels, wanted):
+    """By hand: each client's rows of each label, in the rows' order, from the first one again."""
+    waiting = {label: np.flatnonzero(labels == label).tolist() for label in range(10)}
+    left = {label: list(rows) for label, rows in waiting.items()}
+    out = []
+    for client, counts in enumerate(wanted):
+        mine = []
+        for step, count in enumerate(counts):
+            label = (client + step) % 10
+            if len(left[label]) < count:
+                left[label] = list(waiting[label])
+            mine += left[label][:count]
+            left[label] = left[label][count:]
+        out.append(sorted(mine))
+    return out
+
+
+def test_clients_of_the_paper_by_hand():
+    """The partition's rule, step by step, on labels in another order than the data set's."""
+    train, test = np.arange(60_000) * 7 % 10, np.arange(10_000) * 3 % 10
+    draws = np.random.RandomState(233)
+    sizes = draws.lognormal(3, 1, 500) + 10
+    sizes = [60_000 * size / sum(sizes) for size in sizes]
+    shares = [(given / sum(given)).tolist() for given in draws.lognormal(1, 1, (500, 5))]
+    for part, labels, portion in ((0, train, 1), (1, test, 6)):
+        wanted = [
+            [int(share * size / portion) + 1 for share in mine]
+            for size, mine in zip(sizes, shares, strict=True)
+        ]
+        made = fashion_mnist.paper(Rows(train), Rows(test))[part]
+        assert [rows.tolist() for rows in made] == taken(labels, wanted)
+
+
+def test_the_paper_wants_the_published_order():
+    known = fashion_mnist.DATASET.partitions["paper"]
+    rows = Rows(np.arange(60_000) % 10), Rows(np.arange(10_000) % 10)
+    with pytest.raises(DataError, match="in another order than published"):
+        allocate_tested(*rows, known, {}, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"clients": 400}, "has 500 clients, not 400"),
+        ({"options": {"examples": 1000}}, "leave out 'examples'"),
+    ],
+)
+def test_the_paper_is_fixed(wrong, says):
+    with pytest.raises(ConfigError, match=says):
+        load("fashion_mnist", partition="paper", **wrong)
 
 
 @pytest.fixture(scope="session")
@@ -68,3 +123,20 @@ def test_even_clients():
     assert int(sizes.sum()) == 10_000
     assert len(set(made.labels)) == 10
     assert torch.bincount(made.y).tolist() == [7_000] * 10
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("files")
+def test_clients_of_the_paper():
+    """Sizes as the authors' script makes them: 122 +- 118 (31 to 1,378), test 22.5 (7 to 231)."""
+    made = load("fashion_mnist", partition="paper", options={"validation": 0.0})
+    train, test = made.sizes("train"), made.sizes("test")
+    assert len(train) == 500
+    assert (int(train.sum()), int(train.min()), int(train.max())) == (61_251, 31, 1_378)
+    assert (int(test.sum()), int(test.min()), int(test.max())) == (11_254, 7, 231)
+    for client in (0, 7, 499):
+        first, last = made.ranges[client, 0].tolist()
+        assert set(made.y[first:last].tolist()) == {(client + j) % 10 for j in range(5)}
+    kept = load("fashion_mnist", seed=5, partition="paper", options={"validation": 0.1})
+    assert torch.equal(kept.sizes("train") + kept.sizes("validation"), train)
+    assert torch.equal(kept.sizes("test"), test)

@@ -29,22 +29,27 @@ def allocate_tested(
     """As `partition.allocate`, for data whose test rows are numbered after the training rows.
 
     The partition is made on the training rows; every client then gets test rows of each label
-    (and group) in proportion to its training rows of it, see `follow`. `validation` is the
-    fraction of a client's training rows that validate.
+    (and group) in proportion to its training rows of it, see `follow`, unless the partition says
+    which. `validation` is the fraction of a client's training rows that validate.
     """
     if not 0 <= validation < 1:
         raise ConfigError(
             f"validation is {validation}; give the fraction of the training rows that validate, "
             "0 or more and below 1."
         )
-    members, names = deal(train, partition, options, clients, seed)
+    if partition.tested is None:
+        members, names = deal(train, partition, options, clients, seed)
+        tests = follow(members, train, test, seed)
+    else:
+        members, tests = partition.tested(train, test)
+        names = tuple(f"client {k}" for k in range(len(members)))
     parts: dict[Split, list[Tensor]] = {name: [] for name in SPLITS}
     for k, mine in enumerate(members):
         fractions = (1 - validation, validation, 0.0)
         pieces = split(mine, train.labels, train.groups, fractions, (seed, k))
         parts["train"].append(pieces["train"])
         parts["validation"].append(pieces["validation"])
-    parts["test"] = [piece + len(train) for piece in follow(members, train, test, seed)]
+    parts["test"] = [piece + len(train) for piece in tests]
     return parts, names
 
 

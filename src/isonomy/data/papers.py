@@ -47,8 +47,13 @@ def partition(meaning: str) -> Partition:
     return Partition("paper", f"{meaning}, as in FedFB's and HetPFL's code", counts=True)
 
 
-def wanted(request: Request, dataset: Dataset, clients: int) -> bool:
-    """Whether "paper" is asked for; refuses whatever would change what the papers fixed."""
+def wanted(
+    request: Request, dataset: Dataset, clients: int, free: Sequence[str] = ("path",)
+) -> bool:
+    """Whether "paper" is asked for; refuses whatever would change what the papers fixed.
+
+    The options in `free` change none of it.
+    """
     if request.partition.name != "paper":
         return False
     name = dataset.name
@@ -58,7 +63,7 @@ def wanted(request: Request, dataset: Dataset, clients: int) -> bool:
             f"the number out, or take another partition."
         )
     for option, value in request.options.items():
-        if option != "path" and value != dataset.options[option].default:
+        if option not in free and value != dataset.options[option].default:
             raise ConfigError(
                 f"partition 'paper' of '{name}' is fixed; leave out '{option}', or take another "
                 "partition."

@@ -88,7 +88,8 @@ class Partition:
 
     `function` is None where a data set makes its clients itself; `counts` is true where the
     number of clients follows from the data or the options. `angles`, of a partition whose clients
-    also see their images turned, gives each client's angle in degrees for some options.
+    also see their images turned, gives each client's angle in degrees for some options. `tested`,
+    of one that also says who tests on what, gives clients' rows among training and test rows.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Partition:
     function: _Function | None = None
     counts: bool = False
     angles: Callable[..., tuple[float, ...]] | None = None
+    tested: Callable[[Rows, Rows], tuple[list[Tensor], list[Tensor]]] | None = None
 
 
 PARTITIONS: dict[str, Partition] = {}

@@ -5,6 +5,11 @@ learning algorithms", https://github.com/zalandoresearch/fashion-mnist. The offi
 kept: clients share the 60,000 training images, and each gets test images of the 10,000 in
 proportion to its training images of every label.
 
+The partition "paper" is the 500 clients of the public code of FMTL (Li, Hu, Beirami and Smith,
+"Ditto"), of which the seed is part. Clients take a label's images in the files' order, and begin
+anew where a label's images run out, so some are with several clients; training and test images
+stay apart.
+
 Pixels are divided by 255; with `normalise` they are also standardised by mean 0.2860 and
 deviation 0.3530. Debian's files hold the same images; only the name that gzip wrote into each
 file is missing, so they are files of their own in the cache.
@@ -15,9 +20,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from isonomy.data import fetch, images
+import numpy as np
+import torch
+from torch import Tensor
+
+from isonomy.data import fetch, images, papers
 from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.federation import Federation
+from isonomy.data.partition import Partition, Rows
 
 _OFFICIAL = (  # SHA-256 and size of the files in images.IDX_NAMES
     ("3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84", 26_421_880),
@@ -81,8 +91,49 @@ def facts(paths: Sequence[Path]) -> list[Fact]:
     return [*images.facts(ABOUT, found), *images.balance(ABOUT, found)]
 
 
+PAPER_CLIENTS = 500
+PAPER_LABELS = 5  # a client's
+_FREE = ("validation", "normalise", "pixelwise")  # they leave the clients as they are
+ORDER = 8_087_216_427  # see papers.in_order
+
+
+def paper(train: Rows, test: Rows) -> tuple[list[Tensor], list[Tensor]]:
+    """FMTL's clients: each one's training rows, and its test rows.
+
+    Client k has the labels k to k + 4, modulo ten. Sizes are as lognormal(3, 1) + 10, shares of
+    labels as lognormal(1, 1), and there is a sixth as many test images.
+    """
+    rng = np.random.RandomState(233)
+    sizes = rng.lognormal(3, 1, PAPER_CLIENTS) + 10
+    sizes = ABOUT.train * sizes / sizes.sum()
+    many = len(ABOUT.labels)
+    stocks = [[np.flatnonzero(rows.labels == j) for j in range(many)] for rows in (train, test)]
+    used = np.zeros((2, many), dtype=np.int64)
+    out: tuple[list[Tensor], list[Tensor]] = ([], [])
+    for client, size in enumerate(sizes):
+        shares = rng.lognormal(1, 1, PAPER_LABELS)
+        shares = shares / shares.sum()
+        for part, portion in enumerate((size, size / 6)):
+            pieces = []
+            for step, count in enumerate((shares * portion).astype(np.int64) + 1):
+                label = (client + step) % many
+                if used[part, label] + count > len(stocks[part][label]):
+                    used[part, label] = 0
+                first = used[part, label]
+                pieces.append(stocks[part][label][first : first + count])
+                used[part, label] += count
+            out[part].append(torch.from_numpy(np.sort(np.concatenate(pieces))))
+    return out
+
+
+def _published(train: Rows, test: Rows) -> tuple[list[Tensor], list[Tensor]]:
+    papers.in_order(ABOUT.name, train.labels.astype(np.float64), ORDER)
+    return paper(train, test)
+
+
 def load(request: Request) -> Federation:
     """Fetch, read, give to clients."""
+    papers.wanted(request, DATASET, PAPER_CLIENTS, free=("path", *_FREE))
     return images.obtain(ABOUT, FILES, images.IDX_NAMES, images.parse_idx, request)
 
 
@@ -96,7 +147,15 @@ DATASET = Dataset(
     protected=(),
     clients=10,
     partition={"name": "dirichlet", "beta": 0.5},
-    partitions=images.UNDERSTOOD,
+    partitions=images.UNDERSTOOD
+    | {
+        "paper": Partition(
+            "paper",
+            "500 clients of five neighbouring labels, as in FMTL's code",
+            counts=True,
+            tested=_published,
+        )
+    },
     files=FILES,
     facts=facts,
 )
