@@ -185,6 +185,20 @@ def test_runs_made_at_once_are_those_made_in_turn(tmp_path):
     assert sum("bad, seed" in text and "is left out" in text for text in told.notes) == 3
 
 
+def test_processes_are_renewed(tmp_path, monkeypatch):
+    monkeypatch.setattr(parallel, "_one", _numbered)
+    monkeypatch.setattr(parallel, "PER_PROCESS", 2)
+    chosen = methods(parse(BASE))[0]
+    plans = [(chosen.config, RunFolder(tmp_path), False)] * 5
+    made = [told.seconds for told in parallel.at_once(plans, jobs=1)]
+    assert made[0] == made[1] != made[2] == made[3] != made[4] != made[0]
+
+
+def _numbered(plan):
+    """A run that says in which process it was."""
+    return parallel.Told(seconds=os.getpid())
+
+
 def test_a_process_that_is_killed_is_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(parallel, "_one", _ended)
     chosen = methods(parse(BASE))

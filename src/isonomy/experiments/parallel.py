@@ -17,7 +17,7 @@ from isonomy.experiments.folder import RunFolder
 from isonomy.experiments.run import Listener, resume, run
 from isonomy.experiments.schema import Config
 
-PER_PROCESS = 16  # runs, before a new process takes over: memory that was freed is not given back
+PER_PROCESS = 16  # runs, before new processes take over: memory that was freed is not given back
 Plan = tuple[Config, RunFolder, bool]  # what to run, where, and whether to replace what is there
 
 
@@ -63,12 +63,19 @@ def run_or_resume(plan: Plan, listener: Listener) -> None:
 
 
 def at_once(plans: Sequence[Plan], jobs: int) -> Iterator[Told]:
-    """Make these runs, so many at once; what each said, in their order."""
+    """Make these runs, so many at once; what each said, in their order.
+
+    The processes are renewed all together: a pool that renews them one by one (its
+    `max_tasks_per_child`) stands still for ever in most releases of Python (cpython issue 115634).
+    """
+    for start in range(0, len(plans), jobs * PER_PROCESS):
+        yield from _together(plans[start : start + jobs * PER_PROCESS], jobs)
+
+
+def _together(plans: Sequence[Plan], jobs: int) -> Iterator[Told]:
     context = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    with ProcessPoolExecutor(
-        jobs, context, initializer=_start, initargs=(threads,), max_tasks_per_child=PER_PROCESS
-    ) as pool:
+    with ProcessPoolExecutor(jobs, context, initializer=_start, initargs=(threads,)) as pool:
         waiting = [pool.submit(_one, plan) for plan in plans]
         try:
             for future in waiting:
