@@ -79,6 +79,20 @@ def play(
     return server, engine
 
 
+def overhearing(part: str, heard: list[float]) -> Any:
+    """A wrapper of the exchange that keeps a number of every reply that has it."""
+
+    def wrap(exchange: Any) -> Any:
+        def wrapped(ask: Any) -> Any:
+            for chunk in exchange(ask):
+                heard.extend(chunk.value[part].tolist() if part in chunk.value else [])
+                yield chunk
+
+        return wrapped
+
+    return wrap
+
+
 def weight_of(server: Any) -> float:
     return float(server["params"]["weight"])
 

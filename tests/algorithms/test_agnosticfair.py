@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from isonomy.engines.base import Engine
 from isonomy.engines.loop import Loop
 from isonomy.errors import ConfigError
 from isonomy.task import Task
+from isonomy.work import Work
 
 both = pytest.mark.parametrize("kind", ENGINES)
 
@@ -138,6 +140,38 @@ def test_no_pull_within_tau() -> None:
     assert weight_of(server) == pytest.approx(by_size([step(START, k) for k in range(3)]), abs=1e-6)
 
 
+def told(how: AgnosticFair) -> Any:
+    """What client 1 says of the first model; it has two examples of group 0 and one of group 1."""
+    task, federation = world()
+    engine = Loop(task, federation)
+    engine.reset(())
+    cohort = engine.cohort(torch.tensor([1]), work=Work(lr=RATE), round=0)
+    return cohort.sum(how.measure, {"params": {"weight": torch.tensor([[START]])}})
+
+
+def test_small_groups_are_withheld() -> None:
+    how = AgnosticFair(kernels=4)
+    full, some = told(how), told(replace(how, least=2))
+    assert full["groups"].tolist() == [2.0, 1.0]
+    assert some["groups"].tolist() == [2.0, 0.0]
+    assert full["hit"][:, 1].all()
+    assert not some["hit"][:, 1].any()
+    for name in ("mass", "loss", "positive", "size"):  # of all its examples, whoever they are
+        assert torch.equal(full[name], some[name])
+    server, _ = play(replace(how, least=100), Loop, rounds=2)
+    assert weight_of(server) == weight_of(play(replace(how, penalty=0.0), Loop, rounds=2)[0])
+
+
+def test_small_cells_are_withheld() -> None:
+    """No cell of client 1 holds two examples; with none told, this is FedAvg."""
+    how = AgnosticFair(basis="cells", least=2)
+    assert told(replace(how, least=1))["mass"].sum() == 3.0
+    for name in ("mass", "loss", "positive", "hit"):
+        assert not told(how)[name].any()
+    server, _ = play(replace(how, least=100), Loop)
+    assert weight_of(server) == pytest.approx(by_size([step(START, k) for k in range(3)]), abs=1e-6)
+
+
 def test_silent_and_single_clients() -> None:
     quiet = play(AgnosticFair(), Loop, wrap=(silent({0: {1}}),))[0]
     assert weight_of(quiet) == weight_of(play(AgnosticFair(), Loop, ids=(0, 2))[0])
@@ -155,6 +189,7 @@ def test_silent_and_single_clients() -> None:
         ("pace", 0.0),
         ("kernels", 1),
         ("width", 0.0),
+        ("least", -1),
     ],
 )
 def test_bad_options_are_refused(name: str, value: Any) -> None:

@@ -11,6 +11,7 @@ from algorithms.group_by_hand import (
     ENGINES,
     START,
     by_size,
+    overhearing,
     play,
     step,
     sums,
@@ -72,6 +73,14 @@ def test_nobody_fairer_leaves_the_momentum() -> None:
     assert float(server["momentum"]["weight"]) == 0.0
     own = step(START, 2)
     assert weight_of(server) == pytest.approx(START + 0.5 * (own - START), abs=1e-6)
+
+
+def test_small_cells_are_withheld() -> None:
+    """With fewer examples of a group than `least` no client says how fair it is."""
+    told: list[float] = []
+    server, _ = play(FairFate(least=3), Loop, wrap=(overhearing("fairness", told),))
+    assert told == [-1.0, -1.0, -1.0]
+    assert float(server["momentum"]["weight"]) == 0.0
 
 
 def test_silent_clients_are_left_out() -> None:

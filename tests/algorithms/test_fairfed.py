@@ -15,6 +15,7 @@ from algorithms.group_by_hand import (
     TWO,
     Y,
     by_size,
+    overhearing,
     play,
     step,
     sums,
@@ -116,10 +117,21 @@ def test_the_server_sees_sums_and_distances_only() -> None:
     heard: list[Asked] = []
     play(FairFed(), Loop, wrap=(listening(heard),))
     assert [(a.phase, a.replied) for a in heard] == [
-        ("measure", ("cells",)),
+        ("measure", ("cells", "right", "count")),
         ("distance", ("distance",)),
         ("train", ("params",)),
     ]
+
+
+def test_small_cells_are_withheld() -> None:
+    """Where a gap rests on cells smaller than `least`, accuracies are compared."""
+    told: list[float] = []
+    play(FairFed(least=2), Loop, wrap=(overhearing("distance", told),))
+    count, _, positive = sums(START)
+    own = [sums(START, ids=(k,)) for k in range(3)]
+    by_hand = [abs(right(count, positive) - right(c, p)) for c, _, p in own]
+    assert told == pytest.approx(by_hand, abs=1e-6)
+    assert by_hand != pytest.approx(distances(START), abs=1e-3)
 
 
 def test_beyond_all_weight_the_model_stays() -> None:

@@ -17,6 +17,7 @@ from algorithms.group_by_hand import (
     X,
     Y,
     losses,
+    overhearing,
     play,
     sigmoid,
     slopes,
@@ -121,6 +122,15 @@ def test_without_a_bound_the_worst_loss_leads() -> None:
     server, _ = play(FCFL(epsilon=math.inf, delta=1e-4), Loop, rounds=1)
     worst = int(np.argmax([losses(START, k).mean() for k in range(3)]))
     assert weight_of(server) == pytest.approx(START - RATE * slopes(START, worst).mean(), abs=1e-5)
+
+
+def test_small_groups_are_withheld() -> None:
+    """Client 0 has two of group 1, client 1 one, client 2 nobody."""
+    for least, kept in ((0, (0, 1)), (2, (0,)), (3, ())):
+        told: list[float] = []
+        play(FCFL(least=least), Loop, wrap=(overhearing("disparity", told),))
+        by_hand = [disparity(START, k)[0] if k in kept else 0.0 for k in range(3)]
+        assert told == pytest.approx(by_hand, abs=1e-6)
 
 
 def test_silent_clients_are_left_out() -> None:

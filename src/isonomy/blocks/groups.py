@@ -96,8 +96,13 @@ def cells(
         losses = torch.where(page.weight > 0, task.each_loss(outputs, page.y), 0.0)
         values = torch.stack([torch.ones_like(losses), losses, task.decide(outputs).to(losses)])
         total = total + torch.einsum("vn,nyz->vyz", values.to(torch.float64), inside)
-    shown = torch.where(total[0] >= least, total, 0.0)
-    return Cells(shown[0], shown[1], shown[2])
+    return shown(Cells(total[0], total[1], total[2]), least)
+
+
+def shown(got: Cells, least: int) -> Cells:
+    """What a client tells of its sums: nothing of a cell with fewer than `least` examples."""
+    count, loss, positive = (torch.where(got.count >= least, part, 0.0) for part in got)
+    return Cells(count, loss, positive)
 
 
 def weighted(task: Task, table: Tensor, at: int) -> Objective:

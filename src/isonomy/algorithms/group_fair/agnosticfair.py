@@ -15,7 +15,8 @@ client's own part of C. C_z is for each group but the first, so any number of gr
 The K_m here add up to 1 at every x, so that a = 1 is the plain mean: Gaussian kernels around
 common random centres over their sum (`kernels`), or the cells of label and group (`cells`). The
 paper bounds C as a constraint and leaves centres open; a later comparison has no reweighting at
-all, which is most = 1. With penalty = 0 as well it is FedAvg.
+all, which is most = 1. With penalty = 0 as well it is FedAvg. A group (and, with `cells`, a cell)
+of fewer than `least` examples is at that client as if nobody had told who belongs to it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from isonomy import random
 from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks import programs
 from isonomy.blocks.descent import descend
-from isonomy.blocks.groups import binary, column, margin, member, share
+from isonomy.blocks.groups import binary, column, least_cell, margin, member, share
 from isonomy.task import Batch, Params, Task
 
 
@@ -54,6 +55,7 @@ class AgnosticFair(Algorithm):
     kernels: int = 8  # how many kernels
     width: float = 0.5  # their width, in units of the square root of the number of features
     attribute: str = ""  # protected attribute whose groups are compared; the first if empty
+    least: int = 0  # examples below which a client withholds a group's or a cell's sums
 
     def __post_init__(self) -> None:
         for name, value in {"penalty": self.penalty, "tau": self.tau}.items():
@@ -67,6 +69,7 @@ class AgnosticFair(Algorithm):
             raise ValueError(f"kernels = {self.kernels}: give 2 or more.")
         if not 0 < self.width < math.inf:
             raise ValueError(f"width = {self.width}: give a number above 0.")
+        least_cell(self.least)
 
     def init_server(self, task: Task, params: Params, clients: int) -> Any:
         """The model and the weights a, all 1."""
@@ -104,10 +107,11 @@ class AgnosticFair(Algorithm):
         mass, loss, positive = zero, zero, zero
         hit = torch.zeros(count, task.levels[at], dtype=torch.float64)
         groups = torch.zeros(task.levels[at], dtype=torch.float64)
+        enough, known = self.told(task, client, at)
         for page in client.pages("train"):
             outputs = task.outputs(message["params"], page.x)
-            lies = self.lies(task, page, at).to(torch.float64) * page.weight.unsqueeze(-1)
-            inside = member(task, page, at, by_label=False)[:, 0].to(torch.float64)
+            lies = self.lies(task, page, at, enough).to(torch.float64) * page.weight.unsqueeze(-1)
+            inside = (member(task, page, at, by_label=False)[:, 0] * known).to(torch.float64)
             likely = torch.sigmoid(margin(task, outputs)).to(torch.float64)
             losses = torch.where(page.weight > 0, task.each_loss(outputs, page.y), 0.0)
             mass, loss = mass + lies.sum(0), loss + losses.to(torch.float64) @ lies
@@ -121,21 +125,31 @@ class AgnosticFair(Algorithm):
         """Descend on theta's loss and on the client's part of the covariances."""
         at = column(task, self.attribute, self.name)
         weights, mean, pull = (message[k].to(torch.float32) for k in ("weights", "mean", "pull"))
+        enough, known = self.told(task, client, at)
 
         def objective(params: Params, batch: Batch) -> Tensor:
             outputs = task.outputs(params, batch.x)
-            theta = 1 + self.lies(task, batch, at) @ (weights - 1)
-            inside = member(task, batch, at, by_label=False)[:, 0, 1:]
+            theta = 1 + self.lies(task, batch, at, enough) @ (weights - 1)
+            inside = member(task, batch, at, by_label=False)[:, 0, 1:] * known[1:]
             lean = (inside - mean) @ pull * torch.sigmoid(margin(task, outputs))
             each: Tensor = theta * (task.each_loss(outputs, batch.y) + lean) * batch.weight
             return each.sum() / batch.weight.sum().clamp(min=1)
 
         return {"params": descend(objective, message["params"], client)}, client.state
 
-    def lies(self, task: Task, batch: Batch, at: int) -> Tensor:
-        """How much each example belongs to each kernel, [n, kernels], rows of sum 1."""
+    def told(self, task: Task, client: Client, at: int) -> tuple[Tensor, Tensor]:
+        """Of which cells [2, groups] and groups the client has enough examples, as 0 or 1."""
+        pages = client.pages("train")
+        count = torch.stack([member(task, page, at).sum(0) for page in pages]).sum(0)
+        return (count >= self.least).float(), (count.sum(0) >= self.least).float()
+
+    def lies(self, task: Task, batch: Batch, at: int, enough: Tensor) -> Tensor:
+        """How much each example belongs to each kernel, [n, kernels], rows of sum 1.
+
+        With `cells`, an example of a withheld cell belongs to none.
+        """
         if self.basis == "cells":
-            return member(task, batch, at).flatten(1)
+            return (member(task, batch, at) * enough).flatten(1)
         x = batch.x.flatten(1)
         size = x.shape[1]
         centres = random.normal(random.key(size), "centres", (self.kernels, size))

@@ -93,7 +93,7 @@ class FairFate(Algorithm):
         """Training, and how fair the result is on the client's own examples."""
         at = column(task, self.attribute, self.name)
         params = descend(task.loss, message["params"], client)
-        value, told = gap(cells(task, params, client, at), self.notion)
+        value, told = gap(cells(task, params, client, at, self.least), self.notion)
         fairness = torch.where(told, 1 - value.abs(), -1.0)
         reply = {"params": params, "fair": params, "fairness": fairness, "size": client.size}
         return reply, client.state

@@ -12,7 +12,8 @@ F_k:
 The running form is the paper's as far as known; a later comparison uses the other. omega_k is
 cut off at 0 in the mean. beta = 0 is FedAvg. The paper leaves local debiasing open: `local`
 reweighs a client's examples by P(y) P(z) / P(y, z), or not. For more than two groups F is the
-largest distance of a group's rate from everyone's.
+largest distance of a group's rate from everyone's. A client tells nothing of a cell with fewer
+than `least` examples; a gap that rests on one is a gap it cannot tell.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import torch
 from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks.descent import descend
 from isonomy.blocks.groups import (
+    Cells,
     accuracy,
     binary,
     cells,
@@ -33,6 +35,7 @@ from isonomy.blocks.groups import (
     gap,
     least_cell,
     share,
+    shown,
     weighted,
 )
 from isonomy.task import Params, Task
@@ -70,9 +73,10 @@ class FairFed(Algorithm):
     def round(self, server: Any, cohort: Cohort) -> Any:
         """Global gap from sums, each client's distance to it, weighted average."""
         params, lost = server["params"], server["lost"]
-        total = cohort.sum(self.measure, {"params": params})["cells"]
-        value, told = gap(total, self.notion)
-        message = {"params": params, "gap": value, "told": told, "accuracy": accuracy(total)}
+        total = cohort.sum(self.measure, {"params": params})
+        value, told = gap(total["cells"], self.notion)
+        right = share(total["right"], total["count"])
+        message = {"params": params, "gap": value, "told": told, "accuracy": right}
         got = cohort.gather(self.distance, message)
         far = got.value["distance"]
         if self.update == "running":
@@ -89,13 +93,16 @@ class FairFed(Algorithm):
         return {"params": params, "lost": lost}
 
     def measure(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """Counts and predictions by label and group, to be summed over clients."""
-        return {"cells": self._cells(task, message["params"], client, self.least)}, client.state
+        """Counts and predictions by label and group, and of all, to be summed over clients."""
+        own = self._cells(task, message["params"], client)
+        count = own.count.sum()
+        told = {"cells": shown(own, self.least), "right": accuracy(own) * count, "count": count}
+        return told, client.state
 
     def distance(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """|F - F_k|, or the distance of accuracies."""
-        own = self._cells(task, message["params"], client, 0)
-        value, told = gap(own, self.notion)
+        own = self._cells(task, message["params"], client)
+        value, told = gap(shown(own, self.least), self.notion)
         fair = (message["gap"] - value).abs()
         right = (message["accuracy"] - accuracy(own)).abs()
         return {"distance": torch.where(told & message["told"], fair, right)}, client.state
@@ -107,11 +114,11 @@ class FairFed(Algorithm):
     def debias(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Training with weights under which label and group are independent at this client."""
         at = column(task, self.attribute, self.name)
-        count = self._cells(task, message["params"], client, 0).count
+        count = self._cells(task, message["params"], client).count
         label, group = count.sum(1, keepdim=True), count.sum(0, keepdim=True)
         table = share(label * group, count * count.sum())
         objective = weighted(task, table, at)
         return {"params": descend(objective, message["params"], client)}, client.state
 
-    def _cells(self, task: Task, params: Params, client: Client, least: int) -> Any:
-        return cells(task, params, client, column(task, self.attribute, self.name), least)
+    def _cells(self, task: Task, params: Params, client: Client) -> Cells:
+        return cells(task, params, client, column(task, self.attribute, self.name))

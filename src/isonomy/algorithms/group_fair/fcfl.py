@@ -14,7 +14,8 @@ with the largest inner product with the mean gradient, such that no client's los
 order, nor the disparity where it is above epsilon (Pareto descent).
 
 delta is multiplied by `shrink` whenever a tenth of its gradient's length is below it, to no less
-than `floor`, as in the authors' code. A client without examples of both groups has no disparity.
+than `floor`, as in the authors' code. A client without examples of both groups, or with fewer
+than `least` of one, has no disparity.
 The step is the round's learning rate; local work is not used. epsilon = inf leaves the loss
 alone.
 """
@@ -32,7 +33,7 @@ from torch.func import grad_and_value
 from isonomy import tree
 from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks import programs
-from isonomy.blocks.groups import binary, column, margin, member, share
+from isonomy.blocks.groups import binary, column, least_cell, margin, member, share
 from isonomy.blocks.measure import train_loss
 from isonomy.blocks.simplex import min_norm
 from isonomy.blocks.vectors import gram, rows
@@ -59,6 +60,7 @@ class FCFL(Algorithm):
     shrink: float = 0.01  # factor of delta when it is large against the gradient
     floor: float = 1e-4  # the smallest delta
     attribute: str = ""  # protected attribute, of two groups; the first if empty
+    least: int = 0  # examples of each group below which a client withholds its disparity
 
     def __post_init__(self) -> None:
         if not self.epsilon >= 0:
@@ -71,6 +73,7 @@ class FCFL(Algorithm):
             )
         if not 0 < self.shrink < 1:
             raise ValueError(f"shrink = {self.shrink}: give a number above 0 and below 1.")
+        least_cell(self.least)
 
     def init_server(self, task: Task, params: Params, clients: int) -> Any:
         """The model, and the smoothing of losses and of disparities."""
@@ -142,7 +145,7 @@ class FCFL(Algorithm):
         return reply, client.state
 
     def disparity(self, task: Task, params: Params, client: Client) -> Tensor:
-        """The mean sigmoid(10 logit) of group 0 less that of group 1; 0 if one has no example."""
+        """The mean sigmoid(10 logit) of group 0 less that of group 1; 0 if one has too few."""
         at = column(task, self.attribute, self.name, groups=2)
         count, sums = torch.zeros(2), torch.zeros(2)
         for page in client.pages("train"):
@@ -151,4 +154,4 @@ class FCFL(Algorithm):
             likely = torch.sigmoid(SHARP * margin(task, task.outputs(params, page.x)))
             count, sums = count + inside.sum(0), sums + likely @ inside
         rate = share(sums, count)
-        return torch.where((count > 0).all(), rate[0] - rate[1], 0.0)
+        return torch.where((count >= max(self.least, 1)).all(), rate[0] - rate[1], 0.0)
