@@ -88,6 +88,23 @@ def test_ewc_by_hand(kind: type[Engine]) -> None:
     assert got == pytest.approx([1.025 - 0.1 * second, 0.234653])
 
 
+@pytest.mark.parametrize("kind", ENGINES)
+def test_ewc_with_an_implicit_pull_by_hand(kind: type[Engine]) -> None:
+    """Gradients are 5 w - 6 and 2 w + 2; a step, then (v + s w*) / (1 + s) with s = 0.1 lam I."""
+    for lam in (0.1, 1e6):
+        want = []
+        for slope, constant, fisher in ((5, -6, 3.365), (2, 2, 13.69)):
+            v, s = 0.85, 0.1 * lam * fisher
+            for _ in range(2):
+                v = (v - 0.1 * (slope * v + constant) + s * 0.85) / (1 + s)
+            want.append(v)
+        assert finished(EWC(lam=lam, steps=2, pull="proximal"), kind)[0] == pytest.approx(want)
+    held = finished(EWC(lam=1e6, steps=30, pull="proximal"), kind)[0]
+    assert held == pytest.approx([0.85, 0.85], abs=1e-5)
+    far = finished(EWC(lam=1e6, steps=30), kind)[0]
+    assert not any(abs(v - 0.85) < 1 for v in far)  # against the gradient it flies apart
+
+
 def test_divergence_by_hand() -> None:
     """KL(p || q) + KL(q || p) of p = (3/4, 1/4) and q = (1/2, 1/2).
 

@@ -61,7 +61,8 @@ def finetune(transport: Transport) -> None:
 
 def ewc(transport: Transport) -> None:
     """Without pull it is plain fine-tuning."""
-    check_same_finish(EWC(lam=0.0, steps=3), Finetune(steps=3), transport)
+    for pull in ("gradient", "proximal"):
+        check_same_finish(EWC(lam=0.0, steps=3, pull=pull), Finetune(steps=3), transport)
 
 
 def symmetric_kl(transport: Transport) -> None:

@@ -133,7 +133,10 @@ ROWS: dict[str, Row] = {
         classes=(2,),
     ),
     "apfl": Row(personal.apfl, variants=({"adaptive": True}, {"alpha": 0.3, "weight": "size"})),
-    "ewc": Row(personal.ewc, variants=({"steps": 3}, {"fisher": "batches", "epochs": 2})),
+    "ewc": Row(
+        personal.ewc,
+        variants=({"steps": 3, "pull": "proximal"}, {"fisher": "batches", "epochs": 2}),
+    ),
     "fedavg": Row(_one_client_is_local, variants=({}, {"weight": "equal"})),
     "fedeba": Row(
         client_fair.fedeba,

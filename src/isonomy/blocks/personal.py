@@ -35,6 +35,18 @@ def pulled(objective: Objective, anchor: Params, lam: float, scale: Tree = None)
     return total
 
 
+def nearer(params: Params, anchor: Params, pull: Tensor, scale: Tree = None) -> Params:
+    """The minimum of |v - params|^2 + pull |v - anchor|^2, each coordinate's pull times its scale.
+
+    A step's pull taken implicitly: it cannot overshoot, however strong.
+    """
+    if scale is None:
+        return tree.mix(params, anchor, pull / (1 + pull))
+    return tree.tmap(
+        lambda v, a, c: v + (a - v) * (pull * c / (1 + pull * c)), params, anchor, scale
+    )
+
+
 def check_pull(name: str, value: float) -> None:
     """Refuse a strength that is negative or not finite."""
     if not 0 <= value < math.inf:

@@ -9,6 +9,10 @@ Bagdasaryan and Shmatikov (2020) and Li et al. (2020), Table 4. After FedAvg's w
 The squares are of the gradients of single examples, as the definition asks; the public code of
 Li et al. squares the gradients of four minibatches, which is smaller by about the batch's size:
 `fisher = "batches"`. lam = 0 is plain fine-tuning.
+
+Beyond the papers: steps against the penalty's gradient diverge where eta lam I_i >= 2, which a
+feature of large values can bring about by itself. `pull = "proximal"` takes the pull implicitly,
+v <- v - eta grad F_k(v), then v_i <- (v_i + eta lam I_i w*_i) / (1 + eta lam I_i).
 """
 
 from __future__ import annotations
@@ -21,10 +25,11 @@ from torch.func import grad
 
 from isonomy import tree
 from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
-from isonomy.blocks.descent import along, descend
+from isonomy.blocks.descent import along, descend, start, step
 from isonomy.blocks.personal import (
     check_pull,
     check_tuning,
+    nearer,
     pulled,
     served,
     tuned,
@@ -47,6 +52,7 @@ class EWC(Algorithm):
     lam: float = 1.0  # strength of the pull; 0 is plain fine-tuning
     fisher: Literal["examples", "batches"] = "examples"  # whose gradients are squared
     batches: int = 4  # how many, with fisher = "batches"
+    pull: Literal["gradient", "proximal"] = "gradient"  # how a step takes it
     epochs: int = 30  # passes over a client's examples in the last stage
     steps: int | None = None  # steps of the last stage, instead of epochs
     lr: float | None = None  # its learning rate; the run's if unset
@@ -95,8 +101,22 @@ class EWC(Algorithm):
     def tune(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The regularised local problem, from the common model."""
         common, fisher = message["params"], client.state["fisher"]
-        params = descend(pulled(task.loss, common, self.lam, fisher), common, client)
+        if self.pull == "gradient":
+            params = descend(pulled(task.loss, common, self.lam, fisher), common, client)
+        else:
+            params = self._held(task, common, fisher, client)
         return {"tuned": torch.ones(())}, {**tuned(params), "fisher": fisher}
+
+    def _held(self, task: Task, common: Params, fisher: Tree, client: Client) -> Params:
+        """Steps on the loss, each followed by the pull."""
+        work, rate = client.work, client.rate
+
+        def one(carry: Tree, batch: Batch) -> Tree:
+            v, memory = step(work, rate, *carry, grad(task.loss)(carry[0], batch))
+            return nearer(v, common, rate * self.lam, fisher) if self.lam else v, memory
+
+        params: Params = along(one, (common, start(work, common)), client)[0]
+        return params
 
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """A new client does both with the run's batches."""

@@ -39,7 +39,7 @@ from torch.func import grad
 from isonomy import tree
 from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks.descent import along, start, step
-from isonomy.blocks.personal import check_pull
+from isonomy.blocks.personal import check_pull, nearer
 from isonomy.errors import ConfigError
 from isonomy.task import Batch, Params, Task
 from isonomy.tree import Tree
@@ -156,5 +156,5 @@ def proximal(
     """A step against g, then the nearest point to it and, as lam asks, to the anchor."""
     new, memory = step(work, rate, v, memory, g)
     if lam:
-        new = tree.mix(new, anchor, rate * lam / (1 + rate * lam))
+        new = nearer(new, anchor, rate * lam)
     return new, memory
