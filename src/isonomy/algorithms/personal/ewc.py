@@ -112,7 +112,8 @@ class EWC(Algorithm):
         work, rate = client.work, client.rate
 
         def one(carry: Tree, batch: Batch) -> Tree:
-            v, memory = step(work, rate, *carry, grad(task.loss)(carry[0], batch))
+            v, memory = carry
+            v, memory = step(work, rate, v, memory, grad(task.loss)(v, batch))
             return nearer(v, common, rate * self.lam, fisher) if self.lam else v, memory
 
         params: Params = along(one, (common, start(work, common)), client)[0]
