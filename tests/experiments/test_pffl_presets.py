@@ -10,7 +10,7 @@ import pytest
 from isonomy import algorithms, api
 from isonomy.data.datasets import acs
 from isonomy.data.datasets.acs import DATASET
-from isonomy.experiments.reproduce import find, methods_of
+from isonomy.experiments.reproduce import find, methods_of, reproduce
 from isonomy.experiments.run import run
 
 NAMES = ("pffl-compas", "pffl-adult", "pffl-acs", "pffl-celeba-attributes")
@@ -25,6 +25,20 @@ def test_every_method_can_be_made(name: str) -> None:
         series = {m.config.series for m in chosen} - {None}
         assert {"PFFL BGL", "PFFL CBGL, label 1", "PFFL CBGL, label 0", "Local BGL BGL"} <= series
         assert len({m.label for m in chosen}) == len(chosen)
+
+
+@pytest.mark.slow
+def test_a_draw_in_which_plain_averaging_does_badly(tmp_path: Path) -> None:
+    """Seed 73 of `draws`: error and worst group loss of B = 0 and of B = 20, both within .01 of
+    those of a run of PFFL's rules in numpy on one unknown draw (docs/presets.md).
+    """
+    rows = reproduce(find("pffl-compas"), tmp_path, scale="draws", seeds=[73])
+    got = {(row["method"], row["metric"]): row["ours"] for row in rows}
+    for method, error, loss in (("PFFL, B = 0", 0.390, 0.650), ("PFFL", 0.344, 0.629)):
+        assert 1 - got[method, "accuracy"] == pytest.approx(error, abs=0.01)
+        assert got[method, "group.sex.max_loss"] == pytest.approx(loss, abs=0.01)
+    for gap in ("demographic_parity", "equal_opportunity"):  # a bound on losses is none on rates
+        assert got["PFFL", f"group.sex.{gap}"] > got["PFFL, B = 0", f"group.sex.{gap}"] + 0.03
 
 
 def survey(folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import pytest
 from typer.testing import CliRunner
@@ -85,6 +86,12 @@ def test_the_folder_carries_a_scale_that_is_not_the_default(preset, tmp_path, mo
     assert usual.exit_code == 0, usual.output
     assert "Published numbers and ours, scale small" in usual.output
     assert "Scale small: Three methods." in usual.output
+    made = tmp_path / "runs" / "focus-synthetic"
+    assert {path.name for path in made.glob("*/seed-*")} == {"seed-0"}
+    run(app, ["reproduce", "focus-synthetic", "--seeds", "3,5", "--quiet", "--to", "runs/which"])
+    made = tmp_path / "runs" / "which"
+    assert {path.name for path in made.glob("*/seed-*")} == {"seed-3", "seed-5"}
+    shutil.rmtree(made)
     quick = run(app, ["reproduce", "focus-synthetic", "--scale", "quick", "--quiet"])
     assert "Scale quick: One round." in quick.output
     names = sorted(path.name for path in (tmp_path / "runs").iterdir())

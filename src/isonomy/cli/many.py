@@ -141,8 +141,10 @@ def reproduce(
         str, typer.Argument(metavar="PRESET", help="A preset; see `isonomy ls presets`.")
     ],
     seeds: Annotated[
-        int | None,
-        typer.Option("--seeds", min=1, metavar="N", help="How many; the preset's if left out."),
+        str | None,
+        typer.Option(
+            "--seeds", metavar="N or A,B,...", help="How many, or which; the preset's if left out."
+        ),
     ] = None,
     scale: Annotated[
         str | None,
@@ -184,12 +186,13 @@ def reproduce(
     usual = chosen.name == preset.scale
     folder = to or Path("runs") / (name if usual else f"{name}-{chosen.name}")
     methods = reproduction.methods_of(preset, chosen.name)
-    planned = _planned(methods, range(seeds or chosen.seeds), folder, overwrite)
+    which = reproduction.seeds_of(preset, chosen.name, _seeds(seeds))
+    planned = _planned(methods, which, folder, overwrite)
     with watching(planned, quiet=quiet) as listener:
         rows = reproduction.reproduce(
             preset,
             folder,
-            seeds=seeds,
+            seeds=which,
             scale=chosen.name,
             listener=listener,
             overwrite=overwrite,

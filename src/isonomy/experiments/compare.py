@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,14 +47,18 @@ def methods(config: Config) -> list[Method]:
 
 def seeds(config: Config) -> list[int]:
     """The comparison's seeds: a number of them from the config's own, or a list."""
-    wanted = config.compare.seeds
-    found = wanted if isinstance(wanted, list) else [config.seed + i for i in range(wanted)]
+    return listed("compare.seeds", config.compare.seeds, config.seed)
+
+
+def listed(name: str, wanted: int | Sequence[int], first: int = 0) -> list[int]:
+    """Seeds, given how many from the first, or which."""
+    found = [first + i for i in range(wanted)] if isinstance(wanted, int) else list(wanted)
     if not found or len(set(found)) != len(found) or min(found) < 0:
         raise ConfigError(
-            f"compare.seeds = {wanted}: give a positive number of seeds, or a list of different "
+            f"{name} = {wanted}: give a positive number of seeds, or a list of different "
             "whole numbers from 0."
         )
-    return list(found)
+    return found
 
 
 def grid(config: Config, axes: list[str]) -> list[Method]:

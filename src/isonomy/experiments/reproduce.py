@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -12,7 +12,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from isonomy.errors import ConfigError, unknown
-from isonomy.experiments.compare import Method, run_all
+from isonomy.experiments.compare import Method, listed, run_all
 from isonomy.experiments.run import Listener
 from isonomy.experiments.schema import merge, parse
 
@@ -104,11 +104,18 @@ def methods_of(preset: Preset, scale: str | None = None) -> list[Method]:
     return out
 
 
+def seeds_of(
+    preset: Preset, scale: str | None = None, seeds: int | Sequence[int] | None = None
+) -> list[int]:
+    """Which seeds: the scale's number of them, or so many, or those given."""
+    return listed("seeds", scaled(preset, scale).seeds if seeds is None else seeds)
+
+
 def reproduce(
     preset: Preset,
     folder: Path | str,
     *,
-    seeds: int | None = None,
+    seeds: int | Sequence[int] | None = None,
     scale: str | None = None,
     listener: Listener | None = None,
     overwrite: bool = False,
@@ -116,16 +123,12 @@ def reproduce(
 ) -> list[dict[str, Any]]:
     """Run a preset at a scale; one row for each method, setting and metric."""
     chosen = methods_of(preset, scale)
-    count = scaled(preset, scale).seeds if seeds is None else seeds
-    if count < 1:
-        raise ConfigError(f"--seeds {count}: give at least 1.")
-    records = run_all(
-        chosen, list(range(count)), folder, listener=listener, overwrite=overwrite, jobs=jobs
-    )
+    which = seeds_of(preset, scale, seeds)
+    records = run_all(chosen, which, folder, listener=listener, overwrite=overwrite, jobs=jobs)
     rows = []
     for table, method in zip(_run(preset, scaled(preset, scale)), chosen, strict=True):
         ours = [r for r in records if r.label == method.label]
-        lost = count - len(ours)  # what diverged
+        lost = len(which) - len(ours)  # what diverged
         for metric in preset.metrics:
             values = [r.metrics[metric] for r in ours if metric in r.metrics]
             printed = [e for e in preset.expected if _matches(e, table, metric)]
@@ -143,7 +146,7 @@ def reproduce(
                         text
                         for text in (
                             printed[0].get("note", "") if printed else "",
-                            f"{lost} of {count} runs diverged" if lost else "",
+                            f"{lost} of {len(which)} runs diverged" if lost else "",
                         )
                         if text
                     ),
