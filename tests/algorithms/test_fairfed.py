@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from algorithms.exchanges import Asked, listening
 from algorithms.group_by_hand import (
@@ -25,6 +26,7 @@ from algorithms.group_by_hand import (
 from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.fairfed import FairFed
+from isonomy.blocks.groups import Cells, own_gap
 from isonomy.engines.base import Engine
 from isonomy.engines.loop import Loop
 from isonomy.errors import ConfigError
@@ -132,6 +134,20 @@ def test_small_cells_are_withheld() -> None:
     by_hand = [abs(right(count, positive) - right(c, p)) for c, _, p in own]
     assert told == pytest.approx(by_hand, abs=1e-6)
     assert by_hand != pytest.approx(distances(START), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("notion", "least", "tells"),
+    [("dp", 1, True), ("dp", 2, False), ("eo", 2, True), ("eo", 6, False)],
+)
+def test_a_gap_is_not_told_by_half(notion: Any, least: int, tells: bool) -> None:
+    """Of group 1 one example has label 0 and five have label 1; nobody's cell is empty."""
+    count = torch.tensor([[4.0, 1.0], [6.0, 5.0]])
+    positive = torch.tensor([[1.0, 1.0], [3.0, 2.0]])
+    value, told = own_gap(Cells(count, torch.zeros(2, 2), positive), notion, least)
+    assert bool(told) is tells
+    whole = {"dp": 4 / 10 - 3 / 6, "eo": 3 / 6 - 2 / 5}[notion]
+    assert float(value) == pytest.approx(whole)  # never the gap of what is left
 
 
 def test_beyond_all_weight_the_model_stays() -> None:

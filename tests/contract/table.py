@@ -135,7 +135,11 @@ ROWS: dict[str, Row] = {
     "apfl": Row(personal.apfl, variants=({"adaptive": True}, {"alpha": 0.3, "weight": "size"})),
     "ewc": Row(
         personal.ewc,
-        variants=({"steps": 3, "pull": "proximal"}, {"fisher": "batches", "epochs": 2}),
+        variants=(
+            {"steps": 3},
+            {"fisher": "batches", "epochs": 2},
+            {"steps": 3, "pull": "proximal"},
+        ),
     ),
     "fedavg": Row(_one_client_is_local, variants=({}, {"weight": "equal"})),
     "fedeba": Row(

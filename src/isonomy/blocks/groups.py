@@ -150,10 +150,21 @@ def gap(got: Cells, notion: Notion) -> tuple[Tensor, Tensor]:
     return far, told.sum() >= 2
 
 
+def own_gap(got: Cells, notion: Notion, least: int) -> tuple[Tensor, Tensor]:
+    """A client's own gap, and whether it tells it: not if it rests on a cell that is withheld."""
+    value, told = gap(got, notion)
+    count = got.count[1:] if notion == "eo" else got.count
+    return value, told & ((count == 0) | (count >= least)).all()
+
+
+def right(got: Cells) -> Tensor:
+    """How many predictions are right."""
+    return got.positive[1].sum() + got.count[0].sum() - got.positive[0].sum()
+
+
 def accuracy(got: Cells) -> Tensor:
     """The share of right predictions."""
-    right = got.positive[1].sum() + got.count[0].sum() - got.positive[0].sum()
-    return share(right, got.count.sum())
+    return share(right(got), got.count.sum())
 
 
 def margin(task: Task, outputs: Tensor) -> Tensor:

@@ -139,6 +139,8 @@ class AgnosticFair(Algorithm):
 
     def told(self, task: Task, client: Client, at: int) -> tuple[Tensor, Tensor]:
         """Of which cells [2, groups] and groups the client has enough examples, as 0 or 1."""
+        if not self.least:
+            return torch.ones(2, task.levels[at]), torch.ones(task.levels[at])
         pages = client.pages("train")
         count = torch.stack([member(task, page, at).sum(0) for page in pages]).sum(0)
         return (count >= self.least).float(), (count.sum(0) >= self.least).float()

@@ -23,7 +23,7 @@ import torch
 from isonomy import tree
 from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks.descent import descend
-from isonomy.blocks.groups import binary, cells, column, gap, least_cell
+from isonomy.blocks.groups import binary, cells, column, gap, least_cell, own_gap
 from isonomy.task import Params, Task
 
 NEVER = -1e4  # as the logarithm of a weight: none
@@ -93,7 +93,7 @@ class FairFate(Algorithm):
         """Training, and how fair the result is on the client's own examples."""
         at = column(task, self.attribute, self.name)
         params = descend(task.loss, message["params"], client)
-        value, told = gap(cells(task, params, client, at, self.least), self.notion)
+        value, told = own_gap(cells(task, params, client, at), self.notion, self.least)
         fairness = torch.where(told, 1 - value.abs(), -1.0)
         reply = {"params": params, "fair": params, "fairness": fairness, "size": client.size}
         return reply, client.state

@@ -34,6 +34,8 @@ from isonomy.blocks.groups import (
     column,
     gap,
     least_cell,
+    own_gap,
+    right,
     share,
     shown,
     weighted,
@@ -75,8 +77,8 @@ class FairFed(Algorithm):
         params, lost = server["params"], server["lost"]
         total = cohort.sum(self.measure, {"params": params})
         value, told = gap(total["cells"], self.notion)
-        right = share(total["right"], total["count"])
-        message = {"params": params, "gap": value, "told": told, "accuracy": right}
+        everyone = share(total["right"], total["count"])
+        message = {"params": params, "gap": value, "told": told, "accuracy": everyone}
         got = cohort.gather(self.distance, message)
         far = got.value["distance"]
         if self.update == "running":
@@ -95,17 +97,16 @@ class FairFed(Algorithm):
     def measure(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Counts and predictions by label and group, and of all, to be summed over clients."""
         own = self._cells(task, message["params"], client)
-        count = own.count.sum()
-        told = {"cells": shown(own, self.least), "right": accuracy(own) * count, "count": count}
+        told = {"cells": shown(own, self.least), "right": right(own), "count": own.count.sum()}
         return told, client.state
 
     def distance(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """|F - F_k|, or the distance of accuracies."""
         own = self._cells(task, message["params"], client)
-        value, told = gap(shown(own, self.least), self.notion)
+        value, told = own_gap(own, self.notion, self.least)
         fair = (message["gap"] - value).abs()
-        right = (message["accuracy"] - accuracy(own)).abs()
-        return {"distance": torch.where(told & message["told"], fair, right)}, client.state
+        apart = (message["accuracy"] - accuracy(own)).abs()
+        return {"distance": torch.where(told & message["told"], fair, apart)}, client.state
 
     def train(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Plain local training."""
