@@ -141,10 +141,11 @@ def test_a_kill_at_the_very_end(tmp_path, whole, last):
 def test_what_is_left_of_an_older_run_does_not_mislead(tmp_path, whole):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
-    (folder / "config.toml").unlink()  # killed while --overwrite removed it
+    (folder / "summary.json").unlink()  # killed while --overwrite removed it
+    shutil.rmtree(folder / "checkpoint")
     (folder / "notes.txt").write_text("mine")
     with pytest.raises(Stopped):
-        run(parse(SMALL), folder, listener=StopAt(2))
+        run(parse(SMALL), folder, listener=StopAt(2), overwrite=True)
     assert not RunFolder(folder).complete
     resume(folder)
     assert (folder / "notes.txt").read_text() == "mine"

@@ -21,7 +21,8 @@ import errno
 import hashlib
 import json
 import os
-import shutil
+import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -40,6 +41,13 @@ from isonomy.experiments.schema import Config, read
 from isonomy.tree import Tree
 
 
+_FOLDERS = {  # a run's subfolders, and the names of the files that it writes there
+    "checkpoint": re.compile(r"\.?\d{8}\.(json|safetensors)(\.partial)?"),
+    "clients": re.compile(r"\.?\d{8}\.parquet(\.partial)?"),
+    "model": re.compile(r"\.?(model\.json|model\.safetensors|preprocessing\.json)(\.partial)?"),
+}
+
+
 class RunFolder:
     """Reads and writes one run's folder."""
 
@@ -50,8 +58,12 @@ class RunFolder:
 
     @property
     def exists(self) -> bool:
-        """Whether a run is here."""
-        return (self.path / "config.toml").exists()
+        """Whether a run is here: a config.toml that a run wrote, with the versions it used."""
+        try:
+            with open(self.path / "config.toml", "rb") as file:
+                return bool(tomllib.load(file).get("versions"))
+        except (OSError, ValueError):
+            return False
 
     @property
     def served(self) -> bool:
@@ -63,31 +75,48 @@ class RunFolder:
         """Whether the run got to its end."""
         return (self.path / "summary.json").exists()
 
-    def create(self, config: Config) -> None:
-        """Begin a run here; refuses to touch one that exists."""
-        if self.exists:
+    def create(self, config: Config, *, overwrite: bool = False) -> None:
+        """Start a run here; with `overwrite`, in place of the run that is here.
+
+        A folder that holds anything else is refused, with `overwrite` too.
+        """
+        if self.exists and not overwrite:
             state = "is complete" if self.complete else "is unfinished"
             raise RunError(
                 f"'{self.path}' holds a run that {state}; resume it with `isonomy resume "
                 f"{self.path}`, choose another folder with --to, or replace it with --overwrite."
             )
         try:
-            self.remove()  # what a kill may have left of an older run
-            (self.path / "checkpoint").mkdir(parents=True, exist_ok=True)
+            if self.exists:
+                self.remove()
+            else:
+                self._refuse_other_files()
+            self.write("config.toml", config.toml().encode())  # first: from here on it is a run
+            (self.path / "checkpoint").mkdir(exist_ok=True)
             (self.path / "clients").mkdir(exist_ok=True)
-            self.write("config.toml", config.toml().encode())
         except OSError as error:
             raise RunError(
-                f"the folder '{self.path}' cannot be made ({error.strerror or error}); choose "
+                f"the folder '{self.path}' cannot be created ({error.strerror or error}); choose "
                 "another with --to."
             ) from None
 
+    def _refuse_other_files(self) -> None:
+        """Raise an error if the folder holds anything that is not left over from a killed start."""
+        if not self.path.is_dir():
+            return
+        found = sorted(p.name for p in self.path.iterdir() if p.name != ".config.toml.partial")
+        if found:
+            raise RunError(
+                f"'{self.path}' is not empty and not a run (it holds '{found[0]}'); choose a new "
+                "or an empty folder with --to."
+            )
+
     def remove(self) -> None:
-        """Delete the run's own files (and nothing else that may lie in the folder)."""
+        """Delete the files that a run writes, and folders that are empty without them."""
         # what says "complete" goes first and what says "a run" last: a kill must not mislead
         (self.path / "summary.json").unlink(missing_ok=True)
-        for name in ("checkpoint", "clients", "model"):
-            shutil.rmtree(self.path / name, ignore_errors=True)
+        for name in _FOLDERS:
+            self._clear(name)
         for name in (
             "rounds.jsonl",
             "timing.jsonl",
@@ -101,6 +130,17 @@ class RunFolder:
         (self.path / "config.toml").unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.path.rmdir()
+
+    def _clear(self, name: str) -> None:
+        """Delete a run's files from one of its subfolders, and the subfolder if it is then empty."""
+        folder = self.path / name
+        if not folder.is_dir() or folder.is_symlink():
+            return
+        for file in folder.iterdir():
+            if _FOLDERS[name].fullmatch(file.name):
+                file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
     def config(self) -> Config:
         """The run's complete config."""
@@ -162,7 +202,7 @@ class RunFolder:
                 early = table.filter(pc.field("round") <= round)
                 self.write(f"clients/{round:08d}.parquet", _parquet(early))
                 joined.unlink()
-            for part in (self.path / "clients").glob("*.parquet"):
+            for part in self._parts():
                 if int(part.stem) > round:
                     part.unlink()
 
@@ -178,8 +218,12 @@ class RunFolder:
         whole = self.path / "clients.parquet"
         if whole.exists():
             return pq.read_table(whole)
-        parts = sorted((self.path / "clients").glob("*.parquet"))
+        parts = self._parts()
         return pa.concat_tables([pq.read_table(p) for p in parts]) if parts else None
+
+    def _parts(self) -> list[Path]:
+        """The tables of single evaluations, in order."""
+        return sorted((self.path / "clients").glob(f"{'[0-9]' * 8}.parquet"))
 
     def write_front(self, columns: dict[str, Any]) -> None:
         """The fronts at the end of the run."""
@@ -210,7 +254,8 @@ class RunFolder:
             self.write(f"{name}.json", json.dumps(about).encode())
             kept = {f"{old:08d}" for old in self.checkpoints()[:keep]}
             for file in (self.path / "checkpoint").iterdir():
-                if file.stem not in kept:  # old ones, and what a kill may have left half-removed
+                ours = _FOLDERS["checkpoint"].fullmatch(file.name)
+                if ours and file.stem not in kept:  # old ones, and what a kill may have left half-removed
                     file.unlink(missing_ok=True)
 
     def checkpoints(self) -> list[int]:
@@ -268,13 +313,13 @@ class RunFolder:
                 text = json.dumps(verdict, indent=1, allow_nan=False)
                 self.write("verdict.json", text.encode())
             if model is None:
-                shutil.rmtree(self.path / "model", ignore_errors=True)
+                self._clear("model")
             else:
                 self._write_model(model, card, preprocessing)
             table = self.clients()
             if table is not None:
                 self.write("clients.parquet", _parquet(table))
-            shutil.rmtree(self.path / "clients", ignore_errors=True)
+            self._clear("clients")
             self.write("summary.json", json.dumps(summary, indent=1, allow_nan=False).encode())
 
     def _write_model(

@@ -86,9 +86,7 @@ def run(
     setting = build(config.model_copy(update={"versions": versions()}), listener.note)
     place = RunFolder(folder) if folder is not None else None
     if place is not None:
-        if overwrite:
-            place.remove()
-        place.create(setting.config)
+        place.create(setting.config, overwrite=overwrite)
     try:
         return go(setting, place, listener, keep=keep)
     except TrainingError:

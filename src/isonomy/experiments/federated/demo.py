@@ -33,11 +33,16 @@ def run(
     seconds: float = 900.0,
 ) -> None:
     """All of it; raises if any process fails."""
-    if folder.exists():
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / "demo.toml").exists() or not (folder / "keys").is_dir():
+            raise RunError(
+                f"'{folder}' is not empty and not a demo; choose a new or an empty folder with "
+                "--to."
+            )
         if not overwrite:
             raise RunError(f"'{folder}' exists; replace it with --overwrite, or choose with --to.")
         shutil.rmtree(folder)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     tables(folder)
     (folder / "demo.toml").write_text(CONFIG.format(rounds=rounds, algorithm=algorithm))
     keys.make(folder / "keys", NAMES)

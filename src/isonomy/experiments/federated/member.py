@@ -209,8 +209,7 @@ class Member:
         assert self._charter is not None
         config = charters.config_of(self._charter).model_copy(update={"versions": versions()})
         result = RunFolder(self._place / "result")
-        result.remove()
-        result.create(config)
+        result.create(config, overwrite=True)
         state = tree.tmap(lambda t: t.unsqueeze(0), self._participant.store.load())
         federation, name = self._federation, self._charter["clients"][self._number]
         card = {

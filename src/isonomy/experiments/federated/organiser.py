@@ -73,9 +73,7 @@ def begin(
     for text in warnings:
         note(text)
     place = RunFolder(folder)
-    if overwrite:
-        place.remove()
-    place.create(config)
+    place.create(config, overwrite=overwrite)
     about = {"run": uuid.uuid4().hex, "charter": charter, "nodes": {}, "fitted": None}
     plan = Plan(place, config, about)
     plan.save()
