@@ -33,7 +33,7 @@ test: .venv/developing
 	$(BIN)/python -m pytest -n 2
 
 federation: .venv/developing
-	$(BIN)/python -m pytest -m 'slow or not slow' tests/federated
+	$(BIN)/python -m pytest -m 'slow or not slow' tests/federation
 
 lint: .venv/developing
 	$(BIN)/ruff check .

@@ -33,13 +33,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from isonomy import random
 from isonomy.algorithms.average.fedavg import FedAvg
+from isonomy.core import random
+from isonomy.core.task import Task
+from isonomy.core.work import Work, plan
 from isonomy.data.federation import Federation, build
-from isonomy.engines.batched import Batched
+from isonomy.engines.batched.engine import Batched
 from isonomy.models import MODELS
-from isonomy.task import Task
-from isonomy.work import Work, plan
 
 Row = dict[str, object]
 
@@ -260,8 +260,8 @@ def probed(engine: Batched) -> int:
 
 STARTUP = """
 import time; begin = time.perf_counter()
-import isonomy.experiments.run as r
-from isonomy.experiments.schema import parse
+import isonomy.runs.training as r
+from isonomy.config.schema import parse
 class First(r.Listener):
     def round(self, done, rounds, metrics):
         if done == 1:

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from isonomy.engines.flower import commands, keys
-from isonomy.experiments.folder import RunFolder
+from isonomy.federation.flower import keys, processes
+from isonomy.runs.folder import RunFolder
 
 CONFIG = """\
 rounds = {rounds}
@@ -80,13 +80,13 @@ def run(clients: int, rounds: int = 8, hidden: int = 256) -> None:
     names = tables(folder / "tables", clients)
     (folder / "config.toml").write_text(CONFIG.format(rounds=rounds, hidden=hidden))
     keys.make(folder / "keys", names)
-    address = f"127.0.0.1:{commands.free_port()}"
+    address = f"127.0.0.1:{processes.free_port()}"
     begin = time.monotonic()
     children = []
 
-    def start(name: str, *arguments: str) -> commands.Child:
+    def start(name: str, *arguments: str) -> processes.Child:
         command = [sys.executable, "-m", "isonomy.cli", *arguments]
-        child = commands.Child(command, dict(os.environ), folder / f"{name}.log")
+        child = processes.Child(command, dict(os.environ), folder / f"{name}.log")
         children.append(child)
         return child
 
@@ -94,7 +94,7 @@ def run(clients: int, rounds: int = 8, hidden: int = 256) -> None:
     serve = start(
         "serve", "serve", str(folder / "config.toml"), *where, "--to", str(folder / "run")
     )
-    commands.wait_for_port(int(address.rsplit(":", 1)[1]), serve, "the organiser")
+    processes.wait_for_port(int(address.rsplit(":", 1)[1]), serve, "the organiser")
     meter = Meter(address)
     for name in names:
         secrets = ["--key", str(folder / "keys" / name), "--ca", str(folder / "keys/ca.crt")]
@@ -194,29 +194,29 @@ def floor(clients: int) -> None:
     (package.parent / "pyproject.toml").write_text(PROJECT)
     for name, text in (("__init__", ""), ("server", SERVER), ("client", CLIENT)):
         (package / f"{name}.py").write_text(text)
-    port, out = commands.free_port(), folder / "seconds.json"
+    port, out = processes.free_port(), folder / "seconds.json"
     address = f"127.0.0.1:{port}"
-    commands.write_home(folder / "home", address, None)
-    env = commands.environment(folder / "home")
+    processes.write_home(folder / "home", address, None)
+    env = processes.environment(folder / "home")
     del env["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"]  # as Flower has it
     children = []
 
-    def start(name: str, *command: str) -> commands.Child:
-        whole = [commands.program(command[0]), *command[1:]]
-        children.append(commands.Child(whole, env, folder / f"{name}.log"))
+    def start(name: str, *command: str) -> processes.Child:
+        whole = [processes.program(command[0]), *command[1:]]
+        children.append(processes.Child(whole, env, folder / f"{name}.log"))
         return children[-1]
 
     try:
         where = ["--insecure", "--host", "127.0.0.1", "--port"]
         link = start("link", "flower-superlink", *where, str(port))
-        commands.wait_for_port(port, link, "the SuperLink")
+        processes.wait_for_port(port, link, "the SuperLink")
         for k in range(clients):
-            at = [*where, str(commands.free_port())]
+            at = [*where, str(processes.free_port())]
             start(f"node{k}", "flower-supernode", "--superlink", address, *at)
         given = f'clients={clients} out="{out}"'
-        commands.flwr(
+        processes.flwr(
             folder / "home",
-            ["run", str(package.parent), commands.CONNECTION, "--run-config", given],
+            ["run", str(package.parent), processes.CONNECTION, "--run-config", given],
         )
         until = time.monotonic() + 1800
         while not out.exists():

@@ -43,8 +43,8 @@ CASES: dict[str, dict[str, Any]] = {
 
 def seconds(case: dict[str, Any]) -> float:
     """A run's time on one core."""
-    from isonomy.experiments.run import run
-    from isonomy.experiments.schema import Config
+    from isonomy.config.schema import Config
+    from isonomy.runs.training import run
 
     torch.set_num_threads(1)
     config = {
@@ -64,9 +64,9 @@ def seconds(case: dict[str, Any]) -> float:
 
 def measuring() -> dict[str, float]:
     """A front of 11 and of 1,001 preferences on the paper's test examples, once warm."""
-    from isonomy.experiments import front
-    from isonomy.experiments.build import build, engine_of
-    from isonomy.experiments.schema import Config
+    from isonomy.config.schema import Config
+    from isonomy.runs import front
+    from isonomy.runs.build import build, engine_of
 
     torch.set_num_threads(1)
     out = {}

@@ -78,7 +78,7 @@ def measure(path: str, client: str) -> None:
     """In a process of its own: load, describe, and print what it took."""
     begin = time.perf_counter()
     from isonomy.data import load
-    from isonomy.data.describe import describe
+    from isonomy.data.profile import describe
 
     options = {
         "path": path,

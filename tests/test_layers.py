@@ -3,13 +3,80 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "isonomy"
-MODULES = sorted(SOURCE.rglob("*.py"))
+
+LAYERS = {
+    # package: what its modules may import of the others
+    "errors": (),
+    "core": ("errors",),
+    "data": ("core", "errors"),
+    "models": ("core", "data.federation", "errors"),
+    "blocks": ("core", "models", "errors"),
+    "algorithms": ("core", "blocks", "models", "errors"),
+    "metrics": ("core", "errors"),
+    "robust": ("core", "blocks", "data.federation", "errors"),
+    "engines": ("core", "data.federation", "errors"),
+    "config": ("core", "errors"),
+    "runs": (
+        "algorithms",
+        "blocks",
+        "config",
+        "core",
+        "data",
+        "engines",
+        "errors",
+        "metrics",
+        "models",
+        "robust",
+    ),
+    "report": ("core", "errors", "metrics", "runs.record"),
+    "deploy": (
+        "algorithms",
+        "config",
+        "core",
+        "data",
+        "engines",
+        "errors",
+        "metrics",
+        "models",
+        "report",
+        "runs",
+    ),
+    "studies": (
+        "algorithms",
+        "blocks",
+        "config",
+        "core",
+        "data",
+        "engines",
+        "errors",
+        "metrics",
+        "report",
+        "runs",
+    ),
+    "federation": (
+        "algorithms",
+        "config",
+        "core",
+        "data",
+        "deploy",
+        "engines",
+        "errors",
+        "metrics",
+        "models",
+        "robust",
+        "runs",
+    ),
+    "api": ("*",),
+    "cli": ("*",),
+}
 
 
 def name_of(path: Path) -> str:
@@ -17,12 +84,17 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-NAMES = {name_of(path) for path in MODULES}
+MODULES = {name_of(path): path for path in sorted(SOURCE.rglob("*.py"))}
 
 
-def imports(source: str, module: str, package: bool = False) -> Iterator[str]:
-    """Every module that the source imports anywhere, names of modules in full."""
-    for node in ast.walk(ast.parse(source)):
+@cache
+def parsed(name: str) -> ast.Module:
+    return ast.parse(MODULES[name].read_text())
+
+
+def imports(tree: ast.Module, module: str, package: bool = False) -> Iterator[str]:
+    """Every module that the source imports anywhere, by its full name."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -33,112 +105,93 @@ def imports(source: str, module: str, package: bool = False) -> Iterator[str]:
                 base = ".".join([*up, *([base] if base else [])])
             for alias in node.names:
                 whole = f"{base}.{alias.name}"
-                yield whole if whole in NAMES or not base.startswith("isonomy") else base
+                yield whole if whole in MODULES or not base.startswith("isonomy") else base
 
 
-def imports_of(path: Path) -> set[str]:
-    return set(imports(path.read_text(), name_of(path), path.name == "__init__.py"))
+@cache
+def imports_of(name: str) -> frozenset[str]:
+    return frozenset(imports(parsed(name), name, MODULES[name].name == "__init__.py"))
 
 
 def within(name: str, packages: tuple[str, ...]) -> bool:
-    return any(name == p or name.startswith(f"{p}.") for p in packages)
+    return any(p == "*" or name == p or name.startswith(f"{p}.") for p in packages)
 
 
-def full(*names: str) -> tuple[str, ...]:
-    return tuple(f"isonomy.{name}" for name in names)
+def beyond(layer: str) -> list[str]:
+    """Every import in a layer that the layer may not have, as 'module imports module'."""
+    allowed = tuple(p if p == "*" else f"isonomy.{p}" for p in (*LAYERS[layer], layer))
+    return [
+        f"{name} imports {other}"
+        for name in MODULES
+        if within(name, (f"isonomy.{layer}",))
+        for other in sorted(imports_of(name))
+        if within(other, ("isonomy",)) and other != "isonomy" and not within(other, allowed)
+    ]
 
 
-def in_layer(*names: str) -> list[Path]:
-    return [path for path in MODULES if within(name_of(path), full(*names))]
+def cycle(graph: Mapping[str, set[str]]) -> list[str]:
+    """One cycle of a graph of imports; empty if there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
-def ids(path: Path) -> str:
-    return name_of(path)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_imports_only_what_lies_below_it(layer: str) -> None:
+    assert not beyond(layer)
 
 
-ALLOWED = full(
-    "algorithm",
-    "task",
-    "tree",
-    "random",
-    "blocks",
-    "models",
-    "errors",
-    "fields",
-    "importing",
-    "data.federation",
-    "fold",
-    "verdict",
-    "work",
-)
+def test_every_package_has_a_layer() -> None:
+    packages = {name.split(".")[1] for name in MODULES if "." in name}
+    assert packages == set(LAYERS)
 
 
-@pytest.mark.parametrize("path", in_layer("algorithms"), ids=ids)
-def test_algorithms_know_only_the_contract(path: Path) -> None:
-    ours = {name for name in imports_of(path) if within(name, ("isonomy",))}
-    beyond = {n for n in ours if not within(n, ALLOWED) and n != "isonomy"}
-    assert not beyond, f"{name_of(path)} imports {sorted(beyond)}"
+def test_no_module_imports_itself_by_a_detour() -> None:
+    own = {name for name in MODULES if name != "isonomy"}  # that one holds the public names
+    assert not cycle({name: set(imports_of(name)) & own - {name} for name in own})
 
 
-@pytest.mark.parametrize("path", in_layer("metrics", "report"), ids=ids)
-def test_metrics_and_report_know_no_algorithm_or_engine(path: Path) -> None:
-    beyond = {n for n in imports_of(path) if within(n, full("algorithms", "engines", "algorithm"))}
-    assert not beyond, f"{name_of(path)} imports {sorted(beyond)}"
+def test_no_package_imports_itself_by_a_detour() -> None:
+    graph: dict[str, set[str]] = {}
+    for name in MODULES:
+        if name != "isonomy":
+            package = name.split(".")[1]
+            others = {o.split(".")[1] for o in imports_of(name) if o.startswith("isonomy.")}
+            graph.setdefault(package, set()).update(others - {package})
+    assert not cycle(graph)
 
 
-LOWER = full(
-    "algorithm",
-    "task",
-    "tree",
-    "random",
-    "fold",
-    "verdict",
-    "work",
-    "errors",
-    "blocks",
-    "models",
-    "data",
-)
+def test_only_the_flower_transport_imports_flower() -> None:
+    assert not [
+        name
+        for name in MODULES
+        if not within(name, ("isonomy.federation.flower",))
+        and any(within(other, ("flwr",)) for other in imports_of(name))
+    ]
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if within(name_of(p), LOWER)], ids=ids)
-def test_what_algorithms_stand_on_knows_none_of_them(path: Path) -> None:
-    above = full("algorithms", "engines", "experiments", "cli", "report", "metrics")
-    beyond = {n for n in imports_of(path) if within(n, above)}
-    assert not beyond, f"{name_of(path)} imports {sorted(beyond)}"
+PROGRAM = "isonomy.engines.batched.program"
 
 
-@pytest.mark.parametrize("path", in_layer("engines"), ids=ids)
-def test_engines_know_no_algorithm(path: Path) -> None:
-    above = full("algorithms", "experiments", "cli", "report")
-    beyond = {n for n in imports_of(path) if within(n, above)}
-    assert not beyond, f"{name_of(path)} imports {sorted(beyond)}"
-
-
-@pytest.mark.parametrize("path", MODULES, ids=ids)
-def test_only_the_flower_engine_imports_flower(path: Path) -> None:
-    if not within(name_of(path), full("engines.flower")):
-        assert not [n for n in imports_of(path) if within(n, ("flwr",))]
-
-
-@pytest.mark.parametrize("path", MODULES, ids=ids)
-def test_only_programs_use_torchs_private_parts(path: Path) -> None:
+def test_only_programs_use_torchs_private_parts() -> None:
     private = ("torch._C", "torch._functorch")
-    if name_of(path) == "isonomy.engines.program":
-        return
-    assert not [n for n in imports_of(path) if within(n, private)]
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            used = f"{node.value.id}.{node.attr}"
-            assert used not in private, f"{name_of(path)} uses {used}"
+    for name in MODULES:
+        if name == PROGRAM:
+            continue
+        assert not [n for n in imports_of(name) if within(n, private)], name
+        for node in ast.walk(parsed(name)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                assert f"{node.value.id}.{node.attr}" not in private, name
 
 
 def test_the_walk_sees_what_it_should() -> None:
     """The tests above rest on `imports`; it has to see every way of writing one."""
     text = """
 import isonomy.engines.loop as loop
-from isonomy import tree, random
-from isonomy.engines import batched
+from isonomy.core import tree, random
+from isonomy.engines import base
 from isonomy.errors import ConfigError
 from ..engines.base import sample
 from . import fedprox
@@ -146,16 +199,20 @@ def later():
     import flwr.server
     from torch._C import _functorch
 """
-    assert set(imports(text, "isonomy.algorithms.fedavg")) == {
+    assert set(imports(ast.parse(text), "isonomy.algorithms.fedavg")) == {
         "isonomy.engines.loop",
-        "isonomy.tree",
-        "isonomy.random",
-        "isonomy.engines.batched",
+        "isonomy.core.tree",
+        "isonomy.core.random",
         "isonomy.errors",
         "isonomy.algorithms",
         "flwr.server",
         "torch._C._functorch",
-    } | {"isonomy.engines.base"}
+        "isonomy.engines.base",
+    }
     assert len(MODULES) > 20
-    program = SOURCE / "engines" / "program.py"
-    assert any(within(n, ("torch._C",)) for n in imports_of(program))
+    assert any(within(n, ("torch._C",)) for n in imports_of(PROGRAM))
+
+
+def test_a_cycle_is_found() -> None:
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"a"}})
+    assert not cycle({"a": {"b", "c"}, "b": {"c"}})

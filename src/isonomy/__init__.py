@@ -34,11 +34,11 @@ from isonomy.api import (
 )
 
 if TYPE_CHECKING:
-    from isonomy.algorithm import Algorithm
+    from isonomy.config.schema import Config
+    from isonomy.core.algorithm import Algorithm
     from isonomy.errors import IsonomyError
-    from isonomy.experiments.run import Listener
-    from isonomy.experiments.schema import Config
-    from isonomy.report.record import Record
+    from isonomy.runs.record import Record
+    from isonomy.runs.training import Listener
 
     __version__: str
 
@@ -63,11 +63,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Algorithm": "isonomy.algorithm",
-    "Config": "isonomy.experiments.schema",
+    "Algorithm": "isonomy.core.algorithm",
+    "Config": "isonomy.config.schema",
     "IsonomyError": "isonomy.errors",
-    "Listener": "isonomy.experiments.run",
-    "Record": "isonomy.report.record",
+    "Listener": "isonomy.runs.training",
+    "Record": "isonomy.runs.record",
 }
 
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from isonomy.algorithm import Algorithm
+    from isonomy.config.schema import Config
+    from isonomy.core.algorithm import Algorithm
+    from isonomy.deploy.export import Exported
     from isonomy.deploy.model import Model
-    from isonomy.experiments.compare import Method
-    from isonomy.experiments.export import Exported
-    from isonomy.experiments.predictor import Predictor
-    from isonomy.experiments.run import Listener
-    from isonomy.experiments.schema import Config
-    from isonomy.experiments.suggest import Suggestion
-    from isonomy.report.record import Record
+    from isonomy.deploy.predictor import Predictor
+    from isonomy.runs.record import Record
+    from isonomy.runs.training import Listener
+    from isonomy.studies.compare import Method
+    from isonomy.studies.suggest import Suggestion
 
 Format = Literal["text", "markdown", "latex", "csv"]
 
@@ -37,7 +37,7 @@ def config(base: str | Path | None = None, /, *overrides: str, **values: Any) ->
     >>> config("quickstart", "rounds=2", "local.lr=0.2").local.lr
     0.2
     """
-    from isonomy.experiments import schema
+    from isonomy.config import schema
 
     where, found = ("config", {}) if base is None else _read(base)
     for override in overrides:
@@ -59,7 +59,7 @@ def run(
     A method may end with a verdict (`record.verdict`). Where its status is "null" the model is
     withheld: the folder holds none, and `predictor` refuses, unless `keep` is true.
     """
-    from isonomy.experiments import run as runs
+    from isonomy.runs import training as runs
 
     return runs.run(_config(config), folder, overwrite=overwrite, keep=keep, listener=listener)
 
@@ -68,7 +68,7 @@ def suggest(
     config: Config | str | Path, *, malicious: float = 0.0, spread: float = 3.0
 ) -> Suggestion:
     """A lam for FMTL, from the variance within and between clients, by a Gaussian model."""
-    from isonomy.experiments import suggest as diagnostic
+    from isonomy.studies import suggest as diagnostic
 
     return diagnostic.suggest(_config(config), malicious=malicious, spread=spread)
 
@@ -90,8 +90,8 @@ def compare(
     at once, each in a process of its own.
     """
     from isonomy.errors import ConfigError
-    from isonomy.experiments import compare as comparison
-    from isonomy.experiments import run as runs
+    from isonomy.runs import training as runs
+    from isonomy.studies import compare as comparison
 
     several = [config] if isinstance(config, str) or not isinstance(config, Sequence) else config
     configs = [_config(one) for one in several]
@@ -123,7 +123,7 @@ def methods(
     ['Local', 'FedAvg']
     """
     from isonomy.errors import ConfigError
-    from isonomy.experiments import compare as comparison
+    from isonomy.studies import compare as comparison
 
     wanted = None if algorithms is None else list(algorithms)
     found: list[Method] = []
@@ -160,7 +160,7 @@ def narrowed(
 
 def seeds_of(config: Config, seeds: int | Sequence[int] | None = None) -> list[int]:
     """The seeds of a comparison: the config's, or so many from its own, or those given."""
-    from isonomy.experiments import compare as comparison
+    from isonomy.studies import compare as comparison
 
     if seeds is not None:
         wanted = seeds if isinstance(seeds, int) else list(seeds)
@@ -172,8 +172,8 @@ def seeds_of(config: Config, seeds: int | Sequence[int] | None = None) -> list[i
 def load(*folders: str | Path) -> list[Record]:
     """The runs in folders and below them, finished or not."""
     from isonomy.errors import RunError
-    from isonomy.experiments.folder import RunFolder
-    from isonomy.experiments.run import record
+    from isonomy.runs.folder import RunFolder
+    from isonomy.runs.training import record
 
     found = []
     for folder in folders:
@@ -205,7 +205,7 @@ def predictor(
     needs `examples`: tensors (x, y), for a method that learns a front (x, y, groups), or the path
     of a labelled table if the run is of tables. `preference` chooses a model on such a front.
     """
-    from isonomy.experiments import predictor as predictors
+    from isonomy.deploy import predictor as predictors
 
     return predictors.predictor(folder, client, examples, preference)  # type: ignore[arg-type]
 
@@ -226,7 +226,7 @@ def export(
     front, `preference` chooses the model, or `limits`, such as {"dp": 0.05}: the least error
     within them. `also` adds graphs for other programs.
     """
-    from isonomy.experiments import export as exports
+    from isonomy.deploy import export as exports
 
     return exports.export(
         folder,
@@ -283,12 +283,12 @@ def _read(base: str | Path) -> tuple[str, dict[str, Any]]:
     """A config file's name and values: a path, or the name of one that comes with the package."""
     from importlib.resources import files
 
+    from isonomy.config.schema import located, read_toml
     from isonomy.errors import ConfigError, did_you_mean
-    from isonomy.experiments.schema import located, read_toml
 
     path = Path(base)
     if not path.exists() and path.suffix == "" and path.name == str(base):
-        folder = Path(str(files("isonomy.experiments"))) / "presets"
+        folder = Path(str(files("isonomy.config"))) / "presets"
         packaged = folder / f"{base}.toml"
         if not packaged.exists():
             plain = [p.stem for p in folder.glob("*.toml") if "preset" not in read_toml(p)]

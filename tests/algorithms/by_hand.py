@@ -15,13 +15,13 @@ import pytest
 import torch
 from torch import nn
 
-from isonomy.algorithm import Algorithm
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.task import Task
+from isonomy.core.work import Work
 from isonomy.data.federation import build
 from isonomy.engines.base import Engine
-from isonomy.engines.batched import Batched
+from isonomy.engines.batched.engine import Batched
 from isonomy.engines.loop import Loop
-from isonomy.task import Task
-from isonomy.work import Work
 
 ENGINES = [Loop, Batched]
 

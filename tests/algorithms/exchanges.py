@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from isonomy.algorithm import Algorithm, Ask, Exchange, Replies
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.cohort import Ask, Exchange, Replies
+from isonomy.core.task import Task
+from isonomy.core.work import Work
 from isonomy.data.federation import Federation, build
 from isonomy.engines.base import Engine
-from isonomy.task import Task
-from isonomy.work import Work
 
 
 class Asked(NamedTuple):

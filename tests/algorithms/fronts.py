@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from isonomy import random
-from isonomy.algorithm import Algorithm
 from isonomy.blocks import preferences
-from isonomy.data.federation import Attribute, Federation, build
+from isonomy.core import random
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.examples import Attribute
+from isonomy.core.task import Task
+from isonomy.core.work import Work
+from isonomy.data.federation import Federation, build
 from isonomy.engines.base import Engine
 from isonomy.models.mlp import mlp
-from isonomy.task import Task
-from isonomy.work import Work
 
 TASK = Task(lambda: mlp((3,), 2, hidden=(4,)), classes=2, levels=(2,), attributes=("z",))
 

@@ -13,13 +13,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from isonomy.algorithm import Algorithm
-from isonomy.data.federation import Attribute, Federation, build
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.examples import Attribute
+from isonomy.core.task import Task
+from isonomy.core.work import Work
+from isonomy.data.federation import Federation, build
 from isonomy.engines.base import Engine
-from isonomy.engines.batched import Batched
+from isonomy.engines.batched.engine import Batched
 from isonomy.engines.loop import Loop
-from isonomy.task import Task
-from isonomy.work import Work
 
 ENGINES = [Loop, Batched]
 RATE, START = 0.1, 0.5

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isonomy.algorithm import Algorithm
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.task import Task
+from isonomy.core.work import Work
 from isonomy.data.federation import Federation, build
 from isonomy.engines.base import Engine
 from isonomy.models import make_task
-from isonomy.task import Task
-from isonomy.work import Work
 
 CLIENTS = 4
 STILL = Work(epochs=1, batch=0, lr=1e-30)  # training that leaves every weight as it is

@@ -15,14 +15,15 @@ from scipy.optimize import brentq, minimize
 from algorithms.by_hand import ENGINES, FEDERATION, TASK, rounds
 from algorithms.exchanges import lines, play, weight_of
 from contract.checks import silent
-from isonomy.algorithm import Algorithm, Cohort
 from isonomy.algorithms import make
 from isonomy.algorithms.client_fair.afl import AFL
 from isonomy.blocks.simplex import project
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.cohort import Cohort
+from isonomy.core.work import Work
 from isonomy.engines.base import Engine
-from isonomy.engines.batched import Batched
+from isonomy.engines.batched.engine import Batched
 from isonomy.errors import ConfigError
-from isonomy.work import Work
 
 both = pytest.mark.parametrize("kind", ENGINES)
 

@@ -28,15 +28,15 @@ from algorithms.group_by_hand import (
     world,
 )
 from contract.checks import silent
-from isonomy import random
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.agnosticfair import AgnosticFair
 from isonomy.blocks.programs import mixture, worst
+from isonomy.core import random
+from isonomy.core.task import Task
+from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.engines.loop import Loop
 from isonomy.errors import ConfigError
-from isonomy.task import Task
-from isonomy.work import Work
 
 both = pytest.mark.parametrize("kind", ENGINES)
 

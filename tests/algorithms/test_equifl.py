@@ -27,11 +27,11 @@ from algorithms.group_by_hand import (
 from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.equifl import EquiFL
+from isonomy.core.task import Task
+from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.engines.loop import Loop
 from isonomy.errors import ConfigError
-from isonomy.task import Task
-from isonomy.work import Work
 
 both = pytest.mark.parametrize("kind", ENGINES)
 

@@ -21,10 +21,10 @@ from algorithms.group_by_hand import (
 from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.fair_fate import FairFate
+from isonomy.core.task import Task
 from isonomy.engines.base import Engine
 from isonomy.engines.loop import Loop
 from isonomy.errors import ConfigError
-from isonomy.task import Task
 
 both = pytest.mark.parametrize("kind", ENGINES)
 

@@ -28,10 +28,10 @@ from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.fcfl import FCFL
 from isonomy.blocks.vectors import gram
+from isonomy.core.task import Task
 from isonomy.engines.base import Engine
 from isonomy.engines.loop import Loop
 from isonomy.errors import ConfigError
-from isonomy.task import Task
 
 both = pytest.mark.parametrize("kind", ENGINES)
 

@@ -18,18 +18,19 @@ from algorithms.by_hand import ENGINES, FEDERATION, TASK, check_weight, rounds
 from algorithms.exchanges import Asked, lines, listening, play, weight_of
 from contract.checks import silent
 from contract.world import world
-from isonomy import tree, write_report
+from isonomy import write_report
 from isonomy.algorithms import make
 from isonomy.algorithms.client_fair.fedeba import FedEBA
 from isonomy.algorithms.client_fair.prac_fedeba import PracFedEBA
 from isonomy.blocks.measure import gradient, train_loss
 from isonomy.blocks.weights import entropy_weights, fair_angle
+from isonomy.config.schema import parse, read
+from isonomy.core import tree
+from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.errors import ConfigError
-from isonomy.experiments.compare import methods
-from isonomy.experiments.run import resume, run
-from isonomy.experiments.schema import parse, read
-from isonomy.work import Work
+from isonomy.runs.training import resume, run
+from isonomy.studies.compare import methods
 
 both = pytest.mark.parametrize("kind", ENGINES)
 

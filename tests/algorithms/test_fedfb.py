@@ -27,12 +27,12 @@ from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.fedfb import FedFB
 from isonomy.blocks.groups import cells
+from isonomy.core.task import Task
+from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.engines.loop import Loop
 from isonomy.errors import ConfigError
 from isonomy.models import make_task
-from isonomy.task import Task
-from isonomy.work import Work
 
 both = pytest.mark.parametrize("kind", ENGINES)
 

@@ -12,9 +12,9 @@ from algorithms.by_hand import ENGINES
 from algorithms.exchanges import lines, play, weight_of
 from isonomy.algorithms import make
 from isonomy.algorithms.client_fair.fedfv import FedFV, within
+from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.errors import ConfigError
-from isonomy.work import Work
 
 both = pytest.mark.parametrize("kind", ENGINES)
 WORK = Work(epochs=1, batch=0, lr=0.1)

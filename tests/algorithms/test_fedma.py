@@ -16,17 +16,17 @@ from contract.checks import check_engines_agree, close, outcome, silent
 from contract.matched import LayerByLayer
 from contract.table import ENGINES as TRANSPORTS
 from contract.world import FEATURES, World, world
-from isonomy import random
-from isonomy.algorithm import Replies
 from isonomy.algorithms import make
 from isonomy.algorithms.matched.fedma import FedMA
 from isonomy.blocks.chain import part, widened
+from isonomy.core import random
+from isonomy.core.cohort import Replies
+from isonomy.core.task import Task
 from isonomy.data.federation import build
 from isonomy.engines.base import Engine
 from isonomy.errors import ConfigError
 from isonomy.models import make_task
 from isonomy.models.mlp import mlp
-from isonomy.task import Task
 
 both = pytest.mark.parametrize("kind", ENGINES)
 IMAGE = (2, 9, 6)  # channels, height, width: pooled twice to 2 by 1

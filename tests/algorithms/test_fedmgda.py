@@ -15,9 +15,9 @@ from algorithms.exchanges import lines, play, weight_of
 from isonomy.algorithms import make
 from isonomy.algorithms.client_fair.fedmgda import FedMGDA
 from isonomy.blocks.simplex import min_norm
+from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.errors import ConfigError
-from isonomy.work import Work
 
 both = pytest.mark.parametrize("kind", ENGINES)
 WORK = Work(epochs=1, batch=0, lr=0.1)

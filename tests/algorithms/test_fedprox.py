@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from algorithms.by_hand import check_weight
-from isonomy.algorithm import Algorithm
 from isonomy.algorithms.average.fedprox import FedProx
+from isonomy.core.algorithm import Algorithm
 
 
 def check_by_hand(algorithm: Algorithm, weight: str) -> None:

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.by_hand import ENGINES, TASK, rounds, start
-from isonomy.algorithm import Client
 from isonomy.algorithms import make
 from isonomy.algorithms.personal.fmtl import FMTL, against, proximal
+from isonomy.core.client import Client
+from isonomy.core.work import Work
 from isonomy.data.federation import build
 from isonomy.engines.base import Engine
-from isonomy.engines.batched import Batched
+from isonomy.engines.batched.engine import Batched
 from isonomy.engines.loop import Loop
 from isonomy.errors import ConfigError
-from isonomy.work import Work
 
 
 def personal(engine: Engine) -> list[float]:

@@ -13,20 +13,20 @@ from torch import Tensor, nn
 from algorithms.by_hand import ENGINES, FEDERATION, TASK
 from algorithms.exchanges import Asked, listening
 from contract.checks import silent
-from isonomy import tree
-from isonomy.algorithm import NoReplies
 from isonomy.algorithms import make
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.clustered.focus import Focus
+from isonomy.core import tree
+from isonomy.core.cohort import NoReplies
+from isonomy.core.task import Task
+from isonomy.core.work import Work
 from isonomy.data.datasets.linear import parameters
 from isonomy.data.federation import Federation, build
 from isonomy.engines.base import Engine
-from isonomy.engines.batched import Batched
+from isonomy.engines.batched.engine import Batched
 from isonomy.engines.loop import Loop
 from isonomy.errors import ConfigError
 from isonomy.metrics import faa
-from isonomy.task import Task
-from isonomy.work import Work
 
 # --- steps by hand --------------------------------------------------------------------------------
 

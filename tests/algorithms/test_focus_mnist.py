@@ -9,13 +9,13 @@ import torch
 
 import isonomy
 from isonomy.algorithms.clustered.focus import Focus
+from isonomy.core.work import Work
 from isonomy.data.datasets import load
 from isonomy.data.federation import Federation
-from isonomy.engines.batched import Batched
+from isonomy.engines.batched.engine import Batched
 from isonomy.errors import FetchError
-from isonomy.experiments.reproduce import find, methods_of
 from isonomy.models import make_task
-from isonomy.work import Work
+from isonomy.studies.reproduce import find, methods_of
 
 pytestmark = pytest.mark.slow
 

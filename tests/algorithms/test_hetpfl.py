@@ -22,18 +22,18 @@ from algorithms.fronts import (
     squared,
 )
 from contract.checks import silent
-from isonomy import random
 from isonomy.algorithms import make
 from isonomy.algorithms.preference.hetpfl import HetPFL
 from isonomy.blocks import fusion, preferences
+from isonomy.core import random
+from isonomy.core.task import Batch
+from isonomy.core.tree import Tree
+from isonomy.core.work import Work
 from isonomy.engines.base import Engine
-from isonomy.engines.batched import Batched
+from isonomy.engines.batched.engine import Batched
 from isonomy.engines.loop import Loop
 from isonomy.errors import ConfigError
 from isonomy.models import hypernet as nets
-from isonomy.task import Batch
-from isonomy.tree import Tree
-from isonomy.work import Work
 
 STEP = Work(steps=2, batch=0, lr=0.1)  # one for the body, one for the hypernet
 LONG = Work(steps=8, batch=6, lr=0.01, optimiser="adam")

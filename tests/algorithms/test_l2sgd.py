@@ -9,10 +9,10 @@ from algorithms.by_hand import ENGINES, FEDERATION, TASK, rounds, start
 from isonomy.algorithms import make
 from isonomy.algorithms.personal.l2sgd import L2SGD
 from isonomy.algorithms.personal.l2sgd_running import L2SGDRunning
+from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.engines.loop import Loop
 from isonomy.errors import ConfigError
-from isonomy.work import Work
 
 WORK = Work(epochs=1, batch=0, lr=0.1)
 

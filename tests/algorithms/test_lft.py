@@ -25,14 +25,14 @@ from algorithms.group_by_hand import (
     world,
 )
 from contract.checks import silent
-from isonomy import tree
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.lft_ensemble import LFTEnsemble
 from isonomy.algorithms.group_fair.lft_fedavg import LFTFedAvg
+from isonomy.core import tree
+from isonomy.core.task import Task
 from isonomy.engines.base import Engine
 from isonomy.engines.loop import Loop
 from isonomy.errors import ConfigError
-from isonomy.task import Task
 
 both = pytest.mark.parametrize("kind", ENGINES)
 

@@ -8,9 +8,9 @@ import torch
 from algorithms.by_hand import ENGINES, FEDERATION, TASK, check_weight, rounds
 from isonomy.algorithms import make
 from isonomy.algorithms.personal.perfedavg import PerFedAvg
+from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.errors import ConfigError
-from isonomy.work import Work
 
 
 def test_by_hand() -> None:

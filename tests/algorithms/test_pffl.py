@@ -19,15 +19,16 @@ from isonomy.algorithms.group_fair.local_bgl import LocalBGL
 from isonomy.algorithms.group_fair.pffl import PFFL
 from isonomy.blocks import certificate, saddle
 from isonomy.blocks.constraints import BGL, CBGL, cell_sums, multipliers, violations
-from isonomy.data.federation import Attribute, Federation, build
+from isonomy.core.examples import Attribute
+from isonomy.core.task import Batch, Task
+from isonomy.core.verdict import About
+from isonomy.core.work import Work
+from isonomy.data.federation import Federation, build
 from isonomy.engines.base import Engine
-from isonomy.engines.batched import Batched
+from isonomy.engines.batched.engine import Batched
 from isonomy.engines.loop import Loop
 from isonomy.errors import ConfigError
 from isonomy.models.mlp import mlp
-from isonomy.task import Batch, Task
-from isonomy.verdict import About
-from isonomy.work import Work
 
 both = pytest.mark.parametrize("kind", [Loop, Batched])
 

@@ -17,14 +17,14 @@ from contract.world import FEATURES, World, world
 from isonomy.algorithms import make
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.matched.pfnm import PFNM
+from isonomy.config.schema import parse
+from isonomy.core.task import Task
+from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.errors import ConfigError
-from isonomy.experiments.run import resume, run
-from isonomy.experiments.schema import parse
 from isonomy.models import make_task
 from isonomy.models.mlp import mlp
-from isonomy.task import Task
-from isonomy.work import Work
+from isonomy.runs.training import resume, run
 
 both = pytest.mark.parametrize("kind", ENGINES)
 FREE = PFNM(sigma0=math.inf, output="equal")  # averages and nothing else

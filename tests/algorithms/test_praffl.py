@@ -19,12 +19,12 @@ from algorithms.fronts import (
 )
 from isonomy.algorithms import make
 from isonomy.algorithms.preference.praffl import PraFFL
-from isonomy.engines.batched import Batched
+from isonomy.core.task import Task
+from isonomy.core.work import Work
+from isonomy.engines.batched.engine import Batched
 from isonomy.engines.loop import Loop
 from isonomy.errors import ConfigError
 from isonomy.models import hypernet as nets
-from isonomy.task import Task
-from isonomy.work import Work
 
 ENGINES = [Loop, Batched]
 STEP = Work(steps=2, batch=0, lr=0.1)  # one for the body, one for the hypernet

@@ -12,17 +12,19 @@ import torch
 
 from algorithms.by_hand import ENGINES, check_weight, rounds
 from algorithms.exchanges import lines, play, weight_of
-from isonomy import tree
-from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.algorithms import make
 from isonomy.algorithms.client_fair.q_fedavg import QFedAvg
 from isonomy.algorithms.client_fair.q_fedsgd import QFedSGD
 from isonomy.blocks.descent import descend
 from isonomy.blocks.measure import train_loss
+from isonomy.core import tree
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Cohort
+from isonomy.core.task import Task
+from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.errors import ConfigError
-from isonomy.task import Task
-from isonomy.work import Work
 
 both = pytest.mark.parametrize("kind", ENGINES)
 

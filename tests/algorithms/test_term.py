@@ -13,10 +13,10 @@ from algorithms.by_hand import ENGINES, check_weight, rounds
 from algorithms.exchanges import lines, play, weight_of
 from isonomy.algorithms import make
 from isonomy.algorithms.client_fair.term import TERM
+from isonomy.core.work import Work
 from isonomy.engines.base import Engine
-from isonomy.engines.batched import Batched
+from isonomy.engines.batched.engine import Batched
 from isonomy.errors import ConfigError
-from isonomy.work import Work
 
 both = pytest.mark.parametrize("kind", ENGINES)
 

@@ -10,16 +10,16 @@ import torch
 from torch import nn
 
 from algorithms.by_hand import ENGINES, FEDERATION, TASK, rounds, start
-from isonomy.algorithm import Algorithm
 from isonomy.algorithms import make
 from isonomy.algorithms.personal.ewc import EWC
 from isonomy.algorithms.personal.finetune import Finetune
 from isonomy.algorithms.personal.symmetric_kl import SymmetricKL, divergence
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.task import Task
+from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.engines.loop import Loop
 from isonomy.errors import ConfigError
-from isonomy.task import Task
-from isonomy.work import Work
 
 WORK = Work(epochs=1, batch=0, lr=0.1)
 

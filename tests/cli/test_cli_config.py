@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import isonomy
+from isonomy.config.schema import Config, merge, parse, parse_override
 from isonomy.errors import ConfigError
-from isonomy.experiments.schema import Config, merge, parse, parse_override
 
 SECTIONS = [n for n, f in Config.model_fields.items() if hasattr(f.annotation, "model_fields")]
 OPEN = {"data", "model", "algorithm", "attack", "defence"}  # tables that take options of their own

@@ -10,9 +10,10 @@ import pytest
 
 from isonomy.cli import catalogue, described, stock
 from isonomy.cli.static import Constants
-from isonomy.data import DATASETS, fetch
+from isonomy.data import DATASETS
 from isonomy.data import dataset as base
 from isonomy.data.dataset import Fact
+from isonomy.data.download import fetch
 from isonomy.errors import FetchError
 
 # --- ls ---

@@ -139,7 +139,7 @@ def test_the_unexpected_is_one_sentence_unless_debugging(place, cli, monkeypatch
     def explode(*args, **kwargs):
         raise ZeroDivisionError("by\nnought")
 
-    monkeypatch.setattr("isonomy.experiments.run.run", explode)
+    monkeypatch.setattr("isonomy.runs.training.run", explode)
     result = cli("run", "tiny.toml", code=1)
     assert "ZeroDivisionError: by nought" in result.stderr
     assert "ISONOMY_DEBUG=1" in result.stderr
@@ -153,7 +153,7 @@ def test_an_interrupt_outside_the_rounds_is_130(place, cli, monkeypatch):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("isonomy.experiments.run.run", interrupted)
+    monkeypatch.setattr("isonomy.runs.training.run", interrupted)
     result = cli("run", "tiny.toml", code=130)
     assert "Traceback" not in result.output
 

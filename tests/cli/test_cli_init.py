@@ -12,7 +12,7 @@ import pytest
 from isonomy import api
 from isonomy.cli.init import relative
 from isonomy.data.datasets import DATASETS
-from isonomy.experiments.build import build
+from isonomy.runs.build import build
 
 
 def people(rows: int, seed: int, **more) -> dict[str, list]:

@@ -9,13 +9,13 @@ import pytest
 import isonomy
 from isonomy import algorithms
 from isonomy.cli import catalogue
+from isonomy.config.schema import Config
 from isonomy.data import DATASETS, PARTITIONS
 from isonomy.data.partition import IMAGE_PARTITIONS
-from isonomy.experiments import reproduce
-from isonomy.experiments.schema import Config
 from isonomy.models import MODELS
 from isonomy.robust.attacks import ATTACKS
 from isonomy.robust.combiners import COMBINERS
+from isonomy.studies import reproduce
 
 VERBS = ["init", "ls", "show", "run", "compare", "sweep", "resume", "report", "reproduce"]
 
@@ -153,7 +153,7 @@ def test_phases_say_what_the_server_sees(tmp_path, monkeypatch, cli):
         '"""Mine: of two phases."""\n'
         "from dataclasses import dataclass\n"
         "from typing import ClassVar\n"
-        "from isonomy.algorithm import Algorithm\n\n\n"
+        "from isonomy.core.algorithm import Algorithm\n\n\n"
         "@dataclass(frozen=True)\n"
         "class Mine(Algorithm):\n"
         '    """My own."""\n\n'

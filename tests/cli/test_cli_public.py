@@ -10,7 +10,8 @@ import pytest
 
 import isonomy
 from isonomy import api
-from isonomy.algorithm import Algorithm, Cohort
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.cohort import Cohort
 from isonomy.errors import ConfigError, RunError
 
 SMALL: dict[str, Any] = {

@@ -12,8 +12,8 @@ import sys
 import pytest
 
 import isonomy
-from isonomy.experiments import reproduce
-from isonomy.experiments.schema import merge
+from isonomy.config.schema import merge
+from isonomy.studies import reproduce
 
 
 def test_run_in_its_default_folder(place, cli):

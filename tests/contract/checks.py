@@ -24,13 +24,15 @@ from torch.testing import assert_close
 from torch.utils import _pytree as pytree
 
 from contract.world import CLIENTS, World, world
-from isonomy import random, tree
-from isonomy.algorithm import Algorithm, Ask, Client, Exchange, NoReplies, Replies
+from isonomy.core import random, tree
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client
+from isonomy.core.cohort import Ask, Exchange, NoReplies, Replies
+from isonomy.core.task import Task
+from isonomy.core.tree import Tree
 from isonomy.engines.base import Engine
 from isonomy.engines.loop import Loop
 from isonomy.errors import ConfigError
-from isonomy.task import Task
-from isonomy.tree import Tree
 
 CLOSE = 1e-5  # how far float32 results may lie apart when only the order of sums differs
 

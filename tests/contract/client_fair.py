@@ -8,7 +8,6 @@ from typing import Any
 
 from contract.checks import Outcome, Transport, check, check_same_run, close, run
 from contract.world import world
-from isonomy.algorithm import Algorithm
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.client_fair.afl import AFL
 from isonomy.algorithms.client_fair.fedeba import FedEBA
@@ -19,6 +18,7 @@ from isonomy.algorithms.client_fair.propfair import PropFair
 from isonomy.algorithms.client_fair.q_fedavg import QFedAvg
 from isonomy.algorithms.client_fair.q_fedsgd import QFedSGD
 from isonomy.algorithms.client_fair.term import TERM
+from isonomy.core.algorithm import Algorithm
 
 EQUAL = FedAvg(weight="equal")
 

@@ -11,13 +11,15 @@ from torch import Tensor
 
 from contract.checks import Outcome, Transport, check_same_run, run
 from contract.world import world
-from isonomy.algorithm import Algorithm, Client, Cohort, Message
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.matched.fedma import FedMA
 from isonomy.algorithms.matched.pfnm import PFNM
 from isonomy.algorithms.personal.local import Local
 from isonomy.blocks.descent import descend
-from isonomy.task import Task
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message
+from isonomy.core.cohort import Cohort
+from isonomy.core.task import Task
 
 ALONE = [torch.tensor([5])] * 3
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from contract.checks import Outcome, Transport, check, check_same_run, run, same_bits
 from contract.world import world
-from isonomy.algorithm import Algorithm
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.personal.apfl import APFL
 from isonomy.algorithms.personal.ewc import EWC
@@ -18,6 +17,7 @@ from isonomy.algorithms.personal.local import Local
 from isonomy.algorithms.personal.mapper import Mapper
 from isonomy.algorithms.personal.perfedavg import PerFedAvg
 from isonomy.algorithms.personal.symmetric_kl import SymmetricKL
+from isonomy.core.algorithm import Algorithm
 
 EQUAL = FedAvg(weight="equal")
 

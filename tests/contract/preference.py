@@ -14,8 +14,8 @@ from contract.world import FEATURES, world
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.preference.hetpfl import HetPFL
 from isonomy.algorithms.preference.praffl import PraFFL
+from isonomy.core.task import Task
 from isonomy.models import hypernet as nets
-from isonomy.task import Task
 
 
 class FixedHead(nn.Module):

@@ -10,20 +10,20 @@ import torch
 
 from contract import client_fair, group_fair, group_loss, matched, personal, preference
 from contract.checks import LOOP, Transport, check_same_run
-from isonomy import tree
-from isonomy.algorithm import Algorithm
 from isonomy.algorithms import registry
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.average.fedprox import FedProx
 from isonomy.algorithms.clustered.focus import Focus
 from isonomy.algorithms.personal.local import Local
+from isonomy.core import tree
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.task import Task
+from isonomy.core.tree import Tree
 from isonomy.data.federation import Federation
 from isonomy.engines.base import Engine
-from isonomy.engines.batched import Batched
-from isonomy.engines.flower.engine import Together
-from isonomy.engines.program import Programs
-from isonomy.task import Task
-from isonomy.tree import Tree
+from isonomy.engines.batched.engine import Batched
+from isonomy.engines.batched.program import Programs
+from isonomy.federation.flower.engine import Together
 
 # --- engines --------------------------------------------------------------------------------------
 

@@ -16,8 +16,8 @@ from contract import checks
 from contract.checks import Transport
 from contract.table import ENGINES, ROWS, algorithms, row
 from contract.world import world
-from isonomy.algorithm import Algorithm
 from isonomy.algorithms import registry
+from isonomy.core.algorithm import Algorithm
 
 every_algorithm = pytest.mark.parametrize("algorithm", algorithms().values(), ids=algorithms())
 every_name = pytest.mark.parametrize("name", registry())

@@ -22,18 +22,20 @@ from contract import checks
 from contract.checks import LOOP, Transport
 from contract.table import ENGINES, sharing
 from contract.test_contract import CLAUSES
-from isonomy import tree
-from isonomy.algorithm import Algorithm, Ask, Client, Cohort, Message
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.average.fedprox import FedProx
 from isonomy.algorithms.personal.local import Local
 from isonomy.blocks.descent import descend
+from isonomy.core import tree
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message
+from isonomy.core.cohort import Ask, Cohort
+from isonomy.core.task import Batch, Params, Task
+from isonomy.core.tree import Tree
+from isonomy.core.work import Plan
 from isonomy.engines.base import Engine
-from isonomy.engines.batched import Batched
+from isonomy.engines.batched.engine import Batched
 from isonomy.engines.loop import Loop
-from isonomy.task import Batch, Params, Task
-from isonomy.tree import Tree
-from isonomy.work import Plan
 
 BATCHED = ENGINES["batched"]
 

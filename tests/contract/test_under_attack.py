@@ -14,8 +14,8 @@ import torch
 from contract.checks import LOOP, Transport, begin, close, outcome, same_bits, scattered
 from contract.table import ENGINES, row
 from contract.world import World, world
-from isonomy.algorithm import Algorithm
 from isonomy.algorithms import registry
+from isonomy.core.algorithm import Algorithm
 from isonomy.engines.base import dropout
 from isonomy.robust.attacks import ATTACKS, Attack, Attacker
 from isonomy.robust.combiners import COMBINERS, Combiner

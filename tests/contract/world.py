@@ -8,10 +8,11 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from isonomy.data.federation import SPLITS, Attribute, Federation, Split, build
+from isonomy.core.examples import SPLITS, Attribute, Split
+from isonomy.core.task import Task
+from isonomy.core.work import Work
+from isonomy.data.federation import Federation, build
 from isonomy.models.mlp import mlp
-from isonomy.task import Task
-from isonomy.work import Work
 
 FEATURES = 4
 TRAIN = (9, 3, 40, 16, 5, 33, 8, 21)  # no order, two below a batch, one exactly a batch

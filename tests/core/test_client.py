@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from contract.world import TRAIN, VALIDATION, world
-from isonomy import random
-from isonomy.algorithm import Client, Pool
-from isonomy.data.federation import SPLITS, Federation
+from isonomy.core import random
+from isonomy.core.client import Client, Pool
+from isonomy.core.examples import SPLITS
+from isonomy.core.work import Work
+from isonomy.data.federation import Federation
 from isonomy.engines.base import Engine
-from isonomy.engines.batched import Batched
+from isonomy.engines.batched.engine import Batched
 from isonomy.engines.loop import Loop
-from isonomy.work import Work
 
 ENGINES = [Loop, Batched]
 

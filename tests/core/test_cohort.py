@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from isonomy.algorithm import Ask, Cohort, NoReplies, Replies, _positions
+from isonomy.core.cohort import Ask, Cohort, NoReplies, Replies, _positions
+from isonomy.core.work import Work
 from isonomy.errors import IsonomyError
-from isonomy.work import Work
 
 SIZES = {2: 10, 5: 30, 7: 60, 9: 100}
 REPLY = {2: 1.0, 5: 2.0, 7: 4.0, 9: 8.0}

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from isonomy.algorithm import Ask, Cohort, NoReplies, Replies
-from isonomy.work import Work
+from isonomy.core.cohort import Ask, Cohort, NoReplies, Replies
+from isonomy.core.work import Work
 
 
 def cohort(quiet: set[int], asked: list[list[int]]) -> Cohort:

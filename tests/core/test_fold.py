@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.testing import assert_close
 
-from isonomy import random
-from isonomy.engines.program import Programs, ladder
-from isonomy.fold import fold, plain, using
+from isonomy.core import random
+from isonomy.core.fold import fold, plain, using
+from isonomy.engines.batched.program import Programs, ladder
 
 
 def numbers(name: str, *shape: int) -> Tensor:
@@ -749,7 +749,7 @@ def test_plain_is_what_fold_runs_without_a_runner() -> None:
 
 
 def test_a_body_that_cannot_be_traced_runs_plainly(monkeypatch):
-    from isonomy.engines import program
+    from isonomy.engines.batched import program
 
     def refuse(function):
         raise RuntimeError("not today")

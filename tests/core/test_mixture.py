@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from isonomy.blocks.mixture import mixed
-from isonomy.task import Task
+from isonomy.core.mixture import mixed
+from isonomy.core.task import Task
 
 OUTPUTS = np.random.default_rng(0).normal(scale=3, size=(3, 7, 4))
 SHARE = np.array([0.7, 0.25, 0.05])

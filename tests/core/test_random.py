@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch.func import vmap
 
-from isonomy import random
+from isonomy.core import random
 
 MASK = 2**64 - 1
 

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import pytest
 
-from isonomy.algorithm import Algorithm
 from isonomy.algorithms import find, make, registry
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.options import _checked
 from isonomy.errors import ConfigError
-from isonomy.fields import _checked
 
 
 @dataclass(frozen=True)

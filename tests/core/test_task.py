@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional
 from torch.testing import assert_close
 
-from isonomy import random
-from isonomy.task import Batch, Task
+from isonomy.core import random
+from isonomy.core.task import Batch, Task
 
 
 def numbers(name: str, *shape: int) -> torch.Tensor:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from isonomy import tree
+from isonomy.core import tree
 
 
 class Point(NamedTuple):

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.func import vmap
 
-from isonomy import random
-from isonomy.work import Plan, Work, plan
+from isonomy.core import random
+from isonomy.core.work import Plan, Work, plan
 
 # --- counting -------------------------------------------------------------------------------------
 

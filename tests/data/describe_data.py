@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from isonomy.data.federation import Attribute, Federation, Split, build
+from isonomy.core.examples import Attribute, Split
+from isonomy.data.federation import Federation, build
 
 Array = np.ndarray[Any, Any]
 

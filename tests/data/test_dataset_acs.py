@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from isonomy.core.examples import SPLITS
 from isonomy.data import load, pums
 from isonomy.data.datasets import acs
-from isonomy.data.federation import SPLITS
 from isonomy.errors import ConfigError, DataError, FetchError
 
 # The columns of psam_p06.csv, in its order, without flags and replicate weights.

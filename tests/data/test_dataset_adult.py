@@ -7,7 +7,7 @@ import torch
 from isonomy.data import load, published
 from isonomy.data.dataset import Request, insist
 from isonomy.data.datasets import DATASETS, adult
-from isonomy.data.fetch import Fetched, fetch
+from isonomy.data.download.fetch import Fetched, fetch
 from isonomy.data.partition import plan
 from isonomy.errors import ConfigError, DataError
 
@@ -111,7 +111,7 @@ def test_damaged_cache(monkeypatch, tmp_path):
 
 def test_unreachable(monkeypatch, tmp_path):
     monkeypatch.setenv("ISONOMY_DATA", str(tmp_path / "cache"))
-    monkeypatch.setattr("isonomy.data.fetch._receive", refuse)
+    monkeypatch.setattr("isonomy.data.download.fetch._receive", refuse)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "nowhere"))
     with pytest.raises(
@@ -122,7 +122,7 @@ def test_unreachable(monkeypatch, tmp_path):
 
 
 def refuse(*args):
-    from isonomy.data import fetch as module
+    from isonomy.data.download import fetch as module
 
     raise module._FailedError("no connection")
 

@@ -7,7 +7,7 @@ import torch
 from isonomy.data import load
 from isonomy.data.dataset import insist
 from isonomy.data.datasets import bank
-from isonomy.data.fetch import fetch
+from isonomy.data.download.fetch import fetch
 from isonomy.errors import DataError, FetchError
 
 

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from isonomy.data import fetch, load
+from isonomy.core.examples import SPLITS
+from isonomy.data import load
 from isonomy.data.dataset import Request, insist
 from isonomy.data.datasets import celeba_attributes as celeba
-from isonomy.data.federation import SPLITS
+from isonomy.data.download import fetch
 from isonomy.data.partition import plan
 from isonomy.errors import ConfigError, DataError, FetchError
 

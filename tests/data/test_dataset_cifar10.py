@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from isonomy.data import fetch, load
+from isonomy.data import load
 from isonomy.data.dataset import insist
 from isonomy.data.datasets import cifar10
+from isonomy.data.download import fetch
 from isonomy.errors import DataError, FetchError
 
 NAMES = [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]

@@ -4,7 +4,7 @@ import torch
 from isonomy.data import load
 from isonomy.data.dataset import insist
 from isonomy.data.datasets import credit_card
-from isonomy.data.fetch import fetch
+from isonomy.data.download.fetch import fetch
 from isonomy.errors import DataError, FetchError
 
 

@@ -2,11 +2,12 @@ import numpy as np
 import pytest
 import torch
 
-from isonomy.data import fetch, images, load
+from isonomy.data import images, load
 from isonomy.data.dataset import insist
 from isonomy.data.datasets import fashion_mnist
-from isonomy.data.official import allocate_tested
+from isonomy.data.download import fetch
 from isonomy.data.partition import Rows
+from isonomy.data.test_split import allocate_tested
 from isonomy.errors import ConfigError, DataError, FetchError
 
 

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from isonomy.data import fetch, load
+from isonomy.core.examples import SPLITS
+from isonomy.data import load
 from isonomy.data.dataset import Request, insist
 from isonomy.data.datasets import imdb
-from isonomy.data.federation import SPLITS
+from isonomy.data.download import fetch
 from isonomy.data.partition import plan
 from isonomy.errors import ConfigError, DataError, FetchError
 

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from isonomy.data import DATASETS, fetch, images, load
+from isonomy.data import DATASETS, images, load
 from isonomy.data.dataset import insist
 from isonomy.data.datasets import mnist
+from isonomy.data.download import fetch
 from isonomy.errors import ConfigError, DataError, FetchError
 
 

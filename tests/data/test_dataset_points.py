@@ -6,13 +6,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from isonomy.blocks.point_estimation import Points
+from isonomy.core.examples import SPLITS
+from isonomy.core.task import Batch
 from isonomy.data import load
 from isonomy.data.datasets.points import parameters
-from isonomy.data.federation import SPLITS
 from isonomy.errors import ConfigError
 from isonomy.models import make_task
-from isonomy.task import Batch
-from isonomy.theory.point_estimation import Points
 
 
 def whole(federation, client, split="train"):

@@ -4,9 +4,9 @@ import tarfile
 import numpy as np
 import pytest
 
+from isonomy.core.examples import SPLITS
 from isonomy.data.dataset import Request, insist
 from isonomy.data.datasets import snippets
-from isonomy.data.federation import SPLITS
 from isonomy.data.partition import plan
 from isonomy.errors import ConfigError, DataError
 
@@ -128,7 +128,7 @@ def test_damaged_and_other_files_are_refused(tmp_path):
 
 def test_the_real_files_are_as_they_should_be():
     """Only where they are here already."""
-    from isonomy.data.fetch import folder
+    from isonomy.data.download.fetch import folder
 
     path = folder() / snippets.DATASET.files[0][0].name
     if not path.is_file():

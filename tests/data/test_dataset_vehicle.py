@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from isonomy.data import fetch, load
+from isonomy.core.examples import SPLITS
+from isonomy.data import load
 from isonomy.data.dataset import insist
 from isonomy.data.datasets import vehicle
-from isonomy.data.federation import SPLITS
+from isonomy.data.download import fetch
 from isonomy.errors import DataError, FetchError
 
 
@@ -72,7 +73,7 @@ def test_with_the_authors_test_rows_only_the_rest_is_divided(tmp_path):
 
 def test_where_it_is_looked_for(tmp_path, monkeypatch):
     monkeypatch.setenv("ISONOMY_DATA", str(tmp_path))
-    monkeypatch.setattr("isonomy.data.fetch._receive", refuse)
+    monkeypatch.setattr("isonomy.data.download.fetch._receive", refuse)
     with pytest.raises(FetchError) as error:
         load("vehicle")
     assert "litian96/ditto" in str(error.value)

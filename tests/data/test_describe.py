@@ -12,8 +12,8 @@ from describe_data import draw, federation
 from sklearn.metrics import roc_auc_score
 
 from isonomy.data import load
-from isonomy.data.describe import describe, tells
-from isonomy.data.describe.portrait import ask
+from isonomy.data.profile import describe, leakage
+from isonomy.data.profile.statistics import ask
 from isonomy.errors import FetchError
 
 RNG = np.random.default_rng(0)
@@ -73,7 +73,7 @@ def test_regression_has_no_labels():
 
 
 def test_an_answer_is_kept_as_long_as_its_data():
-    from isonomy.data import describe as package
+    from isonomy.data import profile as package
 
     data = made(2, 50)
     assert describe(data) is describe(data)
@@ -246,7 +246,7 @@ def test_the_chance_of_telling_apart_is_the_auc():
     data = made()
     noise = torch.randn(len(data.y), generator=torch.Generator().manual_seed(0))
     more = with_column(data, 3 * data.groups[:, 0] + noise)
-    (one,) = tells.of_groups(ask(more), 0)
+    (one,) = leakage.of_groups(ask(more), 0)
     at = torch.cat([torch.arange(len(more.y))[more.rows(k)] for k in range(len(more))])
     right = roc_auc_score(more.groups[at, 0] == one.level, more.x[at, 8])
     assert one.auc == pytest.approx(max(right, 1 - right), abs=0.003)
@@ -300,7 +300,7 @@ def test_adult_as_it_comes(adult):
 
 
 def test_adult_dealt_at_random_has_no_shift(adult):
-    from isonomy.data.describe import Measure
+    from isonomy.data.profile import Measure
 
     data = load("adult", clients=20, partition="iid")
     found: dict[tuple[str, str], Measure] = {(m.about, m.name): m for m in describe(data).measures}

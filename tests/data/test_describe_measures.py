@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from scipy.spatial.distance import jensenshannon
 
-from isonomy.data.describe.measures import (
+from isonomy.data.profile.measures import (
     _moments,
     association,
     chance_spread,

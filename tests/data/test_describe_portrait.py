@@ -6,8 +6,8 @@ import torch
 from describe_data import federation
 
 from isonomy.data import load
-from isonomy.data.describe import portrait as portraits
-from isonomy.data.describe.portrait import Shape, ask, sums, tally
+from isonomy.data.profile import statistics as portraits
+from isonomy.data.profile.statistics import Shape, ask, sums, tally
 
 
 def rows(n=50, width=3, labels=3, seed=0):
@@ -94,7 +94,8 @@ def test_images_are_flat_rows():
 
 def test_an_intersection_adds_no_columns_to_its_parts():
     names = ("sex", "race", "sex*race")
-    from isonomy.data.federation import Attribute, Federation
+    from isonomy.core.examples import Attribute
+    from isonomy.data.federation import Federation
 
     levels = (("f", "m"), ("a", "b", "c"), tuple("123456"))
     data = Federation(

@@ -5,8 +5,8 @@ import pytest
 from describe_data import draw, federation
 from scipy import stats
 
-from isonomy.data.describe import against, shift
-from isonomy.data.describe.portrait import ask
+from isonomy.data.profile import outlier_tests, shift
+from isonomy.data.profile.statistics import ask
 
 CLIENTS = 10
 
@@ -26,8 +26,8 @@ def test_false_alarms(monkeypatch, kind, share):
 
     14 alarms or more have a chance of 0.3 % where the level holds.
     """
-    monkeypatch.setattr(against, "ALPHA", 0.05)
-    monkeypatch.setattr(against, "LEAST_EFFECT", 0.0)
+    monkeypatch.setattr(outlier_tests, "ALPHA", 0.05)
+    monkeypatch.setattr(outlier_tests, "LEAST_EFFECT", 0.0)
     rng = np.random.default_rng(3)
     alarms = np.zeros(4)
     for _ in range(120):
@@ -58,7 +58,7 @@ def test_label_shift_alone_moves_means_but_not_given_the_label():
 
 def test_offsets_that_go_with_labels_are_no_change_of_relation(monkeypatch):
     """Each client adds its own offset, larger where label 1 is common: pooled rows mislead."""
-    monkeypatch.setattr(against, "LEAST_EFFECT", 0.0)
+    monkeypatch.setattr(outlier_tests, "LEAST_EFFECT", 0.0)
     rng = np.random.default_rng(1)
     alarms = 0
     for _ in range(30):
@@ -73,8 +73,8 @@ def test_offsets_that_go_with_labels_are_no_change_of_relation(monkeypatch):
 
 
 def test_a_client_that_varies_more_is_no_alarm(monkeypatch):
-    monkeypatch.setattr(against, "LEAST_EFFECT", 0.0)
-    monkeypatch.setattr(against, "ALPHA", 0.05)
+    monkeypatch.setattr(outlier_tests, "LEAST_EFFECT", 0.0)
+    monkeypatch.setattr(outlier_tests, "ALPHA", 0.05)
     rng = np.random.default_rng(2)
     alarms = 0
     for _ in range(60):
@@ -192,14 +192,14 @@ def test_regression_slopes_are_found():
 def test_tails_are_the_normal_and_gamma_ones():
     z = np.array([2.0, 3.0, 4.0])
     one, none = np.ones(3), np.zeros(3)
-    assert against.tail(z, one, none, none) == pytest.approx(2 * stats.norm.sf(z), rel=1e-4)
-    lean = against.tail(z, one, 0.5 * one, none)
+    assert outlier_tests.tail(z, one, none, none) == pytest.approx(2 * stats.norm.sf(z), rel=1e-4)
+    lean = outlier_tests.tail(z, one, 0.5 * one, none)
     assert lean == pytest.approx(2 * stats.pearson3.sf(z, 0.5), rel=1e-6)
-    heavy = against.tail(z, one, none, one)
+    heavy = outlier_tests.tail(z, one, none, one)
     freedom = 10
     scale = np.sqrt((freedom - 2) / freedom)
     assert heavy == pytest.approx(2 * stats.t.sf(z, freedom, scale=scale), rel=1e-6)
-    assert (against.tail(z, one, 2 * one, none) == 1).all()
+    assert (outlier_tests.tail(z, one, 2 * one, none) == 1).all()
 
 
 def test_one_client_or_one_label_is_nothing_to_compare():

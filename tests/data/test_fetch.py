@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from isonomy.data import fetch
+from isonomy.data.download import fetch
 from isonomy.errors import DataError, FetchError
 
 CONTENT = bytes(range(256)) * 4000

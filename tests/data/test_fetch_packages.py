@@ -23,8 +23,8 @@ from pathlib import Path
 
 import pytest
 
-from isonomy.data import fetch, sources
-from isonomy.data.archives import DAMAGE, members
+from isonomy.data.download import fetch, sources
+from isonomy.data.download.archives import DAMAGE, members
 from isonomy.errors import DataError, FetchError
 
 ONE, TWO = b"one " * 70_000, os.urandom(300_000)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from isonomy.data.federation import SPLITS
+from isonomy.core.examples import SPLITS
 from isonomy.data.leaf import Examples, leaf_files, locate, natural, read_leaf, together
 from isonomy.errors import ConfigError, DataError, FetchError
 

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from isonomy.data import load, papers
+from isonomy.core.task import Batch
+from isonomy.data import fedfb_preparation, load
 from isonomy.data.datasets import DATASETS, adult, bank, compas
-from isonomy.data.fetch import fetch
+from isonomy.data.download.fetch import fetch
 from isonomy.errors import ConfigError, DataError, FetchError
 from isonomy.metrics import front, group
 from isonomy.metrics.counts import Counts, count
 from isonomy.models import make_task
-from isonomy.task import Batch
 
 TABLES = ("adult", "compas", "bank")
 
@@ -297,7 +297,7 @@ def test_another_order_is_refused(federation, tmp_path):
 
 
 def test_cut():
-    parts = papers.cut([np.arange(19), np.arange(5)], [np.arange(3), np.arange(0)])
+    parts = fedfb_preparation.cut([np.arange(19), np.arange(5)], [np.arange(3), np.arange(0)])
     assert [len(p) for p in parts["train"]] == [17, 4]
     assert parts["validation"][0].tolist() == [17, 18]
     assert [len(p) for p in parts["test"]] == [3, 0]

@@ -8,9 +8,9 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from isonomy.data import official, partition
-from isonomy.data.official import allocate_tested, follow
+from isonomy.data import partition, test_split
 from isonomy.data.partition import IMAGE_PARTITIONS, PARTITIONS, Rows, plan
+from isonomy.data.test_split import allocate_tested, follow
 from isonomy.errors import ConfigError, DataError
 
 NAMES = sorted(set(PARTITIONS) - {"column"})
@@ -154,10 +154,10 @@ def test_totals_are_mended_by_moving_through_others():
     """A unit can only get from the first client to the last through the one between them."""
     up = np.array([[True, False], [False, True], [False, False]])
     broken = np.array([[True, False], [True, True], [False, True]])
-    assert not official._moved(up, broken, np.array([0.5, 0.0, -0.5]))
-    assert official._moved(up, broken, np.array([1.0, 0.0, -1.0]))
+    assert not test_split._moved(up, broken, np.array([0.5, 0.0, -0.5]))
+    assert test_split._moved(up, broken, np.array([1.0, 0.0, -1.0]))
     assert up.tolist() == [[False, False], [True, False], [False, True]]
-    assert not official._moved(up, broken, np.array([1.0, 0.0, -1.0]))  # it has none to give
+    assert not test_split._moved(up, broken, np.array([1.0, 0.0, -1.0]))  # it has none to give
 
 
 def test_allocate_tested():

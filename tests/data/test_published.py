@@ -18,7 +18,7 @@ from isonomy.data.datasets import (
     credit_card,
     german,
 )
-from isonomy.data.fetch import Url, fetch
+from isonomy.data.download.fetch import Url, fetch
 from isonomy.errors import ConfigError, DataError, FetchError
 
 MODULES = {

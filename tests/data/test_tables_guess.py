@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from isonomy.data.tables import guess as rules
-from isonomy.data.tables import words
+from isonomy.data.tables import name_hints
+from isonomy.data.tables.column_profile import Seen, same, see
 from isonomy.data.tables.sample import Look, broken_lines, encoding_of, look_at, spread, text_kind
-from isonomy.data.tables.seen import Seen, same, see
 from isonomy.errors import DataError
 
 # --- names ---------------------------------------------------------------------------------------
@@ -47,14 +47,16 @@ from isonomy.errors import DataError
     ],
 )
 def test_protected_names(name, kind):
-    assert [k for k, entry in words.PROTECTED.items() if words.called(name, entry)] == [kind]
+    assert [k for k, entry in name_hints.PROTECTED.items() if name_hints.called(name, entry)] == [
+        kind
+    ]
 
 
 @pytest.mark.parametrize(
     "name", ["stage", "wage", "language", "average", "message", "embrace", "trace", "Essex", "bmi"]
 )
 def test_names_that_only_sound_so(name):
-    assert not [k for k, entry in words.PROTECTED.items() if words.called(name, entry)]
+    assert not [k for k, entry in name_hints.PROTECTED.items() if name_hints.called(name, entry)]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_names_that_only_sound_so(name):
     ],
 )
 def test_names_of_labels(name, number):
-    assert words.rank(name, words.LABELS) == number
+    assert name_hints.rank(name, name_hints.LABELS) == number
 
 
 @pytest.mark.parametrize(

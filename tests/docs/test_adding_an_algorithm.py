@@ -10,8 +10,8 @@ import pytest
 from contract import checks
 from contract.table import ENGINES
 from contract.test_contract import CLAUSES
-from isonomy.experiments.run import run
-from isonomy.experiments.schema import parse
+from isonomy.config.schema import parse
+from isonomy.runs.training import run
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding-an-algorithm.md"
 

@@ -6,8 +6,8 @@ import sys
 import tomllib
 from pathlib import Path
 
-from isonomy.experiments.compare import methods
-from isonomy.experiments.schema import parse
+from isonomy.config.schema import parse
+from isonomy.studies.compare import methods
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guide.md").read_text()
 

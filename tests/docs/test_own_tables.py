@@ -25,7 +25,7 @@ from isonomy.data.datasets.tables import DATASET as TABLES
 from isonomy.data.tables.files import read
 from isonomy.data.tables.preprocessing import load
 from isonomy.errors import IsonomyError
-from isonomy.experiments.build import build
+from isonomy.runs.build import build
 
 TYPER = ("-W", "ignore:'click.:DeprecationWarning")  # of the typer that Flower asks for
 ROOT = Path(__file__).parents[2]

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from isonomy.cli import app
+from isonomy.config.schema import parse
 from isonomy.data import load
 from isonomy.errors import FetchError
-from isonomy.experiments.schema import parse
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 OWN = README.index("## Your own data\n")  # its commands: test_own_tables.py

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from isonomy.experiments.schema import reference
+from isonomy.config.schema import reference
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_configuration_page_is_up_to_date():
     assert (DOCS / "configuration.md").read_text() == reference(), (
-        'write it anew: python -c "from isonomy.experiments.schema import reference; '
+        'write it anew: python -c "from isonomy.config.schema import reference; '
         "open('docs/configuration.md', 'w').write(reference())\""
     )
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from isonomy.data.federation import Attribute
+from isonomy.core.examples import Attribute
 from isonomy.metrics import Counts
 
 

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from metrics_by_hand import attributes, counted, random_examples, some
 from torch import nn
 
-from isonomy.data.federation import Attribute
+from isonomy.core.examples import Attribute
+from isonomy.core.task import Batch, Task
 from isonomy.errors import ConfigError, DataError
 from isonomy.metrics import Counts, count
-from isonomy.task import Batch, Task
 
 torch.set_num_threads(1)
 

@@ -6,7 +6,8 @@ import torch
 from metrics_by_hand import attributes, counted, random_examples, some
 from sklearn.metrics import accuracy_score
 
-from isonomy.data.federation import Attribute
+from isonomy.core.examples import Attribute
+from isonomy.core.task import Batch, Task
 from isonomy.metrics import (
     Counts,
     count,
@@ -22,7 +23,6 @@ from isonomy.metrics import (
     min_accuracy,
     summarise,
 )
-from isonomy.task import Batch, Task
 
 GAPS = {
     demographic_parity: (oracle.demographic_parity_difference, "between_groups"),

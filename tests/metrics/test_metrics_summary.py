@@ -12,7 +12,8 @@ from sklearn.metrics import accuracy_score, log_loss
 from torch import nn
 
 import isonomy.metrics
-from isonomy.data.federation import Attribute
+from isonomy.core.examples import Attribute
+from isonomy.core.task import Batch, Task
 from isonomy.errors import ConfigError
 from isonomy.metrics import (
     Counts,
@@ -25,7 +26,6 @@ from isonomy.metrics import (
     summarise,
 )
 from isonomy.metrics.client import gini, mean
-from isonomy.task import Batch, Task
 
 SPREAD = ["mean", "variance", "std", "worst5", "worst10", "best5", "jain", "gini", "entropy", "cv"]
 SEX = (Attribute("sex", ("f", "m")),)

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from isonomy.data.federation import Attribute, Federation, build
+from isonomy.core.examples import Attribute
+from isonomy.data.federation import Federation, build
 
 torch.set_num_threads(1)
 

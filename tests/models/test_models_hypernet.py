@@ -8,10 +8,10 @@ import torch
 from torch import nn
 from torch.func import vmap
 
+from isonomy.core.task import Task
 from isonomy.errors import ConfigError
 from isonomy.models import hypernet as nets
 from isonomy.models.mlp import mlp
-from isonomy.task import Task
 
 TASK = Task(lambda: mlp((3,), 2, hidden=(4, 4)), classes=2, levels=(2,))
 

@@ -12,12 +12,12 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 import isonomy.models
+from isonomy.core.task import Batch
 from isonomy.models import LOSSES, MODELS, make_task
 from isonomy.models.cnn import cnn
 from isonomy.models.linear import linear
 from isonomy.models.mlp import mlp
 from isonomy.models.resnet import Block, resnet18
-from isonomy.task import Batch
 
 torch.set_num_threads(1)
 

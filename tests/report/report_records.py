@@ -6,7 +6,7 @@ import math
 import random
 from typing import Any
 
-from isonomy.report.record import Record
+from isonomy.runs.record import Record
 
 NAMES = [f"hospital {letter}" for letter in "ABCDEFGHIJ"]
 METHODS = {

@@ -9,7 +9,7 @@ from report_records import plain, record
 from test_report_page import EVIL, Page, prose
 
 from isonomy.data import load
-from isonomy.data.describe import describe
+from isonomy.data.profile import describe
 from isonomy.report import data, figures
 from isonomy.report.page import render, render_data, write_data
 

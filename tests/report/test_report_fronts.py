@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from isonomy.experiments.compare import grid
-from isonomy.experiments.reproduce import _expanded
-from isonomy.experiments.schema import parse
+from isonomy.config.schema import parse
 from isonomy.report import figures, fronts, page
-from isonomy.report.record import Record
+from isonomy.runs.record import Record
+from isonomy.studies.compare import grid
+from isonomy.studies.reproduce import _expanded
 
 LOSS, GAP = "group.sex.max_loss", "group.sex.demographic_parity"
 

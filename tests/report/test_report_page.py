@@ -16,7 +16,7 @@ from report_records import METHODS, NAMES, plain, record, study
 from isonomy.errors import RunError
 from isonomy.report import figures
 from isonomy.report.page import configuration, render, write
-from isonomy.report.record import Record
+from isonomy.runs.record import Record
 
 EVIL = "<script>alert(1)</script>"
 VOID = {"meta", "link", "br", "img", "input", "hr"}

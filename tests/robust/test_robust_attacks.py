@@ -13,9 +13,10 @@ from scipy.stats import norm
 from contract.checks import LOOP, begin
 from contract.table import ENGINES
 from contract.world import CLIENTS, world
-from isonomy import random, tree
-from isonomy.algorithm import Ask, Replies
 from isonomy.algorithms.average.fedavg import FedAvg
+from isonomy.core import random, tree
+from isonomy.core.cohort import Ask, Replies
+from isonomy.core.work import Work
 from isonomy.errors import ConfigError
 from isonomy.robust.attacks import (
     ATTACKS,
@@ -33,7 +34,6 @@ from isonomy.robust.attacks import (
 )
 from isonomy.robust.labels import malicious, poisoned
 from isonomy.robust.parts import parts, replied, updates
-from isonomy.work import Work
 
 IDS = torch.tensor([3, 5, 8, 9])
 BAD = torch.tensor([5, 9, 11])

@@ -11,15 +11,15 @@ import torch
 from safetensors.torch import load_file
 
 from isonomy import api
+from isonomy.config.schema import parse
 from isonomy.errors import ConfigError
-from isonomy.experiments.build import build, engine_of
-from isonomy.experiments.compare import grid
-from isonomy.experiments.folder import RunFolder
-from isonomy.experiments.run import Listener, method_label, resume, run
-from isonomy.experiments.schema import parse
 from isonomy.report import page
 from isonomy.report.tables import comparison, everything
 from isonomy.robust.combiners import COMBINERS
+from isonomy.runs.build import build, engine_of
+from isonomy.runs.folder import RunFolder
+from isonomy.runs.training import Listener, method_label, resume, run
+from isonomy.studies.compare import grid
 
 SMALL = {
     "rounds": 4,

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from isonomy import tree
-from isonomy.algorithm import Ask, Replies
+from isonomy.core import tree
+from isonomy.core.cohort import Ask, Replies
+from isonomy.core.work import Work
 from isonomy.robust.screen import NOT_FINITE, WRONG_SHAPE, Screen, fault
-from isonomy.work import Work
 
 ASK = Ask(lambda *_: ({}, ()), {}, Work(), 0, 0.1, torch.arange(5))
 

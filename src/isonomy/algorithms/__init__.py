@@ -7,10 +7,10 @@ import pkgutil
 from functools import cache
 from typing import Any
 
-from isonomy.algorithm import Algorithm
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.importing import from_path
+from isonomy.core.options import made
 from isonomy.errors import ConfigError, unknown
-from isonomy.fields import made
-from isonomy.importing import from_path
 
 __all__ = ["find", "make", "registry"]
 

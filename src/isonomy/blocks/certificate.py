@@ -24,13 +24,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isonomy.algorithm import Client
 from isonomy.blocks.constraints import Constraints, cell_sums, told, violations
 from isonomy.blocks.measure import train_loss
 from isonomy.blocks.saddle import below, newton_step
-from isonomy.task import Params, Task
-from isonomy.tree import Tree, sq_norm
-from isonomy.verdict import Status, Verdict
+from isonomy.core.client import Client
+from isonomy.core.task import Params, Task
+from isonomy.core.tree import Tree, sq_norm
+from isonomy.core.verdict import Status, Verdict
 
 STEPS = 60  # of Newton's method, at most
 CLOSED = 1e-4  # how far the ends of the measured gap may lie apart, times 1 + the gap

@@ -10,9 +10,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from isonomy.algorithm import Client
+from isonomy.core.client import Client
+from isonomy.core.task import Params, Task
 from isonomy.errors import ConfigError
-from isonomy.task import Params, Task
 
 EACH_UNIT = (nn.Flatten, nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.ELU)  # never mix units
 POOLS = (nn.MaxPool2d, nn.AvgPool2d)

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.func import grad
 from torch.nn.functional import one_hot
 
-from isonomy import random, tree
-from isonomy.algorithm import Client
-from isonomy.task import Batch, Params, Task
-from isonomy.tree import Tree
+from isonomy.core import random, tree
+from isonomy.core.client import Client
+from isonomy.core.task import Batch, Params, Task
+from isonomy.core.tree import Tree
 
 STARTS, FEW = 50, 5  # first centres that k-means tries: for the result, and for a mere count
 PIECE = 2**18  # numbers of each tree that are multiplied at a time

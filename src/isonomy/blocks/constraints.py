@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softmax
 
-from isonomy.algorithm import Client
 from isonomy.blocks.descent import Objective
-from isonomy.data.federation import Split
+from isonomy.core.client import Client
+from isonomy.core.examples import Split
+from isonomy.core.importing import from_path
+from isonomy.core.task import Batch, Params, Task
+from isonomy.core.tree import Tree, add
+from isonomy.core.verdict import About
 from isonomy.errors import ConfigError, unknown
-from isonomy.importing import from_path
-from isonomy.task import Batch, Params, Task
-from isonomy.tree import Tree, add
-from isonomy.verdict import About
 
 Columns = tuple[int, ...]
 

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from isonomy import tree
-from isonomy.algorithm import Client
-from isonomy.fold import fold
-from isonomy.task import Batch, Params
-from isonomy.tree import Tree, tmap
-from isonomy.work import Plan, Work
+from isonomy.core import tree
+from isonomy.core.client import Client
+from isonomy.core.fold import fold
+from isonomy.core.task import Batch, Params
+from isonomy.core.tree import Tree, tmap
+from isonomy.core.work import Plan, Work
 
 Objective = Callable[[Params, Batch], Tensor]
 

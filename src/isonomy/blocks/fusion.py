@@ -16,15 +16,15 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.nn.functional import linear, relu
 
-from isonomy import random, tree
-from isonomy.algorithm import Client
 from isonomy.blocks import descent, objectives, preferences
 from isonomy.blocks.objectives import Examples
 from isonomy.blocks.pareto import hypervolume2, hypervolume_drawn, tchebycheff
 from isonomy.blocks.trade_off import DRAWS, Terms, front_loss, latents
+from isonomy.core import random, tree
+from isonomy.core.client import Client
+from isonomy.core.task import Batch, Params, Task
+from isonomy.core.work import Work
 from isonomy.models import hypernet as nets
-from isonomy.task import Batch, Params, Task
-from isonomy.work import Work
 
 Made = Callable[[Tensor], Tensor]
 """The hypernet that is used at a preference."""

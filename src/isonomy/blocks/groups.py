@@ -12,10 +12,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from isonomy.algorithm import Client
 from isonomy.blocks.descent import Objective
+from isonomy.core.client import Client
+from isonomy.core.task import Batch, Params, Task
 from isonomy.errors import ConfigError, unknown
-from isonomy.task import Batch, Params, Task
 
 Notion = Literal["dp", "eo"]
 """Demographic parity: rates of all examples; equal opportunity: of those with label 1."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import zlib
 
-from isonomy import tree
+from isonomy.core import tree
+from isonomy.core.task import Params, Task
+from isonomy.core.tree import Tree
 from isonomy.errors import ConfigError
-from isonomy.task import Params, Task
-from isonomy.tree import Tree
 
 
 def independent(task: Task, params: Params, count: int) -> Tree:

@@ -28,8 +28,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from isonomy.algorithm import Client
-from isonomy.task import Task
+from isonomy.core.client import Client
+from isonomy.core.task import Task
 
 LITTLE = 1e-6  # the say of a client in a class of which it has no example
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from isonomy import tree
-from isonomy.algorithm import Client
 from isonomy.blocks.descent import Objective, start, step
-from isonomy.task import Batch, Params, Task
-from isonomy.tree import Tree
+from isonomy.core import tree
+from isonomy.core.client import Client
+from isonomy.core.task import Batch, Params, Task
+from isonomy.core.tree import Tree
 
 Rows = Literal["first", "full"]
 """Which examples a gradient is of: the round's first minibatch, or all training examples."""

@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
+from isonomy.core.task import Batch, Task
 from isonomy.errors import ConfigError, unknown
-from isonomy.task import Batch, Task
 
 Fairness = Literal["squared", "covariance", "gap"]
 Code = Literal["one-hot", "number"]

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isonomy import tree
-from isonomy.algorithm import State
 from isonomy.blocks.descent import Objective
-from isonomy.task import Batch, Params
-from isonomy.tree import Tree
-from isonomy.work import Work
+from isonomy.core import tree
+from isonomy.core.client import State
+from isonomy.core.task import Batch, Params
+from isonomy.core.tree import Tree
+from isonomy.core.work import Work
 
 
 def pulled(objective: Objective, anchor: Params, lam: float, scale: Tree = None) -> Objective:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from isonomy.algorithm import Client
-from isonomy.tree import Tree
+from isonomy.core.client import Client
+from isonomy.core.tree import Tree
 
 TRIES = 5  # of the rejection sampler; each is taken with probability .95 or more
 

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from isonomy.task import Batch, Params, Task
-from isonomy.tree import Tree
+from isonomy.core.task import Batch, Params, Task
+from isonomy.core.tree import Tree
 
 RADIUS = 1e3  # of the weights among which the minimum is sought: |w| at most this
 WIDEST = 1200  # weights up to which a Hessian is sent

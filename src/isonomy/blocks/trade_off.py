@@ -14,17 +14,17 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from isonomy.algorithm import Client
 from isonomy.blocks import descent, objectives, preferences
 from isonomy.blocks.objectives import Aim, Code, Examples, Fairness
 from isonomy.blocks.pareto import Scalar, hypervolume2, hypervolume_drawn, tchebycheff
-from isonomy.data.federation import Split
+from isonomy.core.client import Client
+from isonomy.core.examples import Split
+from isonomy.core.fold import fold
+from isonomy.core.task import Batch, Params, Task
+from isonomy.core.tree import Tree
+from isonomy.core.work import Plan
 from isonomy.errors import ConfigError
-from isonomy.fold import fold
 from isonomy.models import hypernet as nets
-from isonomy.task import Batch, Params, Task
-from isonomy.tree import Tree
-from isonomy.work import Plan
 
 DRAWS = 4096  # points by which a volume of more than two dimensions is measured for selection
 

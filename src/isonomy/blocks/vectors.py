@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from isonomy import tree
-from isonomy.tree import Tree
+from isonomy.core import tree
+from isonomy.core.tree import Tree
 
 
 def rows(stacked: Tree) -> Tensor:

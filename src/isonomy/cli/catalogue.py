@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from isonomy.cli.static import Constants
+from isonomy.core.importing import look_here
 from isonomy.errors import ConfigError, unknown
-from isonomy.importing import look_here
 
 PACKAGE = Path(str(files("isonomy")))
 SEES = {
@@ -321,7 +321,7 @@ def _assigned(path: Path, kind: str) -> Iterator[tuple[str, ast.Call]]:
 
 def presets() -> dict[str, dict[str, Any]]:
     """The values of every TOML file that comes with the package, by name."""
-    folder = PACKAGE / "experiments" / "presets"
+    folder = PACKAGE / "config" / "presets"
     return {
         path.stem: tomllib.loads(path.read_text(encoding="utf-8"))
         for path in sorted(folder.glob("*.toml"))
@@ -330,7 +330,7 @@ def presets() -> dict[str, dict[str, Any]]:
 
 def preset_text(name: str) -> str:
     """A packaged file as it is."""
-    return (PACKAGE / "experiments" / "presets" / f"{name}.toml").read_text(encoding="utf-8")
+    return (PACKAGE / "config" / "presets" / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def opening(name: str) -> str:

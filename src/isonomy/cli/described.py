@@ -15,8 +15,8 @@ from isonomy.cli import catalogue, output, shell
 from isonomy.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from isonomy.data.describe import Description
-    from isonomy.experiments.schema import Config
+    from isonomy.config.schema import Config
+    from isonomy.data.profile import Description
 
 _WIDTH = 100
 
@@ -24,8 +24,8 @@ _WIDTH = 100
 def describe(what: str, overrides: Sequence[str]) -> Description:
     """The description of what is named."""
     config = named(what, overrides)
-    from isonomy.data.describe import describe
-    from isonomy.experiments.build import effective, federation_of
+    from isonomy.data.profile import describe
+    from isonomy.runs.build import effective, federation_of
 
     config = effective(config, shell.note)
     return describe(federation_of(config), config.evaluate.split)
@@ -54,7 +54,7 @@ def named(what: str, overrides: Sequence[str]) -> Config:
 
 
 def _of_data(data: Mapping[str, Any], overrides: Sequence[str]) -> Config:
-    from isonomy.experiments import schema
+    from isonomy.config import schema
 
     values: dict[str, Any] = {"data": dict(data)}
     for text in overrides:
@@ -71,9 +71,9 @@ def _tables(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
         return {"path": whole}
     import tomllib
 
+    from isonomy.data.tables.first_config import starter
     from isonomy.data.tables.guess import guess
     from isonomy.data.tables.sample import look_at
-    from isonomy.experiments.starter import starter
 
     guessed = guess(look_at(path))
     if not guessed.label:

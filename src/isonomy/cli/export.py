@@ -10,7 +10,7 @@ import typer
 from isonomy.cli import fronts, output
 
 if TYPE_CHECKING:
-    from isonomy.experiments.export import Exported
+    from isonomy.deploy.export import Exported
 
 
 def add(app: typer.Typer) -> None:
@@ -62,7 +62,7 @@ def export(
 
     Example: isonomy export runs/front --max-dp 0.05 --to model --onnx
     """
-    from isonomy.experiments import export as exports
+    from isonomy.deploy import export as exports
 
     also = [name for name, wanted in (("pt2", pt2), ("onnx", onnx)) if wanted]
     made = exports.export(

@@ -64,12 +64,12 @@ def serve(
     """
     from isonomy import api
     from isonomy.cli.progress import Job, watching
-    from isonomy.engines.flower import commands, superlink
     from isonomy.errors import ConfigError
-    from isonomy.experiments.federated import organiser
-    from isonomy.experiments.run import method_label
+    from isonomy.federation import organiser
+    from isonomy.federation.flower import processes, superlink
+    from isonomy.runs.training import method_label
 
-    commands.need_flower()
+    processes.need_flower()
     _keys_or_insecure(keys, insecure, address)
     if (config is None) == (resume is None):
         raise ConfigError("give a config to begin with, or --resume RUN to go on.")
@@ -140,12 +140,12 @@ def join(
     """
     import torch
 
-    from isonomy.engines.flower import commands, supernode
     from isonomy.errors import ConfigError, DataError
-    from isonomy.experiments.federated import charter as charters
-    from isonomy.experiments.federated.member import Member
+    from isonomy.federation import charter as charters
+    from isonomy.federation.flower import processes, supernode
+    from isonomy.federation.participant import Member
 
-    commands.need_flower()
+    processes.need_flower()
     torch.set_num_threads(1)
     if insecure and not name:
         raise ConfigError("without keys a client says who it is: --name north.")
@@ -210,10 +210,10 @@ def keys(
 
     Example: isonomy keys north south east --host federation.example.org
     """
-    from isonomy.engines.flower import commands
-    from isonomy.engines.flower import keys as making
+    from isonomy.federation.flower import keys as making
+    from isonomy.federation.flower import processes
 
-    commands.need_flower()
+    processes.need_flower()
     for path in making.make(to, clients, host or []):
         typer.echo(str(path))
     output.tell(
@@ -233,10 +233,10 @@ def demo(
 
     Example: isonomy demo-federation
     """
-    from isonomy.engines.flower import commands
-    from isonomy.experiments.federated import demo as demonstration
+    from isonomy.federation import demo as demonstration
+    from isonomy.federation.flower import processes
 
-    commands.need_flower()
+    processes.need_flower()
     demonstration.run(to, rounds=rounds, algorithm=algorithm, overwrite=overwrite, say=typer.echo)
 
 
@@ -249,8 +249,8 @@ def _end_in_order() -> None:
 
 
 def _keys_or_insecure(keys: Path | None, insecure: bool, address: str) -> None:
-    from isonomy.engines.flower import superlink
     from isonomy.errors import ConfigError
+    from isonomy.federation.flower import superlink
 
     superlink.parse(address)
     if insecure:

@@ -11,9 +11,9 @@ import typer
 from isonomy.cli import output
 
 if TYPE_CHECKING:
-    from isonomy.report.learnt import Part
-    from isonomy.report.record import Record
+    from isonomy.report.front_choice import Part
     from isonomy.report.tables import Table
+    from isonomy.runs.record import Record
 
 WIDE, HIGH = 60, 16  # of a drawing in text
 
@@ -52,19 +52,19 @@ def front(
     Example: isonomy front runs/mine --max-dp 0.05 --client hospital-3
     """
     from isonomy.errors import RunError
-    from isonomy.experiments.folder import RunFolder
-    from isonomy.experiments.run import record
-    from isonomy.report import learnt, page
+    from isonomy.report import front_choice, page
+    from isonomy.runs.folder import RunFolder
+    from isonomy.runs.training import record
 
     made = record(RunFolder(folder))
     if not made.front:
         raise RunError(f"'{folder}' has no fronts; it is unfinished, or front.rays was 0.")
     bounds = limits(max_dp, at_most)
     names = _names(made)
-    parts = learnt.parts(made.front)
+    parts = front_choice.parts(made.front)
     wanted = _wanted(client, names, parts)
     output.put(_table(made, names, bounds))
-    typer.echo(_drawing(learnt.best(parts[wanted]), _who(names, wanted), _heads(made)))
+    typer.echo(_drawing(front_choice.best(parts[wanted]), _who(names, wanted), _heads(made)))
     if "preference.0" in made.front:
         path = out or folder / "front.html"
         page.write_front([made], path, f"Fronts: {made.label}")
@@ -108,14 +108,14 @@ def _wanted(client: str | None, names: dict[int, str], parts: dict[int, Part]) -
 
 
 def _heads(made: Record) -> tuple[str, ...]:
-    from isonomy.report.learnt import coordinates
+    from isonomy.report.front_choice import coordinates
 
     return coordinates(made.front)
 
 
 def _table(made: Record, names: dict[int, str], limits: dict[str, float]) -> Table:
     from isonomy.metrics.front import volume
-    from isonomy.report.learnt import best, choose, parts
+    from isonomy.report.front_choice import best, choose, parts
     from isonomy.report.tables import Cell, Column
     from isonomy.report.tables import Table as Made
 

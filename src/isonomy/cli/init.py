@@ -46,9 +46,9 @@ def init(
     """
     out = to or Path(f"{_name(path)}.toml")
     _may_write(out, overwrite)
+    from isonomy.data.tables.first_config import starter
     from isonomy.data.tables.guess import guess, resized
     from isonomy.data.tables.sample import look_at
-    from isonomy.experiments.starter import starter
 
     look = look_at(path)
     guessed = guess(look)
@@ -118,8 +118,8 @@ def check(text: str, out: Path, look: Look) -> tuple[str, Federation | None]:
     """
     import tomllib
 
+    from isonomy.config.schema import located, parse
     from isonomy.data.tables.sample import look_at
-    from isonomy.experiments.schema import located, parse
 
     config = parse(located(tomllib.loads(text), out.parent), where=out.name)
     try:
@@ -129,7 +129,7 @@ def check(text: str, out: Path, look: Look) -> tuple[str, Federation | None]:
                 look = look_at(options["path"], options["missing"])
             _check_look(options, look)
             return "", None
-        from isonomy.experiments.build import build
+        from isonomy.runs.build import build
 
         return "", build(config).federation
     except IsonomyError as error:

@@ -297,7 +297,7 @@ def _show_config(name: str) -> bool:
         return False
     from pydantic import BaseModel
 
-    from isonomy.experiments.schema import Config
+    from isonomy.config.schema import Config
 
     rows: list[tuple[str, ...]] = []
 
@@ -352,12 +352,12 @@ def _show_metric(name: str) -> bool:
         from isonomy.metrics import describe
 
         describe(name)  # refuses an unknown name with a sentence
-    from isonomy.report import words
+    from isonomy.metrics import registry
 
     out = console()
-    way = words.better(name)
+    way = registry.better(name)
     _head(out, name, "metric" + (f"; {way} is better" if way else ""))
-    _text(out, words.meaning(name))
+    _text(out, registry.meaning(name))
     return True
 
 

@@ -14,9 +14,9 @@ from isonomy.cli.single import ConfigArgument, Overwrite, Quiet
 from isonomy.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
-    from isonomy.experiments.compare import Method
-    from isonomy.experiments.schema import Config
-    from isonomy.report.record import Record
+    from isonomy.config.schema import Config
+    from isonomy.runs.record import Record
+    from isonomy.studies.compare import Method
 
 Algorithms = Annotated[
     str | None,
@@ -118,7 +118,7 @@ def sweep(
     Example: isonomy sweep quickstart algorithm.mu=0,0.1,1 --algorithms fedprox --seeds 2
     """
     from isonomy import api
-    from isonomy.experiments.schema import parse_override, toml_value
+    from isonomy.config.schema import parse_override, toml_value
 
     fixed = []
     for axis in axes:
@@ -128,7 +128,7 @@ def sweep(
             fixed.append(axis)
     made = _named(api.config(config, *fixed), fixed)
     which = api.seeds_of(made, _seeds(seeds))
-    from isonomy.experiments.compare import grid
+    from isonomy.studies.compare import grid
 
     narrowed = api.narrowed(made, _names(algorithms))
     chosen = grid(narrowed, [axis for axis in axes if axis not in fixed])
@@ -176,8 +176,8 @@ def reproduce(
         raise ConfigError(unknown("preset", name, known))
     from isonomy import api
     from isonomy.cli.progress import watching
-    from isonomy.experiments import reproduce as reproduction
     from isonomy.report import tables
+    from isonomy.studies import reproduce as reproduction
 
     if quick and scale not in (None, "quick"):
         raise ConfigError(f"--quick and --scale {scale} are two scales; give one of them.")
@@ -221,17 +221,17 @@ def reproduce(
 
 def _paired(rows: list[dict[str, Any]], pair: tuple[str, str], folder: Path) -> None:
     """Our grid and the paper's, and the plane as a page of its own."""
-    from isonomy.report import plane
+    from isonomy.report import robustness_grid
 
-    output.put(plane.grid(rows, pair))
-    printed = plane.grid(rows, pair, "paper")
+    output.put(robustness_grid.grid(rows, pair))
+    printed = robustness_grid.grid(rows, pair, "paper")
     if printed.rows:
         typer.echo()
         output.put(printed)
-    figure = plane.plane(rows, pair)
+    figure = robustness_grid.plane(rows, pair)
     if figure is not None:
-        output.save(folder / "plane.html", figure.to_html(include_plotlyjs=True))
-        output.tell(f"figure: {folder / 'plane.html'}")
+        output.save(folder / "robustness_grid.html", figure.to_html(include_plotlyjs=True))
+        output.tell(f"figure: {folder / 'robustness_grid.html'}")
 
 
 # --- the parts -----------------------------------------------------------------------------------
@@ -250,9 +250,9 @@ def _go(
 ) -> None:
     """Check all of it, run all of it, show all of it."""
     from isonomy.cli.progress import watching
-    from isonomy.experiments.build import build
-    from isonomy.experiments.compare import run_all
     from isonomy.report.tables import comparison
+    from isonomy.runs.build import build
+    from isonomy.studies.compare import run_all
 
     output.check_format(format)
     shown = output.check_columns(columns)
@@ -293,8 +293,8 @@ def _planned(
 ) -> list[Any]:
     """The runs that are not there yet, in the order in which they will be made."""
     from isonomy.cli.progress import Job
-    from isonomy.experiments.compare import slug
-    from isonomy.experiments.folder import RunFolder
+    from isonomy.runs.folder import RunFolder
+    from isonomy.studies.compare import slug
 
     return [
         Job(method.label, seed, method.config.rounds)

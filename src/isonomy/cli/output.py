@@ -13,8 +13,8 @@ from isonomy.cli.shell import console
 from isonomy.errors import ConfigError, IsonomyError, unknown
 
 if TYPE_CHECKING:
-    from isonomy.report.record import Record
     from isonomy.report.tables import Table
+    from isonomy.runs.record import Record
 
 _SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv"}
 
@@ -72,7 +72,7 @@ WITHHELD = 3
 
 def end_withheld(folders: Sequence[Path]) -> None:
     """End with that exit code if a run has no model to give."""
-    from isonomy.experiments.folder import RunFolder
+    from isonomy.runs.folder import RunFolder
 
     for folder in folders:
         if RunFolder(folder).withheld:

@@ -103,9 +103,9 @@ def _of_run(
     folder: Path, client: str | None, own: Path | None, preference: str | None, seal: str | None
 ) -> Model:
     from isonomy.cli.export import numbers
+    from isonomy.deploy import export
     from isonomy.errors import ConfigError, RunError
-    from isonomy.experiments import export
-    from isonomy.experiments.folder import RunFolder
+    from isonomy.runs.folder import RunFolder
 
     if client is not None and own is not None:
         raise ConfigError("--client is of the run and --own of a new client; give one of them.")

@@ -10,7 +10,7 @@ import typer
 from isonomy.cli import output, predict
 
 if TYPE_CHECKING:
-    from isonomy.experiments.schema import Config
+    from isonomy.config.schema import Config
 
 ConfigArgument = Annotated[
     str,
@@ -62,7 +62,7 @@ def run(
 
     chosen = api.config(config, *(overrides or []))
     from isonomy.cli.progress import Job, watching
-    from isonomy.experiments.run import method_label
+    from isonomy.runs.training import method_label
 
     folder = to or Path("runs") / _name(chosen)
     job = Job(method_label(chosen), chosen.seed, chosen.rounds)
@@ -93,9 +93,9 @@ def resume(
     from isonomy import api
     from isonomy.cli.progress import Job, watching
     from isonomy.errors import RunError
-    from isonomy.experiments import run as runs
-    from isonomy.experiments.folder import RunFolder
     from isonomy.report.tables import comparison
+    from isonomy.runs import training as runs
+    from isonomy.runs.folder import RunFolder
 
     places = [RunFolder(path) for path in api.run_folders(folder)]
     if not places:
@@ -146,7 +146,7 @@ def report(
 
 
 def _name(config: Config) -> str:
-    from isonomy.experiments.compare import slug
+    from isonomy.studies.compare import slug
 
     own = f"{config.data.name}-{config.algorithm.name}-seed{config.seed}"
     return slug(config.name or own)

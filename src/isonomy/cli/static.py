@@ -1,8 +1,8 @@
 """A constant of a module, from its source: evaluated with what it needs of that source, no more.
 
 So a list of data sets can say what there is to fetch without importing torch, whichever way the
-files are written down. Of imports only `isonomy.data.fetch` is real; another module of the package
-is read in the same way.
+files are written down. Of imports only `isonomy.data.download.fetch` is real; another module of the
+package is read in the same way.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-_REAL = {"isonomy.data.fetch"}
+_REAL = {"isonomy.data.download.fetch"}
 
 
 class Constants:

@@ -16,7 +16,7 @@ from isonomy.errors import ConfigError, DataError, IsonomyError, unknown
 
 if TYPE_CHECKING:
     from isonomy.data.datasets import Dataset
-    from isonomy.data.fetch import File, Progress
+    from isonomy.data.download.fetch import File, Progress
     from isonomy.report.tables import Table
 
 Choices = Sequence[Sequence["File"]]
@@ -29,7 +29,7 @@ _GENERATED = ("generated", "yours")  # licences of what is not fetched
 def listed() -> None:
     """Print every data set: name, description, bytes to fetch, whether they are here."""
     from isonomy.cli.look import table
-    from isonomy.data.fetch import folder
+    from isonomy.data.download.fetch import folder
 
     cache = folder()
     rows = []
@@ -163,8 +163,8 @@ def _lines() -> Progress:
 
 def check(names: Sequence[str], fetching: bool) -> None:
     """Print what was found beside what is right; fail if one differs or a named one is not here."""
-    from isonomy.data import fetch
     from isonomy.data.datasets import DATASETS
+    from isonomy.data.download import fetch
 
     wanted = chosen(names, every=not names)
     cache = fetch.folder()

@@ -9,8 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from isonomy.core.examples import SPLITS, Attribute, Split
     from isonomy.data.datasets import DATASETS, load
-    from isonomy.data.federation import SPLITS, Attribute, Federation, Split, build
+    from isonomy.data.federation import Federation, build
     from isonomy.data.partition import PARTITIONS
 
 __all__ = [

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from isonomy.data.download.fetch import File, Progress
 from isonomy.data.federation import Federation
-from isonomy.data.fetch import File, Progress
 from isonomy.data.options import Option
 from isonomy.data.partition import Partition
 from isonomy.errors import DataError

@@ -8,24 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from isonomy.core.examples import SPLITS, Attribute, Split
 from isonomy.errors import DataError
-
-Split = Literal["train", "validation", "test"]
-SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-
-
-@dataclass(frozen=True)
-class Attribute:
-    """One protected attribute and the names of its groups."""
-
-    name: str
-    levels: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,9 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isonomy.data import fetch
-from isonomy.data.federation import Attribute, Federation, Split, arrange
-from isonomy.data.official import allocate_tested
+from isonomy.core.examples import Attribute, Split
+from isonomy.data.download import fetch
+from isonomy.data.federation import Federation, arrange
 from isonomy.data.options import Option
 from isonomy.data.partition import (
     IMAGE_PARTITIONS,
@@ -34,6 +34,7 @@ from isonomy.data.partition import (
     largest_remainders,
 )
 from isonomy.data.preparation import Pixels as Preparation
+from isonomy.data.test_split import allocate_tested
 from isonomy.errors import ConfigError, DataError
 
 if TYPE_CHECKING:  # the data sets import this module, so it may only look back when it is used

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isonomy.data.federation import SPLITS, Split
+from isonomy.core.examples import SPLITS, Split
 from isonomy.data.options import Option
 from isonomy.data.partition import Partition, generator, split
 from isonomy.errors import DataError, FetchError

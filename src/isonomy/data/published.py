@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from isonomy.data import fetch
 from isonomy.data.dataset import Fact, Request, insist
+from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 from isonomy.data.options import Option
 from isonomy.data.partition import FRACTIONS

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from isonomy.data import fetch
-from isonomy.data.archives import DAMAGE
+from isonomy.data.download import fetch
+from isonomy.data.download.archives import DAMAGE
 from isonomy.errors import ConfigError, DataError, FetchError, unknown
 
 Table = Any  # pyarrow.Table

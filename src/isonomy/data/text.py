@@ -32,7 +32,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isonomy.data.federation import SPLITS, Split
+from isonomy.core.examples import SPLITS, Split
 from isonomy.errors import ConfigError, DataError
 
 Reply = Mapping[str, Any]

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from isonomy.core.task import Loss
 from isonomy.errors import RunError
-from isonomy.task import Loss
 
 CARD = "card.json"
 WEIGHTS = "model.safetensors"

@@ -15,15 +15,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from isonomy import tree
-from isonomy.blocks.mixture import Mixture, outputs
+from isonomy.core import tree
+from isonomy.core.mixture import Mixture, outputs
+from isonomy.core.task import Params, Task
 from isonomy.data import preparation
 from isonomy.deploy import card as cards
 from isonomy.deploy.card import WEIGHTS, Card
 from isonomy.deploy.network import Network, probabilities, task_of
 from isonomy.deploy.rows import Features, Rows, features
 from isonomy.errors import RunError
-from isonomy.task import Params, Task
 
 PAGE = 1 << 22  # numbers of features at a time
 MEMBER = "members.{}."  # before a parameter's name, in a mixture's weights

@@ -13,13 +13,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from isonomy import tree
-from isonomy.blocks.mixture import Mixture, mixed
+from isonomy.core import tree
+from isonomy.core.mixture import Mixture, mixed
+from isonomy.core.task import Params, Task
 from isonomy.data.federation import build
 from isonomy.deploy.card import Architecture
 from isonomy.errors import ConfigError, RunError
 from isonomy.models import MODELS, make_task
-from isonomy.task import Params, Task
 
 EXTRA = "onnx"
 

@@ -13,12 +13,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from isonomy import random, tree
-from isonomy.algorithm import Ask, Client, Cohort, Combine, Exchange, Pool, Replies, State
+from isonomy.core import random, tree
+from isonomy.core.client import Client, Pool, State
+from isonomy.core.cohort import Ask, Cohort, Combine, Exchange, Replies
+from isonomy.core.task import Task
+from isonomy.core.tree import Tree
+from isonomy.core.work import Work
 from isonomy.data.federation import Federation
-from isonomy.task import Task
-from isonomy.tree import Tree
-from isonomy.work import Work
 
 
 class States:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import torch
 
-from isonomy import tree
-from isonomy.algorithm import Ask, Replies
+from isonomy.core import tree
+from isonomy.core.cohort import Ask, Replies
+from isonomy.core.fold import using
 from isonomy.engines.base import Engine
-from isonomy.fold import using
 
 
 class Loop(Engine):

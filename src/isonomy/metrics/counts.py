@@ -18,9 +18,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from isonomy.data.federation import Attribute
+from isonomy.core.examples import Attribute
+from isonomy.core.task import Batch, Task
 from isonomy.errors import ConfigError, DataError, unknown
-from isonomy.task import Batch, Task
 
 Floats = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ import moocore
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from isonomy.data.federation import Attribute
+from isonomy.core.examples import Attribute
 from isonomy.errors import ConfigError, DataError, unknown
 from isonomy.metrics import group
 from isonomy.metrics.counts import Floats, Tally, ratio, tally_of, with_everyone

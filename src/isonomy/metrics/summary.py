@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.data.federation import Attribute
+from isonomy.core.examples import Attribute
 from isonomy.errors import ConfigError, unknown
 from isonomy.metrics import group
 from isonomy.metrics.client import (

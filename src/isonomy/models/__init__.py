@@ -23,16 +23,16 @@ from typing import Any, get_args
 import torch
 from torch import nn
 
+from isonomy.core.task import Loss, Task
 from isonomy.data.federation import Federation
 from isonomy.errors import ConfigError, DataError, unknown
-from isonomy.models import custom, fit
+from isonomy.models import check, custom
 from isonomy.models.cnn import CNN
 from isonomy.models.custom import converted
 from isonomy.models.linear import LINEAR, LOGISTIC, SVM
 from isonomy.models.mlp import MLP
 from isonomy.models.options import Entry, Option
 from isonomy.models.resnet import RESNET18
-from isonomy.task import Loss, Task
 
 __all__ = [
     "LOSSES",
@@ -90,7 +90,7 @@ def make_task(
     shape = tuple(federation.x.shape[1:])
     if not shape:
         raise DataError(
-            f"model '{model}' needs rows with features but {fit.source(federation)} has one bare "
+            f"model '{model}' needs rows with features but {check.source(federation)} has one bare "
             "number a row; give x the shape [rows, 1]."
         )
     build: Callable[[], nn.Module]
@@ -102,7 +102,7 @@ def make_task(
         if entry.images and len(shape) != 3:
             raise DataError(
                 f"model '{model}' needs images [channels, height, width] but "
-                f"{fit.source(federation)} rows have shape {list(shape)}; use mlp."
+                f"{check.source(federation)} rows have shape {list(shape)}; use mlp."
             )
         build = partial(entry.build, shape, outputs, **entry.complete(model, given))
     task = Task(
@@ -114,7 +114,7 @@ def make_task(
     )
     if entry is None:
         _check_repeats(model, task)
-    fit.check(model, task, federation, outputs)
+    check.check(model, task, federation, outputs)
     return task
 
 
@@ -132,7 +132,7 @@ def _choose_loss(
     model: str, losses: tuple[Loss, ...], federation: Federation, wanted: str | None
 ) -> Loss:
     classes = federation.classes
-    where = fit.source(federation)
+    where = check.source(federation)
     fits: dict[str, bool] = {
         "cross_entropy": classes >= 2,
         "logistic": classes == 2,

@@ -31,8 +31,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.lazy import LazyModuleMixin
 
+from isonomy.core.importing import from_path, reason
 from isonomy.errors import ConfigError, unknown
-from isonomy.importing import from_path, reason
 from isonomy.models.options import Shape
 
 

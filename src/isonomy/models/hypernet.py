@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, relu
 
-from isonomy import tree
+from isonomy.core import tree
+from isonomy.core.task import Params, Task
 from isonomy.errors import ConfigError
-from isonomy.task import Params, Task
 
 WIDTH = 4  # of the embedding, unless the latent features are more
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
+from isonomy.core.task import Loss
 from isonomy.errors import ConfigError, unknown
-from isonomy.task import Loss
 
 Shape = tuple[int, ...]
 """The shape of one row of data: (features,) or (channels, height, width)."""

@@ -6,7 +6,7 @@ makes a single HTML file that needs no network. All take a list of `Record` and 
 
 from __future__ import annotations
 
-from isonomy.report.record import Record
 from isonomy.report.tables import Cell, Column, Table, comparison, everything, reproduction
+from isonomy.runs.record import Record
 
 __all__ = ["Cell", "Column", "Record", "Table", "comparison", "everything", "reproduction"]

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from isonomy.report import runs
-from isonomy.report.record import Record
 from isonomy.report.tables import Cell, Column, Table
+from isonomy.runs.record import Record
 
 MOST = 15  # clients in a table on a terminal
 _COLUMNS = {

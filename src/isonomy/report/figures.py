@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeAlias
 
-from isonomy.report import fronts, learnt, runs, words
-from isonomy.report.record import Record
+from isonomy.metrics import registry
+from isonomy.report import front_choice, fronts, runs
 from isonomy.report.runs import Method
+from isonomy.runs.record import Record
 
 go: Any = import_module("plotly.graph_objects")  # plotly has no types
 Plot: TypeAlias = Any
@@ -179,7 +180,7 @@ def curves(records: list[Record]) -> Plot | None:
     pages = [entry.get("metrics") or {} for record in records for entry in record.rounds]
     views = _Views()
     for name in _ordered(runs.metric_names(pages)):
-        views.view(words.title(name), **_axes(y=_axis_title(name)))
+        views.view(registry.title(name), **_axes(y=_axis_title(name)))
         for i, method in enumerate(found):
             at = _over_rounds(method, name)
             if not at:
@@ -247,7 +248,7 @@ def clients(records: list[Record]) -> Plot | None:
     for name in names:
         about = "" if name in ("accuracy", "loss") else " inside a client"
         text = _axis_title(name, "of each client")
-        views.view(f"{words.title(name)}{about}", **_axes(x="", y=text), **boxes)
+        views.view(f"{registry.title(name)}{about}", **_axes(x="", y=text), **boxes)
         drawn = [(i, m, at[name]) for i, (m, at) in enumerate(zip(found, columns, strict=True))
                  if at.get(name)]  # fmt: skip
         points = sum(len(at) for _, _, at in drawn)
@@ -270,7 +271,7 @@ def clients(records: list[Record]) -> Plot | None:
                 )
             )
         along = "clients, from the lowest value to the highest"
-        views.view(f"{words.title(name)}{about}, sorted", **_axes(x=along, y=text), **ordered)
+        views.view(f"{registry.title(name)}{about}, sorted", **_axes(x=along, y=text), **ordered)
         for i, method, at in drawn:
             order = sorted(at, key=lambda client: client.value)
             share = [100 * (k + 0.5) / len(order) for k in range(len(order))]
@@ -294,7 +295,7 @@ def trade_offs(records: list[Record]) -> Plot | None:
     views = _Views()
     for front in fronts.fronts(records):
         views.view(
-            words.title(front.notion), **_axes(x=_axis_title(front.notion), y="error<br>(lower)")
+            registry.title(front.notion), **_axes(x=_axis_title(front.notion), y="error<br>(lower)")
         )
         for i, curve in enumerate(front.curves):
             for on in (False, True):
@@ -346,9 +347,9 @@ def tradeoff(records: list[Record]) -> Plot | None:
     what = "accuracy" if "accuracy" in there else "loss"
     views = _Views()
     for name in _ordered(there):
-        if name in ("accuracy", "loss") or words.rate(name) or words.better(name) is None:
+        if name in ("accuracy", "loss") or registry.rate(name) or registry.better(name) is None:
             continue
-        views.view(words.title(name), **_axes(x=_axis_title(name), y=_axis_title(what)))
+        views.view(registry.title(name), **_axes(x=_axis_title(name), y=_axis_title(what)))
         for i, method in enumerate(found):
             points = [
                 (x, y, run)
@@ -358,7 +359,7 @@ def tradeoff(records: list[Record]) -> Plot | None:
             ]
             if not points:
                 continue
-            title, axis = safe(method.title), safe(words.title(name))
+            title, axis = safe(method.title), safe(registry.title(name))
             hover = f"<br>{what} %{{y:.4g}}<br>%{{customdata[2]}} %{{x:.4g}}"
             if len(points) > 1:
                 views.add(
@@ -399,10 +400,10 @@ def learnt_fronts(records: list[Record]) -> Plot | None:
     found = [m for m in runs.methods(records) if m.runs[0].front]
     if not any("preference.0" in method.runs[0].front for method in found):
         return None  # without a front that was learnt, one point a method says no more than tables
-    parts = [learnt.parts(method.runs[0].front) for method in found]
+    parts = [front_choice.parts(method.runs[0].front) for method in found]
     clients = sorted({key for each in parts for key in each})
-    names = learnt.coordinates(found[0].runs[0].front)
-    x, y = (_axis_title(words.front_title(name)) for name in names[:2])
+    names = front_choice.coordinates(found[0].runs[0].front)
+    x, y = (_axis_title(registry.front_title(name)) for name in names[:2])
     views = _Views()
     for client in clients[:_MANY_FRONTS]:
         who = "all clients together" if client < 0 else _client_said(found, client)
@@ -410,7 +411,7 @@ def learnt_fronts(records: list[Record]) -> Plot | None:
         for i, (method, each) in enumerate(zip(found, parts, strict=True)):
             if client not in each:
                 continue
-            at = learnt.best(each[client])
+            at = front_choice.best(each[client])
             said = [[safe(method.title), _preference(row)] for row in at.preferences]
             views.add(
                 go.Scatter(
@@ -443,13 +444,13 @@ def groups(records: list[Record]) -> Plot | None:
     found = runs.methods(records)
     rates: dict[tuple[str, str], dict[str, str]] = {}
     for name in runs.metric_names(record.metrics for record in records):
-        if at := words.rate(name):
+        if at := registry.rate(name):
             rates.setdefault((at.attribute, at.what), {})[at.level] = name
-    order = list(words.RATES)
+    order = list(registry.RATES)
     views = _Views()
     for (attribute, what), levels in sorted(rates.items(), key=lambda r: order.index(r[0][1])):
         views.view(
-            f"{words.RATES[what]} by {attribute}",
+            f"{registry.RATES[what]} by {attribute}",
             **_axes(x=safe(attribute), y=_axis_title(what, "over examples")),
             **_ticks(list(levels)),
             **{"xaxis.range": [-0.6, len(levels) - 0.4]},
@@ -751,7 +752,7 @@ def _ordered(names: Iterable[str]) -> list[str]:
     def place(name: str) -> tuple[int, str]:
         if name in first:
             return first.index(name), ""
-        gap = words.attribute(name) is not None
+        gap = registry.attribute(name) is not None
         kind = len(first) + (0 if gap else 1 if name.startswith("client.") else 2)
         return kind, "" if gap or name.startswith("client.") else name
 
@@ -770,10 +771,10 @@ def _axes(x: str | None = None, y: str | None = None) -> dict[str, Any]:
 
 def _axis_title(name: str, over: str | None = None) -> str:
     """The metric on one line; below it over whom, and which way is better."""
-    way = words.better(name)
-    said = [words.scope(name) if over is None else over, f"{way} is better" if way else ""]
+    way = registry.better(name)
+    said = [registry.scope(name) if over is None else over, f"{way} is better" if way else ""]
     below = safe(", ".join(part for part in said if part))
-    top = safe(words.title(name))
+    top = safe(registry.title(name))
     return f'{top}<br><span style="font-size:0.85em">{below}</span>' if below else top
 
 

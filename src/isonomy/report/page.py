@@ -21,10 +21,11 @@ from typing import Any
 import tomli_w
 
 from isonomy.errors import RunError
-from isonomy.report import data, figures, fronts, runs, tables, words
-from isonomy.report.record import Record
+from isonomy.metrics import registry
+from isonomy.report import data, figures, fronts, runs, tables
 from isonomy.report.runs import Method
 from isonomy.report.tables import Cell, Column, Table
+from isonomy.runs.record import Record
 
 _NAMED = 12
 
@@ -324,7 +325,7 @@ def _td(cell: Cell, column: Column, first: bool) -> str:
     at = cell.value
     value = at if isinstance(at, str) else "" if at is None or math.isnan(at) else _js(at)
     if first:
-        tip = f' title="{_e(words.meaning(value))}"' if column.name == "metric" else ""
+        tip = f' title="{_e(registry.meaning(value))}"' if column.name == "metric" else ""
         return f'<th scope="row" data-value="{_e(value)}"{tip}>{main}</th>'
     if cell.best:
         main = f'<strong>{main}</strong><span class="hidden"> (best)</span>'
@@ -407,7 +408,7 @@ def _every_metric(records: list[Record]) -> str:
     caption = "Every metric of the last evaluation. Hover over a name for what it means."
     grid = _html_table(table, caption, sortable=False)
     meanings = [
-        f"<li><code>{_e(str(row[0].value))}</code>: {_e(words.meaning(str(row[0].value)))}</li>"
+        f"<li><code>{_e(str(row[0].value))}</code>: {_e(registry.meaning(str(row[0].value)))}</li>"
         for row in table.rows
     ]
     return (

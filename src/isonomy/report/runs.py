@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from isonomy.errors import RunError
-from isonomy.report import words
-from isonomy.report.record import Record
+from isonomy.metrics import registry
+from isonomy.runs.record import Record
 
 _NOT_THE_METHOD = {"seed", "seeds", "label", "series", "output", "out", "folder"}
 _SHOWN = 3  # settings named before runs are only numbered
@@ -154,14 +154,14 @@ def metric_names(pages: Iterable[Mapping[str, Any]]) -> list[str]:
     found: dict[str, None] = {}
     for page in pages:
         for name in page:
-            if words.whole(name) not in page:
+            if registry.whole(name) not in page:
                 found.setdefault(name)
     return list(found)
 
 
 def attributes(records: Iterable[Record]) -> list[str]:
     """The protected attributes that some run has gaps for, in order."""
-    names = (words.attribute(name) for name in metric_names(r.metrics for r in records))
+    names = (registry.attribute(name) for name in metric_names(r.metrics for r in records))
     return list(dict.fromkeys(name for name in names if name is not None))
 
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from isonomy.errors import ConfigError, unknown
-from isonomy.report import runs, words
-from isonomy.report.record import Record
+from isonomy.metrics import registry
+from isonomy.report import runs
 from isonomy.report.runs import Method
+from isonomy.runs.record import Record
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -41,7 +42,7 @@ class Column:
     name: str
     title: str
     meaning: str = ""
-    better: words.Better | None = None
+    better: registry.Better | None = None
     scope: str = ""
     text: bool = False
     digits: int = 3
@@ -476,7 +477,7 @@ def _cell(method: Method, name: str) -> Cell:
 def _column(name: str, cells: Sequence[Cell]) -> Column:
     values = [cell.value for cell in cells if isinstance(cell.value, float)]
     spreads = [cell.spread for cell in cells]
-    title, scale = words.title(name), 1.0
+    title, scale = registry.title(name), 1.0
     if name.startswith("bytes"):
         top = max((abs(v) for v in values if math.isfinite(v)), default=0.0)
         scale, unit = next(
@@ -493,9 +494,9 @@ def _column(name: str, cells: Sequence[Cell]) -> Column:
     return Column(
         name,
         title,
-        words.meaning(name),
-        words.better(name),
-        words.scope(name),
+        registry.meaning(name),
+        registry.better(name),
+        registry.scope(name),
         digits=digits,
         scale=scale,
     )

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from isonomy import random, tree
-from isonomy.algorithm import Ask, Exchange, Replies
+from isonomy.core import random, tree
+from isonomy.core.cohort import Ask, Exchange, Replies
+from isonomy.core.options import made
 from isonomy.errors import ConfigError, unknown
-from isonomy.fields import made
 from isonomy.robust.parts import Part, parts, replied, updates
 
 

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from isonomy.core.options import made
 from isonomy.errors import ConfigError, unknown
-from isonomy.fields import made
 
 Expected = int | float | str
 

@@ -15,13 +15,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from isonomy import tree
-from isonomy.algorithm import Algorithm, Ask, Client, Cohort, Message, Replies, Reply, State
 from isonomy.blocks.measure import train_loss
+from isonomy.core import tree
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Ask, Cohort, Replies
+from isonomy.core.task import Task
 from isonomy.errors import ConfigError
 from isonomy.robust.combiners import Combiner
 from isonomy.robust.parts import Part, parts, replied, updates
-from isonomy.task import Task
 
 
 class Defence:

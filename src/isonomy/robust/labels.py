@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from isonomy import random
+from isonomy.core import random
 from isonomy.data.federation import Federation
 from isonomy.errors import ConfigError
 

@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from isonomy import tree
-from isonomy.algorithm import Ask
-from isonomy.tree import Tree
+from isonomy.core import tree
+from isonomy.core.cohort import Ask
+from isonomy.core.tree import Tree
 
 UPDATES = ("gradient", "update", "delta")
 """Names of parts that are differences in themselves."""

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from isonomy import tree
-from isonomy.algorithm import Ask, Exchange, Replies
-from isonomy.tree import Tree
+from isonomy.core import tree
+from isonomy.core.cohort import Ask, Exchange, Replies
+from isonomy.core.tree import Tree
 
 NOT_FINITE = "sent numbers that are not finite"
 WRONG_SHAPE = "sent a reply of a wrong shape"

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from isonomy.data.federation import SPLITS, Federation
+from isonomy.core.examples import SPLITS
+from isonomy.data.federation import Federation
 
 Columns = Mapping[str, Any]
 

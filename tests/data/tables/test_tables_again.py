@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from isonomy.cli import app
+from isonomy.config.schema import parse
 from isonomy.data.tables import Roles, own
 from isonomy.data.tables.federate import fingerprint
-from isonomy.experiments.run import Listener, Stopped, run
-from isonomy.experiments.schema import parse
+from isonomy.runs.training import Listener, Stopped, run
 
 from .conftest import RUN
 from .making import folder, people, same, text, write

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from isonomy.data.federation import SPLITS
+from isonomy.core.examples import SPLITS
 from isonomy.data.tables import Roles, own
 from isonomy.data.tables.columns import MISSING
 from isonomy.errors import ConfigError, DataError, IsonomyError

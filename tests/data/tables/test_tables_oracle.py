@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
-from isonomy.data.federation import SPLITS
+from isonomy.core.examples import SPLITS
 from isonomy.data.tables import Preprocessing, Roles
 from isonomy.data.tables.columns import Numbers, Table, column
 from isonomy.data.tables.federate import assemble

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 import torch
 
+from isonomy.core.examples import SPLITS
 from isonomy.data import load
-from isonomy.data.federation import SPLITS
 from isonomy.data.tables import Roles, own
 from isonomy.errors import DataError
 

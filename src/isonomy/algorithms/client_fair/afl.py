@@ -25,12 +25,14 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from isonomy import tree
-from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks.descent import descend
 from isonomy.blocks.measure import gradient, train_loss
 from isonomy.blocks.simplex import project
-from isonomy.task import Params, Task
+from isonomy.core import tree
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Cohort
+from isonomy.core.task import Params, Task
 
 
 @dataclass(frozen=True)

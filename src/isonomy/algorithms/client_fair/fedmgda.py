@@ -22,12 +22,14 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from isonomy import tree
-from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks.descent import descend
 from isonomy.blocks.simplex import min_norm
 from isonomy.blocks.vectors import gram, rows
-from isonomy.task import Task
+from isonomy.core import tree
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Cohort
+from isonomy.core.task import Task
 
 
 @dataclass(frozen=True)

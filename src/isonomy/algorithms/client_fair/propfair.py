@@ -23,9 +23,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks.descent import descend
-from isonomy.task import Batch, Params, Task
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Cohort
+from isonomy.core.task import Batch, Params, Task
 
 
 @dataclass(frozen=True)

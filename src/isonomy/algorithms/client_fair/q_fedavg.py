@@ -25,12 +25,14 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from isonomy import tree
-from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks.descent import descend
 from isonomy.blocks.measure import train_loss
 from isonomy.blocks.weights import LEAST, log_power
-from isonomy.task import Task
+from isonomy.core import tree
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Cohort
+from isonomy.core.task import Task
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,13 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from isonomy import tree
-from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks.measure import gradient, train_loss
 from isonomy.blocks.weights import LEAST, log_power
-from isonomy.task import Task
+from isonomy.core import tree
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Cohort
+from isonomy.core.task import Task
 
 
 @dataclass(frozen=True)

@@ -27,15 +27,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, one_hot, pad
 
-from isonomy import tree
-from isonomy.algorithm import Algorithm, Client, Cohort, Message, NoReplies, Reply, State
 from isonomy.blocks import clustering
 from isonomy.blocks.descent import descend
 from isonomy.blocks.initial import independent
 from isonomy.blocks.measure import train_loss
-from isonomy.blocks.mixture import Mixture
-from isonomy.task import Params, Task
-from isonomy.tree import Tree
+from isonomy.core import tree
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Cohort, NoReplies
+from isonomy.core.mixture import Mixture
+from isonomy.core.task import Params, Task
+from isonomy.core.tree import Tree
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,14 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from isonomy import random
-from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks import programs
 from isonomy.blocks.descent import descend
 from isonomy.blocks.groups import binary, column, least_cell, margin, member, share
-from isonomy.task import Batch, Params, Task
+from isonomy.core import random
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Cohort
+from isonomy.core.task import Batch, Params, Task
 
 
 @dataclass(frozen=True)

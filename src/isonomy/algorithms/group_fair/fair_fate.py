@@ -20,11 +20,13 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from isonomy import tree
-from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks.descent import descend
 from isonomy.blocks.groups import binary, cells, column, gap, least_cell, own_gap
-from isonomy.task import Params, Task
+from isonomy.core import tree
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Cohort
+from isonomy.core.task import Params, Task
 
 NEVER = -1e4  # as the logarithm of a weight: none
 

@@ -30,15 +30,17 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from isonomy import tree
-from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks import programs
 from isonomy.blocks.groups import binary, column, least_cell, margin, member, share
 from isonomy.blocks.measure import train_loss
 from isonomy.blocks.simplex import min_norm
 from isonomy.blocks.vectors import gram, rows
-from isonomy.task import Params, Task
-from isonomy.tree import Tree
+from isonomy.core import tree
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Cohort
+from isonomy.core.task import Params, Task
+from isonomy.core.tree import Tree
 
 SHARP = 10.0  # factor of the logit in the disparity's sigmoid
 TENTH = 0.1  # of a gradient's length, which delta is held against

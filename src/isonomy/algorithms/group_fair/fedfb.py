@@ -31,13 +31,15 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks import fairbatch
 from isonomy.blocks.descent import descend
 from isonomy.blocks.groups import binary, cells, column, least_cell, weighted
 from isonomy.blocks.measure import train_loss
 from isonomy.blocks.simplex import project
-from isonomy.task import Params, Task
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Cohort
+from isonomy.core.task import Params, Task
 
 
 @dataclass(frozen=True)

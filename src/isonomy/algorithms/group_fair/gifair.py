@@ -23,11 +23,13 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks.descent import descend
 from isonomy.blocks.groups import cells, column, least_cell, share, weighted
 from isonomy.blocks.measure import train_loss
-from isonomy.task import Params, Task
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Cohort
+from isonomy.core.task import Params, Task
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from isonomy import tree
-from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks.constraints import (
     Constraints,
     cell_sums,
@@ -33,7 +31,11 @@ from isonomy.blocks.constraints import (
     weighted_losses,
 )
 from isonomy.blocks.descent import descend
-from isonomy.task import Batch, Params, Task
+from isonomy.core import tree
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Cohort
+from isonomy.core.task import Batch, Params, Task
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,13 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks.chain import check_chain, everyone, layers, part, redrawn, renewed
 from isonomy.blocks.descent import descend
 from isonomy.blocks.matching import Prior, check_options, class_sizes, match, posterior
-from isonomy.task import Params, Task
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Cohort
+from isonomy.core.task import Params, Task
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch.func import grad
 
-from isonomy import tree
-from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks.descent import along, descend, start, step
 from isonomy.blocks.personal import (
     check_pull,
@@ -36,8 +34,12 @@ from isonomy.blocks.personal import (
     tuning,
     untuned,
 )
-from isonomy.task import Batch, Params, Task
-from isonomy.tree import Tree
+from isonomy.core import tree
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Cohort
+from isonomy.core.task import Batch, Params, Task
+from isonomy.core.tree import Tree
 
 
 @dataclass(frozen=True)

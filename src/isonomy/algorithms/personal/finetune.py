@@ -16,18 +16,12 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks.descent import descend
-from isonomy.blocks.personal import (
-    check_pull,
-    check_tuning,
-    pulled,
-    served,
-    tuned,
-    tuning,
-    untuned,
-)
-from isonomy.task import Params, Task
+from isonomy.blocks.personal import check_pull, check_tuning, pulled, served, tuned, tuning, untuned
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Cohort
+from isonomy.core.task import Params, Task
 
 
 @dataclass(frozen=True)

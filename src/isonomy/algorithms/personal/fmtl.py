@@ -36,14 +36,16 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from isonomy import tree
-from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks.descent import along, start, step
 from isonomy.blocks.personal import check_pull, nearer
+from isonomy.core import tree
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Cohort
+from isonomy.core.task import Batch, Params, Task
+from isonomy.core.tree import Tree
+from isonomy.core.work import Work
 from isonomy.errors import ConfigError
-from isonomy.task import Batch, Params, Task
-from isonomy.tree import Tree
-from isonomy.work import Work
 
 
 @dataclass(frozen=True)

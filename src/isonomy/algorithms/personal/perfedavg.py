@@ -23,13 +23,15 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch.func import grad
 
-from isonomy import tree
-from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks.descent import descend, start, step
 from isonomy.blocks.personal import served, tuned, untuned
-from isonomy.fold import fold
-from isonomy.task import Params, Task
-from isonomy.tree import Tree
+from isonomy.core import tree
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Cohort
+from isonomy.core.fold import fold
+from isonomy.core.task import Params, Task
+from isonomy.core.tree import Tree
 
 
 @dataclass(frozen=True)

@@ -20,19 +20,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks.descent import Objective, descend
-from isonomy.blocks.personal import (
-    check_pull,
-    check_tuning,
-    served,
-    tuned,
-    tuning,
-    untuned,
-)
+from isonomy.blocks.personal import check_pull, check_tuning, served, tuned, tuning, untuned
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Cohort
+from isonomy.core.task import Batch, Params, Task
+from isonomy.core.tree import Tree
 from isonomy.errors import ConfigError
-from isonomy.task import Batch, Params, Task
-from isonomy.tree import Tree
 
 
 @dataclass(frozen=True)

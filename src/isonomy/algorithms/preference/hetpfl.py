@@ -29,14 +29,16 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from isonomy.algorithm import Algorithm, Client, Cohort, Message, Reply, State
 from isonomy.blocks import descent, fusion, pareto, trade_off
 from isonomy.blocks import preferences as simplex
 from isonomy.blocks.trade_off import Terms
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Cohort
+from isonomy.core.task import Params, Task
+from isonomy.core.tree import Tree
+from isonomy.core.work import Work, halves
 from isonomy.models import hypernet as nets
-from isonomy.task import Params, Task
-from isonomy.tree import Tree
-from isonomy.work import Work, halves
 
 
 @dataclass(frozen=True)

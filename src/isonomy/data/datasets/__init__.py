@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from isonomy.data.dataset import Dataset, Request
+from isonomy.data.download.fetch import Progress
 from isonomy.data.federation import Federation
-from isonomy.data.fetch import Progress
 from isonomy.data.options import settle
 from isonomy.data.partition import Spec, plan
 from isonomy.errors import ConfigError, unknown

@@ -9,9 +9,9 @@ left out: it says how many people a row stands for, not anything about the perso
 columns are no features unless `keep_protected` is true. Scales and categories are learnt from
 training rows only.
 
-With `partition = "paper"` (see `isonomy.data.papers`) the official training rows train and the
-official test rows test, fnlwgt is a feature, "?" is a category like others, and there are two
-clients: the first has a random 80 % of those who work for a private employer and 20 % of the
+With `partition = "paper"` (see `isonomy.data.fedfb_preparation`) the official training rows train
+and the official test rows test, fnlwgt is a feature, "?" is a category like others, and there are
+two clients: the first has a random 80 % of those who work for a private employer and 20 % of the
 rest, the second what remains.
 """
 
@@ -23,9 +23,11 @@ from pathlib import Path
 
 import numpy as np
 
-from isonomy.data import fetch, papers, published
+from isonomy.core.examples import Attribute
+from isonomy.data import fedfb_preparation, published
 from isonomy.data.dataset import Dataset, Fact, Request
-from isonomy.data.federation import Attribute, Federation
+from isonomy.data.download import fetch
+from isonomy.data.federation import Federation
 from isonomy.data.partition import PARTITIONS, Integers
 from isonomy.data.published import Table, count, one_of, replaced, words
 
@@ -118,7 +120,7 @@ def _facts(table: Table) -> list[Fact]:
 
 def load(request: Request) -> Federation:
     """Fetch, check, and federate in our way or the papers'."""
-    fixed = papers.wanted(request, DATASET, 2)
+    fixed = fedfb_preparation.wanted(request, DATASET, 2)
     table, origin = published.obtain("ADULT", FILES, parse, _facts, request)
     made = paper(table) if fixed else federate(table, request)
     return replace(made, origin=origin)
@@ -135,7 +137,7 @@ def federate(table: Table, request: Request) -> Federation:
     return tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
 
 
-ORDER = 226_143_858_641_484  # see papers.in_order
+ORDER = 226_143_858_641_484  # see fedfb_preparation.in_order
 TRAINING = 32_561  # rows of adult.data
 PAPER_CATEGORIES = (
     "workclass",
@@ -150,29 +152,29 @@ PAPER_CATEGORIES = (
 
 def paper(table: Table) -> Federation:
     """FedFB's and HetPFL's two clients; training and test rows are scaled apart."""
-    papers.in_order("ADULT", published.numbers(table, "fnlwgt"), ORDER)
+    fedfb_preparation.in_order("ADULT", published.numbers(table, "fnlwgt"), ORDER)
     for name in PAPER_CATEGORIES:
         table = replaced(table, name, [word or "?" for word in words(table, name)])
     y = (words(table, "income") == ">50K").astype(np.int64)
     z = (words(table, "sex") == "Male").astype(np.int64)
     train, test = table[:TRAINING], table[TRAINING:]
-    known = papers.levels(train, PAPER_CATEGORIES)
-    x, names = papers.encode(train, NUMBERS, known, z[:TRAINING])
-    x_test, _ = papers.encode(test, NUMBERS, known, z[TRAINING:])
+    known = fedfb_preparation.levels(train, PAPER_CATEGORIES)
+    x, names = fedfb_preparation.encode(train, NUMBERS, known, z[:TRAINING])
+    x_test, _ = fedfb_preparation.encode(test, NUMBERS, known, z[TRAINING:])
     private = words(table, "workclass") == "Private"
     stream = np.random.RandomState(1)
     trains = _clients(stream, private[:TRAINING])
     tests = [TRAINING + mine for mine in _clients(stream, private[TRAINING:])]
-    return papers.federation(
+    return fedfb_preparation.federation(
         np.concatenate([x, x_test]),
         y,
         z,
-        papers.cut(trains, tests),
+        fedfb_preparation.cut(trains, tests),
         attribute=Attribute("sex", ("Female", "Male")),
         labels=LABELS,
         features=names,
         source=DATASET.source,
-        preprocessing=papers.prepared(
+        preprocessing=fedfb_preparation.prepared(
             train,
             NUMBERS,
             known,
@@ -206,7 +208,9 @@ DATASET = Dataset(
     partition={"name": "uneven"},
     partitions={
         **PARTITIONS,
-        "paper": papers.partition("two clients, mostly private employees and mostly others"),
+        "paper": fedfb_preparation.partition(
+            "two clients, mostly private employees and mostly others"
+        ),
     },
     files=FILES,
     facts=facts,

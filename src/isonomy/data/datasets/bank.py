@@ -10,9 +10,9 @@ only when its outcome is, and a call of no length has no success. `pdays` = -1, 
 there was no earlier campaign, is no number of days: it counts as missing, and a feature tells
 where. Age is the protected attribute, in three groups: below 25, 25 to 60, above 60.
 
-With `partition = "paper"` (see `isonomy.data.papers`) the group is age in fifths, duration is a
-feature and day and month are not, the rows are shuffled and the first 70 % train, and there are
-three clients by whether a person has a loan.
+With `partition = "paper"` (see `isonomy.data.fedfb_preparation`) the group is age in fifths,
+duration is a feature and day and month are not, the rows are shuffled and the first 70 % train,
+and there are three clients by whether a person has a loan.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from pathlib import Path
 
 import numpy as np
 
-from isonomy.data import fetch, papers, published
+from isonomy.core.examples import Attribute
+from isonomy.data import fedfb_preparation, published
 from isonomy.data.dataset import Dataset, Fact, Request
-from isonomy.data.federation import Attribute, Federation
+from isonomy.data.download import fetch
+from isonomy.data.federation import Federation
 from isonomy.data.options import Option
 from isonomy.data.partition import PARTITIONS, Integers
 from isonomy.data.published import Table, count, numbers, one_of, replaced, words
@@ -97,7 +99,7 @@ def _facts(table: Table) -> list[Fact]:
 
 def load(request: Request) -> Federation:
     """Fetch, check, and federate in our way or the papers'."""
-    fixed = papers.wanted(request, DATASET, 3)
+    fixed = fedfb_preparation.wanted(request, DATASET, 3)
     table, origin = published.obtain("BANK", FILES, parse, _facts, request)
     made = paper(table) if fixed else federate(table, request)
     return replace(made, origin=origin)
@@ -129,35 +131,35 @@ PAPER_CATEGORIES = (
     "poutcome",
 )
 PAPER_NUMBERS = ("balance", "duration", "campaign", "pdays", "previous")
-ORDER = 41_930_405_389  # see papers.in_order
+ORDER = 41_930_405_389  # see fedfb_preparation.in_order
 PAPER_SHARES = ((0.5, 0.2), (0.6, 0.8))  # of no loan and of loan, where a client's rows end
 
 
 def paper(table: Table) -> Federation:
     """FedFB's and HetPFL's three clients: 50, 10, 40 % of no loan and 20, 60, 20 % of loan."""
-    papers.in_order("BANK", numbers(table, "age"), ORDER)
+    fedfb_preparation.in_order("BANK", numbers(table, "age"), ORDER)
     stream = np.random.RandomState(1)
     age = numbers(table, "age")
     edges = np.quantile(age, (0.2, 0.4, 0.6, 0.8))
     z = np.searchsorted(edges, age).astype(np.int64)
-    known = papers.levels(table, PAPER_CATEGORIES)
-    x, names = papers.encode(table, PAPER_NUMBERS, known, z)
+    known = fedfb_preparation.levels(table, PAPER_CATEGORIES)
+    x, names = fedfb_preparation.encode(table, PAPER_NUMBERS, known, z)
     y = (words(table, "y") == "yes").astype(np.int64)
     order = stream.permutation(len(x))
     training, loan = int(0.7 * len(x)), words(table, "loan") == "yes"
     trains = _clients(loan, order[:training])
     for mine in trains:
         stream.shuffle(mine)
-    return papers.federation(
+    return fedfb_preparation.federation(
         x,
         y,
         z,
-        papers.cut(trains, _clients(loan, order[training:])),
+        fedfb_preparation.cut(trains, _clients(loan, order[training:])),
         attribute=Attribute("age", tuple(f"fifth {k}" for k in range(1, 6))),
         labels=LABELS,
         features=names,
         source=DATASET.source,
-        preprocessing=papers.prepared(
+        preprocessing=fedfb_preparation.prepared(
             table, PAPER_NUMBERS, known, {"age": {"edges": tuple(edges.tolist())}}, ("y", LABELS)
         ),
     )
@@ -194,7 +196,7 @@ DATASET = Dataset(
     partition={"name": "uneven"},
     partitions={
         **PARTITIONS,
-        "paper": papers.partition("three clients by loan"),
+        "paper": fedfb_preparation.partition("three clients by loan"),
     },
     files=FILES,
     facts=facts,

@@ -23,9 +23,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isonomy.data import fetch, images
+from isonomy.core.examples import Attribute
+from isonomy.data import images
 from isonomy.data.dataset import Dataset, Request
-from isonomy.data.federation import Attribute, Federation
+from isonomy.data.download import fetch
+from isonomy.data.federation import Federation
 from isonomy.data.leaf import NATURAL, locate, natural, read_leaf, together
 from isonomy.data.options import Option
 from isonomy.data.partition import FRACTIONS, Integers

@@ -26,9 +26,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.data import fetch, published
-from isonomy.data.archives import DAMAGE
+from isonomy.data import published
 from isonomy.data.dataset import Dataset, Fact, Request, insist
+from isonomy.data.download import fetch
+from isonomy.data.download.archives import DAMAGE
 from isonomy.data.federation import Federation
 from isonomy.data.options import Option
 from isonomy.data.partition import FRACTIONS, PARTITIONS

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from isonomy.data import fetch, images
+from isonomy.data import images
 from isonomy.data.dataset import Dataset, Fact, Request
+from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 from isonomy.errors import DataError
 

@@ -18,9 +18,9 @@ Known faults of the data: an arrest is not an offence; and people who were arres
 beyond the two years' end while others were not, so that the share of label 1 is too high
 (Barenstein, "ProPublica's COMPAS Data Revisited", 2019).
 
-With `partition = "paper"` (see `isonomy.data.papers`) all rows are used, the first 70 % train, the
-label is 1 for NO new arrest, the group is sex x (African-American or not), the description of
-the charge is a feature, and there are two clients: people above 25, and the rest.
+With `partition = "paper"` (see `isonomy.data.fedfb_preparation`) all rows are used, the first
+70 % train, the label is 1 for NO new arrest, the group is sex x (African-American or not), the
+description of the charge is a feature, and there are two clients: people above 25, and the rest.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ from typing import Any
 
 import numpy as np
 
-from isonomy.data import fetch, papers, published
+from isonomy.core.examples import Attribute
+from isonomy.data import fedfb_preparation, published
 from isonomy.data.dataset import Dataset, Fact, Request
-from isonomy.data.federation import Attribute, Federation
+from isonomy.data.download import fetch
+from isonomy.data.federation import Federation
 from isonomy.data.options import Option
 from isonomy.data.partition import PARTITIONS
 from isonomy.data.published import Table, count, numbers, replaced, words
@@ -134,7 +136,7 @@ def load(request: Request) -> Federation:
     for name, known in (("rows", ("filtered", "all")), ("races", ("joined", "all"))):
         if request.options[name] not in known:
             raise ConfigError(unknown(f"value of {name}", request.options[name], known))
-    fixed = papers.wanted(request, DATASET, 2)
+    fixed = fedfb_preparation.wanted(request, DATASET, 2)
     table, origin = published.obtain("COMPAS", FILES, parse, _facts, request)
     made = paper(table) if fixed else federate(table, request)
     return replace(made, origin=origin)
@@ -167,27 +169,27 @@ def federate(table: Table, request: Request) -> Federation:
     return published.read_as(made, *readings)
 
 
-ORDER = 903_454_106  # see papers.in_order
+ORDER = 903_454_106  # see fedfb_preparation.in_order
 
 
 def paper(table: Table) -> Federation:
     """FedFB's and HetPFL's two clients, by age scaled to [0, 1]: above 0.1, and the rest."""
-    papers.in_order("COMPAS", numbers(table, "age"), ORDER)
+    fedfb_preparation.in_order("COMPAS", numbers(table, "age"), ORDER)
     y = (numbers(table, "two_year_recid") == 0).astype(np.int64)
     woman = (words(table, "sex") == "Female").astype(np.int64)
     black = (words(table, "race") == "African-American").astype(np.int64)
     z = 2 * woman + black
-    known = papers.levels(table, ("age_cat", "c_charge_degree", "c_charge_desc"))
-    x, names = papers.encode(table, ("age", *COUNTS), known, z)
+    known = fedfb_preparation.levels(table, ("age_cat", "c_charge_degree", "c_charge_desc"))
+    x, names = fedfb_preparation.encode(table, ("age", *COUNTS), known, z)
     training = np.arange(len(x)) < int(0.7 * len(x))
     older = x[:, 0] > 0.1
     trains = [np.flatnonzero(training & older), np.flatnonzero(training & ~older)]
     tests = [np.flatnonzero(~training & older), np.flatnonzero(~training & ~older)]
-    return papers.federation(
+    return fedfb_preparation.federation(
         x,
         y,
         z,
-        papers.cut(trains, tests),
+        fedfb_preparation.cut(trains, tests),
         attribute=Attribute(
             "sex*race",
             (
@@ -200,7 +202,7 @@ def paper(table: Table) -> Federation:
         labels=LABELS[::-1],
         features=names,
         source=DATASET.source,
-        preprocessing=papers.prepared(
+        preprocessing=fedfb_preparation.prepared(
             table,
             ("age", *COUNTS),
             known,
@@ -230,7 +232,7 @@ DATASET = Dataset(
     partition={"name": "uneven"},
     partitions={
         **PARTITIONS,
-        "paper": papers.partition("two clients, people above 25 and the rest"),
+        "paper": fedfb_preparation.partition("two clients, people above 25 and the rest"),
     },
     files=FILES,
     facts=facts,

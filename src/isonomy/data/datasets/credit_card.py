@@ -17,8 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from isonomy.data import fetch, published
+from isonomy.data import published
 from isonomy.data.dataset import Dataset, Fact, Request
+from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 from isonomy.data.partition import PARTITIONS
 from isonomy.data.published import Table, count, numbers, replaced

@@ -24,8 +24,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isonomy.data import fetch, images, papers
+from isonomy.data import fedfb_preparation, images
 from isonomy.data.dataset import Dataset, Fact, Request
+from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 from isonomy.data.partition import Partition, Rows
 
@@ -94,7 +95,7 @@ def facts(paths: Sequence[Path]) -> list[Fact]:
 PAPER_CLIENTS = 500
 PAPER_LABELS = 5  # a client's
 _FREE = ("validation", "normalise", "pixelwise")  # they leave the clients as they are
-ORDER = 8_087_216_427  # see papers.in_order
+ORDER = 8_087_216_427  # see fedfb_preparation.in_order
 
 
 def paper(train: Rows, test: Rows) -> tuple[list[Tensor], list[Tensor]]:
@@ -127,13 +128,13 @@ def paper(train: Rows, test: Rows) -> tuple[list[Tensor], list[Tensor]]:
 
 
 def _published(train: Rows, test: Rows) -> tuple[list[Tensor], list[Tensor]]:
-    papers.in_order(ABOUT.name, train.labels.astype(np.float64), ORDER)
+    fedfb_preparation.in_order(ABOUT.name, train.labels.astype(np.float64), ORDER)
     return paper(train, test)
 
 
 def load(request: Request) -> Federation:
     """Fetch, read, give to clients."""
-    papers.wanted(request, DATASET, PAPER_CLIENTS, free=("path", *_FREE))
+    fedfb_preparation.wanted(request, DATASET, PAPER_CLIENTS, free=("path", *_FREE))
     return images.obtain(ABOUT, FILES, images.IDX_NAMES, images.parse_idx, request)
 
 

@@ -19,8 +19,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from isonomy.data import fetch, images
+from isonomy.data import images
 from isonomy.data.dataset import Dataset, Request
+from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 from isonomy.data.leaf import NATURAL, Array, Examples, locate, natural, read_leaf, together
 from isonomy.data.options import Option

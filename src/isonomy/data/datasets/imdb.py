@@ -33,10 +33,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isonomy.data import fetch, text
-from isonomy.data.archives import DAMAGE
+from isonomy.core.examples import SPLITS, Split
+from isonomy.data import text
 from isonomy.data.dataset import Dataset, Fact, Request, insist
-from isonomy.data.federation import SPLITS, Federation, Split, build
+from isonomy.data.download import fetch
+from isonomy.data.download.archives import DAMAGE
+from isonomy.data.federation import Federation, build
 from isonomy.data.options import Option
 from isonomy.data.partition import (
     FRACTIONS,

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from isonomy.data import fetch, images
+from isonomy.data import images
 from isonomy.data.dataset import Dataset, Fact, Request
+from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 
 _KNOWN = (  # SHA-256 and size of the files in images.IDX_NAMES

@@ -19,7 +19,7 @@ f_k + (lambda / 2) |w - w*|^2 is here F_k + (lambda / d) |w - w*|^2: a method th
 
 With `n_test = 0` the only test example of a client is w_k itself, so that d times its test loss is
 the paper's test error |w_k - w|^2. The paper names no values; with ours, sigma = 1, tau = 0.2 and
-n = 25, the best lambda is 1 (`isonomy.theory.point_estimation`).
+n = 25, the best lambda is 1 (`isonomy.blocks.point_estimation`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from isonomy.core.examples import Split
 from isonomy.data.dataset import Dataset, Request
-from isonomy.data.federation import Federation, Split, build
+from isonomy.data.federation import Federation, build
 from isonomy.data.options import Option
 from isonomy.data.partition import Partition, generator
 from isonomy.errors import ConfigError

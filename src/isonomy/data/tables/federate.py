@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from isonomy.data.federation import SPLITS, Attribute, Federation
+from isonomy.core.examples import SPLITS, Attribute
+from isonomy.data.federation import Federation
 from isonomy.data.partition import FRACTIONS, Categories, Partition, Rows, column_names
 from isonomy.data.tables.columns import Column, Numbers, Table, Words, as_words, column
 from isonomy.data.tables.files import Files, Pieces, Source, find, read, read_clients, reorder

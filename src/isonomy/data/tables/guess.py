@@ -14,13 +14,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from isonomy.data.tables.column_profile import MOST, Seen, same, see
 from isonomy.data.tables.columns import Table, as_text, as_words
 from isonomy.data.tables.files import client_name
-from isonomy.data.tables.phases import part_of
-from isonomy.data.tables.roles import listed
-from isonomy.data.tables.sample import Look
-from isonomy.data.tables.seen import MOST, Seen, same, see
-from isonomy.data.tables.words import (
+from isonomy.data.tables.name_hints import (
     AMOUNTS,
     CLIENT_ENDS,
     CLIENTS,
@@ -42,6 +39,9 @@ from isonomy.data.tables.words import (
     name_words,
     rank,
 )
+from isonomy.data.tables.phases import part_of
+from isonomy.data.tables.roles import listed
+from isonomy.data.tables.sample import Look
 
 AGES = ((30, 60), (30, 50), (30, 45), (40, 65), (50, 70), (60, 75), (70, 80), (18, 40), (6, 12))
 MOST_GROUPS = 12  # of a protected column that is not cut

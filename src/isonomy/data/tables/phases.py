@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from isonomy.data.federation import SPLITS
+from isonomy.core.examples import SPLITS
 from isonomy.data.partition import split as deal
 from isonomy.data.tables.columns import Numbers, Other, Table, Words, as_words
 from isonomy.data.tables.preprocessing import Schema, check_finite

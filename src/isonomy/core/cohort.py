@@ -1,0 +1,354 @@
+"""The cohort: the only access of an algorithm to its clients.
+
+`gather` gives the server every reply; `mean` and `sum` only a combination, folded as replies
+arrive; `weigh` gives some parts of every reply and averages the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from isonomy.core import random, tree
+from isonomy.core.client import Message, Reply
+from isonomy.core.phase import Phase
+from isonomy.core.task import Task
+from isonomy.core.tree import Tree
+from isonomy.core.work import Work
+from isonomy.errors import ConfigError, IsonomyError
+
+
+class Replies(NamedTuple):
+    """Every reply, stacked on a leading axis, with the clients that sent them."""
+
+    value: Reply
+    ids: Tensor
+    sizes: Tensor
+
+
+class Weighed(NamedTuple):
+    """The mean of most parts of the replies, its total weight, and the parts seen one by one."""
+
+    mean: Reply
+    total: float
+    seen: Replies
+
+
+class NoReplies(IsonomyError):
+    """No client answered a phase; the round changes nothing."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One exchange: a phase, its message, and the local work it may do.
+
+    `each`, if given, is a tree stacked over `ids` that is added to every client's own message.
+    """
+
+    phase: Phase
+    message: Message
+    work: Work
+    round: int
+    rate: float
+    ids: Tensor
+    each: Message | None = None
+
+    def to(self, ids: Tensor) -> Ask:
+        """The same question to fewer clients."""
+        if self.each is None:
+            return replace(self, ids=ids)
+        place = {int(k): i for i, k in enumerate(self.ids)}
+        at = torch.tensor([place[int(k)] for k in ids], dtype=torch.int64)
+        return replace(self, ids=ids, each=tree.take(self.each, at))
+
+
+Exchange = Callable[[Ask], Iterator[Replies]]
+"""Carries a question to clients and yields their replies in chunks; an engine supplies it, and
+wrappers (dropout, attacks, noise, byte counting) are functions from one to another."""
+
+
+Combine = Callable[["Cohort", Ask, Replies, Tensor], Reply]
+"""What a defence does in place of the weighted mean: from the question, every client's reply and
+their weights to one reply. It may ask the cohort more."""
+
+
+class Cohort:
+    """The clients of one round: the only door between an algorithm and them.
+
+    Replies may be fewer than the cohort: go by `ids`, never by position. A later phase goes only
+    to the clients that answered the earlier ones, so `ids` shrinks as clients fall silent.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        ids: Tensor,
+        sizes: Tensor,
+        *,
+        work: Work,
+        round: int,
+        rate: float,
+        clients: int,
+        seed: int = 0,
+        task: Task | None = None,
+        whole: Cohort | None = None,
+        combine: Combine | None = None,
+    ) -> None:
+        self._exchange = exchange
+        self.ids = ids
+        self.sizes = sizes
+        self.work = work
+        self.round = round
+        self.rate = rate
+        self.clients = clients
+        self.seed = seed
+        self._task = task
+        self._whole = whole
+        self._combine = combine
+
+    @property
+    def task(self) -> Task:
+        """The task, for a server that itself computes with the model."""
+        if self._task is None:
+            raise RuntimeError("this cohort was made without a task")
+        return self._task
+
+    def only(self, ids: Tensor) -> Cohort:
+        """The cohort of some of these clients, for a question that concerns only them.
+
+        Who falls silent there is out of this cohort too.
+        """
+        keep = torch.isin(self.ids, ids)
+        return Cohort(
+            self._exchange,
+            self.ids[keep],
+            self.sizes[keep],
+            work=self.work,
+            round=self.round,
+            rate=self.rate,
+            clients=self.clients,
+            seed=self.seed,
+            task=self._task,
+            whole=self,
+            combine=self._combine,
+        )
+
+    def uniform(self, name: str, shape: tuple[int, ...] = ()) -> Tensor:
+        """Uniform draws in (0, 1) of the server's own, which belong to this round and name."""
+        return random.uniform(random.key(self.seed, self.round), f"server {name}", shape)
+
+    def gather(
+        self,
+        phase: Phase,
+        message: Message,
+        *,
+        each: Message | None = None,
+        work: Work | None = None,
+    ) -> Replies:
+        """Every client's reply; the server sees each of them."""
+        chunks = list(self._ask(phase, message, each, work))
+        value = tree.concat([c.value for c in chunks])
+        ids = torch.cat([c.ids for c in chunks])
+        order = _positions(ids, self._answered(ids))
+        return Replies(tree.take(value, order), self.ids, self.sizes)
+
+    def mean(
+        self,
+        phase: Phase,
+        message: Message,
+        *,
+        weight: Literal["size", "equal"] | Tensor = "size",
+        each: Message | None = None,
+        work: Work | None = None,
+    ) -> Reply:
+        """Only the weighted mean of the replies, folded as they come.
+
+        `weight` is each client's size, or equal, or a tensor aligned with `ids`. Under a defence
+        its combiner takes the mean's place, and sees each reply.
+        """
+        if self._combine is not None:
+            return self._combined(self._combine, phase, message, each, work, self._weights(weight))
+        total, folded = self._folded(phase, message, each, work, self._weights(weight))
+        if total <= 0:
+            raise NoReplies(f"round {self.round}: the clients that answered have no weight.")
+        return tree.tmap(lambda t: (t / total).to(torch.get_default_dtype()), folded)
+
+    def weigh(
+        self,
+        phase: Phase,
+        message: Message,
+        *,
+        seen: tuple[str, ...],
+        tilt: Mapping[str, Callable[[Reply], Tensor]] | None = None,
+        weight: Literal["size", "equal"] | Tensor = "size",
+        each: Message | None = None,
+        work: Work | None = None,
+    ) -> Weighed:
+        """Every client's parts named in `seen`, and of the other parts only weighted means.
+
+        A part named in `tilt` has the weights `weight * exp(tilt(seen parts))`, which may be of
+        any size: what the server sees of a client decides how much the rest of its reply counts.
+        The other parts have `weight`. If no client that answered has weight, `total` and the
+        means are 0.
+        """
+        if self._combine is not None:
+            raise ConfigError(
+                "defence: this algorithm weighs clients by what they reply, which no defence can "
+                "stand in for; choose an algorithm that averages, or remove the defence."
+            )
+        asked, weights, kept, ids = self.ids, self._weights(weight), [], []
+        sums: dict[str, _Sums] = {}
+        for chunk in self._ask(phase, message, each, work):
+            w = weights[_positions(asked, chunk.ids)]
+            shown = {name: chunk.value[name] for name in seen}
+            for name, value in chunk.value.items():
+                if name not in shown:
+                    score = None if tilt is None or name not in tilt else tilt[name](shown)
+                    sums.setdefault(name, _Sums()).add(value, w, score)
+            kept.append(shown)
+            ids.append(chunk.ids)
+        order = _positions(torch.cat(ids), self._answered(torch.cat(ids)))
+        total = float(weights[_positions(asked, self.ids)].sum())
+        replies = Replies(tree.take(tree.concat(kept), order), self.ids, self.sizes)
+        return Weighed({name: part.mean() for name, part in sums.items()}, total, replies)
+
+    def sum(
+        self,
+        phase: Phase,
+        message: Message,
+        *,
+        each: Message | None = None,
+        work: Work | None = None,
+    ) -> Reply:
+        """Only the sum of the replies, folded as they come, in double precision."""
+        ones = torch.ones(len(self.ids), dtype=torch.float64)
+        return self._folded(phase, message, each, work, ones)[1]
+
+    def _combined(
+        self,
+        combine: Combine,
+        phase: Phase,
+        message: Message,
+        each: Message | None,
+        work: Work | None,
+        weights: Tensor,
+    ) -> Reply:
+        """What the combiner makes of every client's reply."""
+        ask = self._question(phase, message, each, work)
+        replies = self.gather(phase, message, each=each, work=work)
+        weights = weights[_positions(ask.ids, replies.ids)]
+        if float(weights.sum()) <= 0:
+            raise NoReplies(f"round {self.round}: the clients that answered have no weight.")
+        return combine(self, ask, replies, weights)
+
+    def _folded(
+        self,
+        phase: Phase,
+        message: Message,
+        each: Message | None,
+        work: Work | None,
+        weights: Tensor,
+    ) -> tuple[float, Tree]:
+        """Total weight and weighted sum, chunk by chunk, so memory does not grow."""
+        asked, sums, seen = self.ids, _Sums(), []
+        for chunk in self._ask(phase, message, each, work):
+            sums.add(chunk.value, weights[_positions(asked, chunk.ids)])
+            seen.append(chunk.ids)
+        self._answered(torch.cat(seen))
+        return sums.total, sums.folded
+
+    def _weights(self, weight: Literal["size", "equal"] | Tensor) -> Tensor:
+        """Each client's weight, in double precision."""
+        if isinstance(weight, Tensor):
+            return weight.to(torch.float64)
+        return (self.sizes if weight == "size" else torch.ones_like(self.sizes)).double()
+
+    def _ask(
+        self, phase: Phase, message: Message, each: Message | None, work: Work | None
+    ) -> Iterator[Replies]:
+        if not len(self.ids):
+            raise NoReplies(f"round {self.round}: no client was left to ask.")
+        ask = self._question(phase, message, each, work)
+        waiting = set(self.ids.tolist())
+        for chunk in self._exchange(ask):
+            ids = chunk.ids.tolist()
+            if len(set(ids)) < len(ids) or not waiting.issuperset(ids):
+                raise RuntimeError("an engine brought a reply twice, or from a client not asked")
+            waiting.difference_update(ids)
+            if ids:
+                yield chunk
+        if len(waiting) == len(self.ids):
+            self._lost(self.ids)
+            raise NoReplies(f"round {self.round}: no client answered; nothing was changed.")
+
+    def _question(
+        self, phase: Phase, message: Message, each: Message | None, work: Work | None
+    ) -> Ask:
+        rate = self.rate if work is None else work.lr  # other work brings its own rate
+        return Ask(phase, message, work or self.work, self.round, rate, self.ids, each)
+
+    def _answered(self, ids: Tensor) -> Tensor:
+        """Keep the clients that answered, in the cohort's order."""
+        keep = torch.isin(self.ids, ids)
+        self._lost(self.ids[~keep])
+        self.ids, self.sizes = self.ids[keep], self.sizes[keep]
+        return self.ids
+
+    def _lost(self, ids: Tensor) -> None:
+        """Tell the cohort that this is a part of who fell silent."""
+        if self._whole is not None and len(ids):
+            self._whole._answered(self._whole.ids[~torch.isin(self._whole.ids, ids)])
+
+
+class _Sums:
+    """A weighted sum of replies and its total weight, folded as they come, in double precision.
+
+    With scores, weights are multiplied by exp(score - top), where top is the largest score so
+    far: what was summed before is scaled down when a larger one comes, so nothing overflows.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self.folded: Tree = None
+        self.top = -math.inf
+
+    def add(self, value: Tree, weight: Tensor, score: Tensor | None = None) -> None:
+        """Add some stacked replies."""
+        if self.folded is None:
+            self.folded = tree.tmap(lambda t: torch.zeros(t.shape[1:], dtype=torch.float64), value)
+        if score is not None and bool((weight > 0).any()):
+            top = max(self.top, float(score[weight > 0].max()))  # of those that count at all
+            before = math.exp(self.top - top)
+            self.total *= before
+            tree.tmap(lambda sums: sums.mul_(before), self.folded)
+            tilted = weight * torch.exp(score.to(torch.float64) - top)
+            weight, self.top = torch.where(weight > 0, tilted, 0.0), top
+        tree.tmap(lambda sums, t: _fold(sums, weight, t), self.folded, value)
+        self.total += float(weight.sum())
+
+    def mean(self) -> Tree:
+        """The weighted mean so far, 0 if there is no weight."""
+        total = self.total or 1.0
+        return tree.tmap(lambda t: (t / total).to(torch.get_default_dtype()), self.folded)
+
+
+def _fold(sums: Tensor, weight: Tensor, stacked: Tensor) -> Tensor:
+    """Add the weighted sum over the leading axis to `sums`, which is of double precision."""
+    if len(weight) == 1:
+        return sums.add_(stacked[0], alpha=float(weight))
+    if not stacked.is_floating_point():
+        return sums.add_(torch.tensordot(weight, stacked.to(torch.float64), dims=1))
+    scale = float(weight.abs().max()) or 1.0  # so that single precision sees weights of at most 1
+    part = torch.tensordot((weight / scale).to(stacked.dtype), stacked, dims=1)
+    return sums.add_(part, alpha=scale)
+
+
+def _positions(ids: Tensor, wanted: Tensor) -> Tensor:
+    """Where each wanted id stands in `ids`."""
+    order = ids.argsort()
+    return order[torch.searchsorted(ids[order], wanted)]

@@ -1,0 +1,165 @@
+"""The default engine: a cohort of clients is one batched tensor program.
+
+Clients are sorted by size and run in chunks under `vmap`, their local loops as traced programs
+(see `program`). Small models run hundreds of clients at once; where arithmetic dominates, as
+with convolutions, a short probe finds the chunk that is fastest, which may be one client.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+from torch.utils.flop_counter import FlopCounterMode
+
+from isonomy.core import tree
+from isonomy.core.client import State
+from isonomy.core.cohort import Ask, Replies
+from isonomy.core.fold import using
+from isonomy.core.task import Batch, Task
+from isonomy.data.federation import Federation
+from isonomy.engines.base import Engine
+from isonomy.engines.batched.memory import keep_freed
+from isonomy.engines.batched.program import Programs
+from isonomy.errors import ConfigError
+
+CACHED = 5 * 2**20  # bytes of parameters that a chunk may have: what processors' caches hold
+FEWEST, MOST = 16, 1024  # clients in a chunk of a light model
+MEMORY = 256 * 2**20  # bytes a chunk may take
+HEAVY = 4e6  # floating-point operations a step from which arithmetic outweighs overhead
+HUGE = 1e9  # from which many clients at once only cost memory
+CANDIDATES = (1, 4, 16)  # chunks that the probe tries for heavy models
+
+
+class Batched(Engine):
+    """Runs a cohort in chunks, each chunk as one batched program.
+
+    `chunk` is a number of clients or "auto". The chunk found by a probe is in `chunks`, which a
+    run saves, so that a resumed run computes exactly what it would have.
+    """
+
+    name = "batched"
+
+    def __init__(
+        self,
+        task: Task,
+        federation: Federation,
+        *,
+        seed: int = 0,
+        chunk: int | Literal["auto"] = "auto",
+        compile: bool = False,
+        chunks: dict[str, int] | None = None,
+    ) -> None:
+        super().__init__(task, federation, seed=seed)
+        if chunk != "auto" and chunk < 1:
+            raise ConfigError(f"engine.chunk = {chunk}: give 1 or more, or 'auto'.")
+        keep_freed()
+        self.chunk = chunk
+        self.programs = shared(compile)
+        self.chunks = dict(chunks or {})
+        self._flops: float | None = None
+        self._bytes = max(1, sum(p.numel() * p.element_size() for p in task.net.parameters()))
+
+    def exchange(self, ask: Ask) -> Iterator[Replies]:
+        """Chunks of similar clients, largest first."""
+        sizes = self.federation.sizes()[ask.ids]
+        order = torch.argsort(-sizes, stable=True)  # ids ascend, so ties have one order
+        ask = ask.to(ask.ids[order])
+        most = self._chunk(ask)
+        for first, last in self._cuts(ask, most):
+            value, state = self._run(ask, first, last)
+            ids = ask.ids[first:last]
+            self.states.put(ids, state)
+            yield Replies(value, ids, self.federation.sizes()[ids])
+
+    def _cuts(self, ask: Ask, most: int) -> Iterator[tuple[int, int]]:
+        """Chunk borders: at most `most` clients, and fewer where large ones need the memory."""
+        ranges = self.federation.ranges[ask.ids]
+        splits = (ranges[..., 1] - ranges[..., 0]).tolist()
+        width = max(self.federation.x[0].numel(), 1)
+        work = ask.work
+        first, n, held, passes = 0, 0, 0, 0  # of the chunk's clients: the largest of each
+        for i, sizes in enumerate(splits):
+            n, held = max(n, sizes[0]), max(held, *sizes)
+            passes = max(passes, work.passes(sizes[0]))
+            plan = 32 * passes * n + 16 * work.count(n) * work.width(n)
+            lanes = i + 1 - first
+            if lanes > 1 and (lanes > most or lanes * (plan + 4 * held * width) > MEMORY):
+                yield first, i
+                first, n, held, passes = i, sizes[0], max(sizes), work.passes(sizes[0])
+        yield first, len(splits)
+
+    def _run(self, ask: Ask, first: int, last: int) -> tuple[Any, State]:
+        ids = ask.ids[first:last]
+        parts = self.client(ask, ids)
+        lanes, shared = parts["lanes"], parts["shared"]
+        each = None if ask.each is None else tree.take(ask.each, slice(first, last))
+        with torch.no_grad(), using(self.programs):
+            if last - first == 1:
+                own = {} if each is None else tree.take(each, 0)
+                message = {**ask.message, **own}
+                value, state = self.run_phase(ask, message, tree.take(lanes, 0), shared)
+                return tree.tmap(_one, value), tree.tmap(_one, state)
+
+            def phase(lane: Any, own: Any) -> tuple[Any, State]:
+                return self.run_phase(ask, {**ask.message, **own}, lane, shared)
+
+            out: tuple[Any, State] = vmap(phase)(lanes, each or {})
+            return out
+
+    # --- how many clients at once ---------------------------------------------------------------
+
+    def _chunk(self, ask: Ask) -> int:
+        if self.chunk != "auto":
+            return self.chunk
+        if self._heaviness(ask) < HEAVY or len(ask.ids) == 1:
+            return min(max(CACHED // self._bytes, FEWEST), MOST)
+        name = getattr(ask.phase, "__name__", "phase")
+        if name not in self.chunks:
+            self.chunks[name] = self._probe(ask)
+        return self.chunks[name]
+
+    def _heaviness(self, ask: Ask) -> float:
+        """Floating-point operations of one client's step, counted, not timed."""
+        if self._flops is None:
+            n = min(ask.work.width(int(self.federation.sizes().max())), len(self.federation.y))
+            pool = self.pool
+            batch = Batch(pool.x[:n], pool.y[:n], pool.groups[:n], torch.ones(n))
+            params = self.task.init(0)
+            with FlopCounterMode(display=False) as counter:
+                grad(self.task.loss)(params, batch)
+            self._flops = float(counter.get_total_flops())
+        return self._flops
+
+    def _probe(self, ask: Ask) -> int:
+        """Time two steps of a few clients for each candidate; keep nothing but the winner."""
+        best, fastest = 1, float("inf")
+        small = replace(ask, work=replace(ask.work, steps=2))
+        for chunk in CANDIDATES:
+            if chunk > len(ask.ids) or (chunk > 4 and self._heaviness(ask) > HUGE):
+                break
+            self._run(small, 0, chunk)  # traces and warms up
+            spent = []
+            for _ in range(2):
+                begin = time.perf_counter()
+                self._run(small, 0, chunk)
+                spent.append((time.perf_counter() - begin) / chunk)
+            if min(spent) < 0.95 * fastest:
+                best, fastest = chunk, min(spent)
+        return best
+
+
+@cache
+def shared(compile: bool) -> Programs:
+    """The process's traced programs: runs of the same model and shapes share them."""
+    return Programs(compile=compile)
+
+
+def _one(t: Tensor) -> Tensor:
+    return t.unsqueeze(0)

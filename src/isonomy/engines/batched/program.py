@@ -1,0 +1,313 @@
+"""Step programs: a `fold` body traced once for a whole cohort and run without overhead.
+
+Inside `vmap` a client's tensors are wrappers of the cohort's. Running each step through the
+wrappers costs far more than the arithmetic of a small model, so the runner here takes the
+cohort's own tensors out, traces `vmap(body)` once into a graph of plain tensor operations, and
+runs that graph for every step. Values that the body closes over become inputs of the graph
+("lifted"), so one trace serves every round. Whatever cannot be lifted safely runs untraced.
+
+Clients are sorted by their number of steps, so those that have finished are cut off the end.
+
+This is the only module that uses torch's private vmap interface; torch's version is bounded for
+its sake, and a test compares every traced fold with the plain one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+import torch._C._functorch as functorch
+from torch import Tensor
+from torch._functorch.pyfunctorch import (
+    VmapInterpreter,
+    retrieve_all_functorch_interpreters,
+    temporarily_pop_interpreter_stack,
+)
+from torch.func import vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from isonomy.core.fold import Body, plain
+from isonomy.core.tree import Tree
+from isonomy.engines.batched.graph import optimised, simplify
+from isonomy.engines.batched.lift import Lift, NotLiftable
+
+# --- vmap's wrappers, off and on ------------------------------------------------------------------
+
+
+def _unwrap(t: Tensor, levels: list[int]) -> tuple[Tensor, list[int | None]]:
+    """The tensor under all wrappers, its lanes first, and for each level whether it has lanes."""
+    present: list[int | None] = [None] * len(levels)
+    for i in reversed(range(len(levels))):
+        if functorch.is_batchedtensor(t) and functorch.maybe_get_level(t) == levels[i]:
+            at = functorch.maybe_get_bdim(t)
+            t = functorch.get_unwrapped(t).movedim(at, 0)
+            present[i] = 0
+    return t, present
+
+
+def _spread(t: Tensor, present: list[int | None], sizes: list[int]) -> Tensor:
+    """Give a tensor lanes at every level."""
+    for i, size in enumerate(sizes):
+        if present[i] is None:
+            lead = t.shape[:i]
+            t = t.unsqueeze(i).expand(*lead, size, *t.shape[i:])
+    return t.clone(memory_format=torch.contiguous_format)  # the runner writes to what it carries
+
+
+def _wrap(t: Tensor, levels: list[int]) -> Tensor:
+    for level in levels:
+        t = functorch._add_batch_dim(t, 0, level)
+    return t
+
+
+# --- the runner ----------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Program:
+    """A traced step: the tensors of carry, x and lifted in, those of the new carry out."""
+
+    call: Callable[..., Any]
+    alive: list[Any]
+
+
+class Programs:
+    """The fold runner of the batched engine, with its cache of traced steps."""
+
+    def __init__(self, *, compile: bool = False, keep: int = 256) -> None:
+        self.compile = compile
+        self.keep = keep
+        # below so many clients a step costs the same, so fewer programs are worth more
+        self.floor = 64 if compile else 8
+        self.trouble: str | None = None  # why compiling was given up
+        self.traced = 0  # for tests and reports: how many programs were made
+        self._cache: OrderedDict[Any, Program] = OrderedDict()
+        self._refused: dict[Any, list[Any]] = {}  # with what their keys name by identity
+
+    def __call__(self, body: Body, carry: Tree, xs: Tree, count: Tensor | None) -> Tree:
+        """Run a fold; falls back to the plain loop where tracing would not be safe."""
+        stack = retrieve_all_functorch_interpreters()
+        if any(level.key() != functorch.TransformType.Vmap for level in stack):
+            return plain(body, carry, xs, count)  # inside grad or jvp
+        lift = Lift()
+        try:
+            key, rebuild = lift.walk(body)
+        except NotLiftable:
+            return plain(body, carry, xs, count)
+        if key in self._refused:
+            return plain(body, carry, xs, count)
+        levels = [level.level() for level in stack]
+        sizes = [cast(VmapInterpreter, level).batch_size() for level in stack]
+        lifted, lifted_dims = _unzip([_unwrap(t, levels) for t in lift.tensors])
+        flat_xs, xs_spec = pytree.tree_flatten(xs)
+        x_raw, x_dims = _unzip([_unwrap(t, levels) for t in flat_xs])
+        flat_carry, carry_spec = pytree.tree_flatten(carry)
+        start = [_spread(*_unwrap(t, levels), sizes) for t in flat_carry]
+        counts = self._counts(count, levels, x_raw, x_dims, sizes)
+        if counts is None:
+            return plain(body, carry, xs, count)
+        # steps first, then lanes: so that one step's data is one contiguous piece
+        by_step = [
+            t.movedim(sum(d is not None for d in dims), 0).contiguous()
+            for t, dims in zip(x_raw, x_dims, strict=True)
+        ]
+
+        def step(carry_in: list[Tensor], x: list[Tensor], free: list[Tensor]) -> list[Tensor]:
+            f = body if rebuild is None else rebuild(free)
+            out = f(pytree.tree_unflatten(carry_in, carry_spec), pytree.tree_unflatten(x, xs_spec))
+            return list(pytree.tree_leaves(out))
+
+        signature = (key, tuple(sizes[1:]), _dims(x_dims), _dims(lifted_dims), carry_spec, xs_spec)
+        with contextlib.ExitStack() as out_of_vmap:
+            for _ in levels:
+                out_of_vmap.enter_context(temporarily_pop_interpreter_stack())
+            try:
+                ends = self._run(
+                    step, signature, lift.alive, start, by_step, x_dims, lifted, lifted_dims, counts
+                )
+            except _Refused:
+                self._refused[key] = lift.alive
+                ends = None
+        if ends is None:
+            return plain(body, carry, xs, count)
+        return pytree.tree_unflatten([_wrap(t, levels) for t in ends], carry_spec)
+
+    def _counts(
+        self,
+        count: Tensor | None,
+        levels: list[int],
+        x_raw: list[Tensor],
+        x_dims: list[list[int | None]],
+        sizes: list[int],
+    ) -> list[int] | None:
+        """Live steps of each outermost lane, longest first; None if they are not so sorted."""
+        lanes = sizes[0] if sizes else 1
+        length = x_raw[0].shape[sum(d is not None for d in x_dims[0])]
+        if count is None:
+            return [length] * lanes
+        raw, present = _unwrap(count, levels)
+        if any(d is not None for d in present[1:]):
+            return None
+        each = raw.tolist() if present and present[0] is not None else [int(raw)] * lanes
+        each = [min(int(c), length) for c in each]
+        return each if all(a >= b for a, b in itertools.pairwise(each)) else None
+
+    def _run(
+        self,
+        step: Callable[..., list[Tensor]],
+        signature: Any,
+        alive: list[Any],
+        carry: list[Tensor],
+        by_step: list[Tensor],
+        x_dims: list[list[int | None]],
+        lifted: list[Tensor],
+        lifted_dims: list[list[int | None]],
+        counts: list[int],
+    ) -> list[Tensor]:
+        """Run all steps; when lanes finish, keep their carry and go on with fewer lanes."""
+        laned = len(x_dims[0]) > 0
+        lanes = len(counts)
+        uneven = counts[-1] < counts[0]
+        ends = [t.clone() for t in carry] if uneven else []
+        i = 0
+        while i < counts[0]:
+            active = sum(c > i for c in counts)
+            until = counts[active - 1]  # the step at which the next lane finishes
+            wanted = min(lanes, ladder(active, floor=self.floor)) if laned else lanes
+            if wanted < lanes:
+                lanes = wanted
+                carry = [t[:lanes] for t in carry]
+                lifted = [_cut(t, d, lanes) for t, d in zip(lifted, lifted_dims, strict=True)]
+            program: Program | None = None
+            for s in range(i, until):
+                x = [_cut(t[s], d, lanes) for t, d in zip(by_step, x_dims, strict=True)]
+                if program is None:
+                    program = self._program(
+                        step, signature, alive, carry, x, x_dims, lifted, lifted_dims
+                    )
+                carry = program.call(*carry, *x, *lifted)
+            i = until
+            still = sum(c > i for c in counts)
+            for end, t in zip(ends, carry, strict=False):
+                end[still:active].copy_(t[still:active])
+        return ends or list(carry)
+
+    def _program(
+        self,
+        step: Callable[..., list[Tensor]],
+        signature: Any,
+        alive: list[Any],
+        carry: list[Tensor],
+        x: list[Tensor],
+        x_dims: list[list[int | None]],
+        lifted: list[Tensor],
+        lifted_dims: list[list[int | None]],
+    ) -> Program:
+        metas = tuple((tuple(t.shape), t.stride(), t.dtype) for t in (*carry, *x, *lifted))
+        full = (signature, metas)
+        found = self._cache.get(full)
+        if found is not None:
+            self._cache.move_to_end(full)
+            return found
+        batched = step
+        for i in reversed(range(len(x_dims[0]))):
+            dims = ([0] * len(carry), [d[i] for d in x_dims], [d[i] for d in lifted_dims])
+            batched = vmap(batched, in_dims=dims)
+        self.traced += 1
+        program = Program(self._trace(batched, carry, x, lifted), alive)
+        self._cache[full] = program
+        while len(self._cache) > self.keep:
+            self._cache.popitem(last=False)
+        return program
+
+    def _trace(
+        self,
+        batched: Callable[..., list[Tensor]],
+        carry: list[Tensor],
+        x: list[Tensor],
+        lifted: list[Tensor],
+    ) -> Callable[..., Any]:
+        ends = (len(carry), len(carry) + len(x))
+
+        def flat(*tensors: Tensor) -> tuple[Tensor, ...]:
+            out = batched(
+                list(tensors[: ends[0]]), list(tensors[ends[0] : ends[1]]), list(tensors[ends[1] :])
+            )
+            return _apart(out, list(tensors[ends[0] :]))
+
+        inputs = [*carry, *x, *lifted]
+        try:
+            graph = make_fx(flat)(*inputs)
+        except Exception as error:  # run plainly, a body that is wrong says so itself
+            raise _Refused(str(error)) from None
+        for node in graph.graph.nodes:
+            if node.op == "get_attr" and not all(u.target in _FRESH for u in node.users):
+                raise _Refused(node.target)  # a tensor the walk did not see: it would go stale
+        simplify(graph)
+        if self.compile:
+            try:
+                return _compiled(graph, inputs)
+            except Exception as error:  # whatever a compiler may do, the graph itself still runs
+                self.compile = False
+                self.trouble = str(error).strip().splitlines()[0]
+        return optimised(graph, inputs, len(carry))
+
+
+def _compiled(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
+    """The graph by torch's compiler; straight to its back end, as there is nothing to guard."""
+    from torch._inductor.compile_fx import compile_fx
+
+    return cast(Callable[..., Any], compile_fx(graph, inputs))
+
+
+def _apart(out: list[Tensor], read: list[Tensor]) -> tuple[Tensor, ...]:
+    """Results that share memory with nothing: the next step may write over each of them."""
+    taken = {t.untyped_storage().data_ptr() for t in read}
+    made = []
+    for t in out:
+        t = t.contiguous()
+        if t.untyped_storage().data_ptr() in taken:
+            t = t.clone()
+        taken.add(t.untyped_storage().data_ptr())
+        made.append(t)
+    return tuple(made)
+
+
+_FRESH = {torch.ops.aten.lift_fresh_copy.default}  # of a constant that the body itself makes
+
+
+class _Refused(Exception):
+    """A body that cannot be traced, or not safely."""
+
+
+def ladder(active: int, *, floor: int) -> int:
+    """The lane counts for which programs are made: few, and never far above what is active.
+
+    >>> [ladder(n, floor=8) for n in (1, 8, 9, 13, 17, 100)]
+    [8, 8, 12, 16, 24, 128]
+    """
+    top = floor
+    while top < active:
+        top = top * 3 // 2 if top & (top - 1) == 0 and top > 1 else -(-top * 4 // 3)
+    return top
+
+
+def _cut(t: Tensor, dims: list[int | None], lanes: int) -> Tensor:
+    return t[:lanes] if dims and dims[0] is not None and t.shape[0] > lanes else t
+
+
+def _dims(dims: list[list[int | None]]) -> tuple[tuple[int | None, ...], ...]:
+    return tuple(tuple(d) for d in dims)
+
+
+def _unzip(
+    pairs: list[tuple[Tensor, list[int | None]]],
+) -> tuple[list[Tensor], list[list[int | None]]]:
+    return [t for t, _ in pairs], [d for _, d in pairs]

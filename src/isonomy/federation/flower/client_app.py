@@ -1,0 +1,36 @@
+"""The ClientApp: it hands a message to the participant's own process and returns what that says.
+
+It is started anew for every message, so it imports next to nothing. The participant's process is
+`isonomy join`, which tells its address to the SuperNode in the node's config.
+"""
+
+from __future__ import annotations
+
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from isonomy.federation.flower import local_socket
+
+CONTENT = "isonomy"
+app = ClientApp()
+
+
+def content_of(message: Message) -> bytes:
+    """The bytes in a message."""
+    return bytes(message.content.array_records[CONTENT]["bytes"].data)
+
+
+def record_of(content: bytes) -> RecordDict:
+    """Bytes as a message's content: one array, which Flower cuts into pieces if it is large."""
+    array = Array(dtype="uint8", shape=(len(content),), stype="isonomy", data=content)
+    return RecordDict({CONTENT: ArrayRecord({"bytes": array})})
+
+
+@app.query()
+@app.train()
+@app.evaluate()
+def carry(message: Message, context: Context) -> Message:
+    """One message there and back."""
+    address = str(context.node_config["isonomy"])
+    answer = local_socket.call(address, content_of(message))
+    return Message(record_of(answer), reply_to=message)

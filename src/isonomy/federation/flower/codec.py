@@ -1,0 +1,89 @@
+"""Messages as bytes: a tree's named arrays as safetensors, its structure and a header as JSON.
+
+Nothing here executes what it reads: no pickle, no class is named that is not known already. What
+a client sent is only taken apart against the structure that was expected of it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from isonomy.core import tree
+from isonomy.core.tree import Tree
+
+Header = dict[str, Any]
+HEADER = 1 << 24  # the longest description of arrays that is read
+ROOM = 1 << 16  # bytes that a message may have beyond its numbers
+_DEPTH = 64  # of a structure
+
+
+class MalformedError(ValueError):
+    """Bytes that are no message, in a few words."""
+
+
+def pack(header: Header, value: Tree = ()) -> bytes:
+    """A header and a tree as bytes."""
+    arrays, shape = tree.pack(value)
+    about = json.dumps({"header": header, "tree": shape}, separators=(",", ":"), allow_nan=False)
+    # clones: safetensors refuses tensors that share memory, which trees may
+    whole = {name: t.contiguous().clone() for name, t in arrays.items()}
+    return bytes(save_tensors(whole, metadata={"isonomy": about}))
+
+
+def most(like: Tree) -> int:
+    """The most bytes that a message with a tree of this shape may take."""
+    return tree.nbytes(like) + 512 * len(tree.leaves(like)) + ROOM
+
+
+def header(content: bytes) -> Header:
+    """The header alone."""
+    return _about(content)[0]
+
+
+def unpack(content: bytes, like: Tree = None) -> tuple[Header, Tree]:
+    """Undo `pack`; with `like`, the tree has to have its structure, and comes in its containers."""
+    head, shape = _about(content)
+    if like is not None and shape != tree.pack(like)[1]:
+        raise MalformedError("it has other parts than were asked for")
+    try:
+        arrays = load_tensors(content)
+        value = tree.unpack(arrays, shape)
+    except (SafetensorError, KeyError, ValueError, TypeError, AttributeError) as error:
+        raise MalformedError(f"its arrays cannot be read ({type(error).__name__})") from None
+    return head, value if like is None else tree.like(like, value)
+
+
+def _about(content: bytes) -> tuple[Header, Any]:
+    """Header and structure, from the description in front of the arrays."""
+    try:
+        length = int.from_bytes(content[:8], "little")
+        if not 2 <= length <= min(HEADER, len(content) - 8):
+            raise MalformedError("it has no description of its arrays")
+        about = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["isonomy"])
+        head, shape = about["header"], about["tree"]
+    except MalformedError:
+        raise
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise MalformedError("its description cannot be read") from None
+    if not isinstance(head, dict) or _depth(shape) > _DEPTH:
+        raise MalformedError("its description is not one of a message")
+    return head, shape
+
+
+def _depth(shape: Any) -> int:
+    """How deep a structure is, as far as it matters."""
+    level, depth = [shape], 0
+    while level and depth <= _DEPTH:
+        level = [
+            child
+            for node in level
+            if isinstance(node, dict | list)
+            for child in (node.values() if isinstance(node, dict) else node)
+        ]
+        depth += 1
+    return depth

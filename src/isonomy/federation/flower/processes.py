@@ -1,0 +1,202 @@
+"""Flower's own programs, started and watched: SuperLink, SuperNode, and the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from isonomy.errors import ConfigError, RunError
+
+CONNECTION = "isonomy"
+SECONDS = 600.0  # the longest that a command of Flower's may take
+_DEATH = 1  # prctl's PR_SET_PDEATHSIG
+
+PROJECT = """\
+[project]
+name = "isonomy-federation"
+version = "1.0.0"
+description = "Carries isonomy's messages."
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "isonomy"
+
+[tool.flwr.app.components]
+serverapp = "isonomy_federation.server:app"
+clientapp = "isonomy_federation.client:app"
+
+[tool.flwr.app.config]
+isonomy = ""
+"""
+SERVER = "from isonomy.federation.flower.server_app import app\n\n__all__ = ['app']\n"
+CLIENT = "from isonomy.federation.flower.client_app import app\n\n__all__ = ['app']\n"
+
+
+def need_flower() -> None:
+    """One sentence where Flower is not installed."""
+    if importlib.util.find_spec("flwr") is None:
+        raise ConfigError(
+            "a federation needs Flower, which is not installed: pip install 'isonomy[flower]'."
+        )
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Flower's settings: a home of its own, no telemetry, no look for updates."""
+    programs = str(Path(sys.executable).parent)
+    return os.environ | {
+        "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",  # seconds; less is only busy
+    }
+
+
+def program(name: str) -> str:
+    """A program beside this Python."""
+    return str(Path(sys.executable).parent / name)
+
+
+class Child:
+    """A program that ends with us, its output in a file."""
+
+    def __init__(self, command: Sequence[str], env: dict[str, str], log: Path) -> None:
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._file: IO[bytes] = open(log, "ab")  # noqa: SIM115
+        self._from = self._file.tell()
+        self.process = subprocess.Popen(
+            list(command),
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=self._file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for us, who then end it in order
+            preexec_fn=_with_parent,
+        )
+
+    @property
+    def running(self) -> bool:
+        """Whether it still runs."""
+        return self.process.poll() is None
+
+    def said(self) -> str:
+        """What it has printed."""
+        with open(self.log, "rb") as file:
+            file.seek(self._from)
+            return file.read().decode(errors="replace")
+
+    def stop(self, seconds: float = 8.0) -> None:
+        """End it and what it started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGTERM)
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        self._file.close()
+
+
+def _with_parent() -> None:
+    """Have Linux end the child should we be killed; elsewhere it stays until it is stopped."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_DEATH, signal.SIGTERM)
+
+
+def free_port() -> int:
+    """A port on loopback that nothing uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for_port(port: int, child: Child, what: str, seconds: float = 300.0) -> None:
+    """Until something listens on loopback, or the child is gone."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        if not child.running:
+            break
+        time.sleep(0.1)
+    raise RunError(f"{what} did not start ({last_line(child.said())}); see '{child.log}'.")
+
+
+def last_line(text: str) -> str:
+    """The last line that says something."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "it said nothing"
+
+
+# --- Flower's command line ------------------------------------------------------------------------
+
+
+def write_home(home: Path, address: str, ca: Path | None) -> None:
+    """Tell Flower's command line where the SuperLink is, and lay out the app it will run."""
+    secure = "insecure = true" if ca is None else f'root-certificates = "{ca.absolute()}"'
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "{CONNECTION}"\n\n'
+        f'[superlink.{CONNECTION}]\naddress = "{address}"\n{secure}\n'
+    )
+    package = home / "app" / "isonomy_federation"
+    package.mkdir(parents=True, exist_ok=True)
+    (home / "app" / "pyproject.toml").write_text(PROJECT)
+    (package / "__init__.py").write_text("")
+    (package / "server.py").write_text(SERVER)
+    (package / "client.py").write_text(CLIENT)
+
+
+def flwr(home: Path, *commands: Sequence[str]) -> list[dict[str, Any]]:
+    """Run commands of Flower's command line in one process; what each answers in JSON."""
+    words = [[*command, "--format", "json"] for command in commands]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "isonomy.federation.flower.flwr_cli", json.dumps(words)],
+            env=environment(home),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise RunError(
+            f"Flower's command line did not end within {SECONDS:g} s; the machine may be too busy: "
+            "try again."
+        ) from None
+    said = _answers(done.stdout)
+    good = [answer for answer in said if answer.get("success", True)]
+    if len(good) < len(commands):
+        refused = " ".join(commands[len(good)][:2])
+        reason = next((a["error-message"] for a in said if a.get("error-message")), None)
+        reason = reason or last_line(done.stdout + done.stderr)
+        raise RunError(f"Flower refused `flwr {refused}`: {reason}")
+    return good
+
+
+def _answers(text: str) -> list[dict[str, Any]]:
+    """The JSON objects that stand one after another in a text, whatever is between them."""
+    found, at, reader = [], text.find("{"), json.JSONDecoder()
+    while at >= 0:
+        try:
+            value, at = reader.raw_decode(text, at)
+            found.append(value)
+        except ValueError:
+            at += 1
+        at = text.find("{", at)
+    return found

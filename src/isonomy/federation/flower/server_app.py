@@ -1,0 +1,88 @@
+"""The ServerApp: Flower's `Grid` at the end of a line from the organiser's own process.
+
+`isonomy serve` holds the rounds; this process, which Flower starts, only pushes its messages and
+pulls replies. When the organiser's process is gone, it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from flwr.app import Context, Message
+from flwr.serverapp import Grid, ServerApp
+
+from isonomy.federation.flower import local_socket
+from isonomy.federation.flower.client_app import content_of, record_of
+
+PAUSE = 0.3  # seconds between looks for replies
+LOOK = 2.0  # seconds between looks for clients that have left
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Serve the organiser until it hangs up."""
+    local_socket.end_with_parent()
+    with local_socket.connect(str(context.run_config["isonomy"])) as line:
+        while True:
+            try:
+                order = json.loads(line.recv_bytes(local_socket.MOST))
+            except EOFError:
+                return
+            if order["do"] == "nodes":
+                line.send_bytes(json.dumps(sorted(grid.get_node_ids())).encode())
+            elif order["do"] == "ask":
+                contents = [line.recv_bytes(local_socket.MOST) for _ in range(order["contents"])]
+                for node, why, content in exchange(grid, order, contents):
+                    line.send_bytes(json.dumps({"node": node, "why": why}).encode())
+                    line.send_bytes(content)
+                line.send_bytes(b"{}")
+            else:
+                return
+
+
+def exchange(
+    grid: Grid, order: dict[str, Any], contents: list[bytes]
+) -> Iterator[tuple[int, str, bytes]]:
+    """Every node's reply: its id, what went wrong if anything did, and the bytes."""
+    seconds = float(order["seconds"])
+    made = [
+        Message(
+            content=record_of(contents[place]),
+            message_type=order["type"],
+            dst_node_id=node,
+            ttl=seconds,
+            group_id=str(order["group"]),
+        )
+        for node, place in order["to"]
+    ]
+    nodes = [node for node, _ in order["to"]]
+    left = dict(zip(grid.push_messages(made), nodes, strict=True))
+    begin = looked = time.monotonic()
+    gone: set[str] = set()  # whose nodes were away at the last look; their replies may be here
+    while left and time.monotonic() - begin < seconds:
+        for message in grid.pull_messages(list(left)):
+            node = left.pop(message.metadata.reply_to_message_id, None)
+            if node is None:
+                continue
+            if message.has_error():
+                yield node, f"it could not answer (Flower's error {message.error.code})", b""
+                continue
+            try:
+                yield node, "", content_of(message)
+            except (KeyError, AttributeError, TypeError, ValueError):
+                yield node, "its reply is malformed: it is no message of isonomy", b""
+        if left and time.monotonic() - looked > LOOK:
+            looked = time.monotonic()
+            here = set(grid.get_node_ids())
+            away = {key for key, node in left.items() if node not in here}
+            for key in sorted(away & gone):
+                yield left.pop(key), "it has left", b""
+            gone = away
+        if left:
+            time.sleep(PAUSE)
+    for node in left.values():
+        yield node, f"it did not reply within {seconds:g} s", b""

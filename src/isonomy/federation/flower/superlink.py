@@ -1,0 +1,146 @@
+"""The organiser's Flower: a SuperLink, a gate before it, participants' keys, the ServerApp."""
+
+from __future__ import annotations
+
+import ipaddress
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Listener
+from pathlib import Path
+
+from isonomy.errors import ConfigError, RunError
+from isonomy.federation.flower import local_socket, processes
+from isonomy.federation.flower.organiser_socket import Line
+from isonomy.federation.flower.processes import Child
+
+SECONDS = 600.0  # the longest that Flower may take to start the ServerApp
+Keep = Callable[[Mapping[str, int]], None]
+
+
+def parse(address: str) -> tuple[str, int]:
+    """Host and port."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"'{address}' is no address; write HOST:PORT, such as 0.0.0.0:9092.")
+    return host, int(port)
+
+
+def loopback_only(address: str) -> None:
+    """Refuse an address that others can reach."""
+    host = parse(address)[0]
+    try:
+        inside = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        inside = host == "localhost"
+    if not inside:
+        raise ConfigError(
+            f"--insecure sends everything in the clear and lets anyone in, so it is for this "
+            f"machine only (127.0.0.1), not for '{host}'; make keys with `isonomy keys`."
+        )
+
+
+@contextmanager
+def running(
+    folder: Path,
+    address: str,
+    *,
+    keys: Path | None,
+    names: Sequence[str],
+    known: Mapping[str, int],
+    keep: Keep,
+) -> Iterator[tuple[Line, dict[str, int] | None]]:
+    """A line to the participants, and who is which node (None where nobody has a key).
+
+    `known` are nodes registered before, which `keep` is told of; the database in the folder
+    remembers them, so that a resumed run finds its participants again.
+    """
+    home = folder.absolute()
+    host, port = parse(address)
+    env = processes.environment(home)
+    with ExitStack() as stack:
+
+        def start(command: Sequence[str], log: str, at: int, what: str) -> None:
+            child = Child(command, env, home / log)
+            stack.callback(child.stop)
+            processes.wait_for_port(at, child, what)
+
+        inside = processes.free_port() if keys is not None else port
+        here = "127.0.0.1" if keys is not None else host
+        command = [processes.program("flower-superlink"), "--host", here, "--port", str(inside)]
+        command += ["--database", str(home / "state.db")]
+        command += ["--disable-runtime-dependency-installation"]
+        if keys is None:
+            loopback_only(address)
+            command += ["--insecure"]
+        else:
+            command += ["--ssl-ca-certfile", str(keys / "ca.crt")]
+            command += ["--ssl-certfile", str(keys / "server.crt")]
+            command += ["--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]
+        processes.write_home(home, f"127.0.0.1:{inside}", None if keys is None else keys / "ca.crt")
+        _free(host, port)
+        new = [] if keys is None else [name for name in names if name not in known]
+        registering = [_registering(keys, name) for name in new if keys is not None]
+        if not known:  # whoever began this run was killed before it could note who is which node
+            (home / "state.db").unlink(missing_ok=True)
+        start(command, "superlink.log", inside, "Flower's SuperLink")
+        listener, at = stack.enter_context(local_socket.listening())
+        answers = processes.flwr(
+            home,
+            *registering,
+            ["run", str(home / "app"), processes.CONNECTION, "--run-config", f'isonomy="{at}"'],
+        )
+        nodes = None
+        if keys is not None:
+            ids = [int(answer["node-id"]) for answer in answers[: len(new)]]
+            nodes = dict(known) | dict(zip(new, ids, strict=True))
+            keep(nodes)
+            gate = [sys.executable, "-m", "isonomy.federation.flower.gateway", "--host", host]
+            gate += ["--port", str(port), "--inside", f"127.0.0.1:{inside}", "--keys", str(keys)]
+            start(gate, "gate.log", port, "the gate")
+        line = _called(listener, at, home)
+        try:
+            yield line, nodes
+        finally:
+            line.close()
+
+
+def _called(listener: Listener, at: str, home: Path) -> Line:
+    """Wait until the ServerApp calls."""
+    with ThreadPoolExecutor(1) as waiting:
+        came = waiting.submit(listener.accept)
+        try:
+            return Line(came.result(SECONDS))
+        except TimeoutError:
+            raise RunError(f"Flower's ServerApp did not start; see '{home}'.") from None
+        finally:
+            if not came.done():
+                local_socket.connect(at).close()  # so that nobody waits any longer
+
+
+def _free(host: str, port: int) -> None:
+    import socket
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ConfigError(
+                f"nothing can listen at {host}:{port} ({error.strerror}); choose another "
+                "--address, or end what uses it."
+            ) from None
+
+
+def _registering(keys: Path, name: str) -> list[str]:
+    """The command that makes a participant's public key known; every key gets its own node."""
+    place = keys / f"{name}.pub"
+    if not place.exists():
+        raise ConfigError(
+            f"'{keys}' has no public key '{name}.pub'; put the one there that client '{name}' "
+            "made, or make keys with `isonomy keys`."
+        )
+    return ["supernode", "register", str(place), processes.CONNECTION, "--name", name]

@@ -1,0 +1,184 @@
+"""Whether a model fits the data: a dry run of two rows, as an engine will run them.
+
+The network is called plainly, then by `functional_call` under `torch.func.vmap` with two copies
+of its parameters, with its gradient. What fails becomes one sentence.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
+
+from isonomy.core.importing import reason
+from isonomy.core.task import Batch, Task
+from isonomy.data.federation import Federation
+from isonomy.errors import ConfigError, DataError
+
+CAUSES: dict[str, str] = {
+    "random operation": "it draws random numbers in forward; remove the draw",
+    "rrelu": "RReLU draws random numbers; use LeakyReLU",
+    ".item()": "it turns a tensor into a Python number (.item(), float() or int()); keep it a "
+    "tensor",
+    "control flow": "it branches on a tensor's value; use torch.where",
+    "dynamic shape": "it makes a tensor whose size depends on values (a boolean mask or nonzero); "
+    "use torch.where",
+    "data pointer": "it takes values out of a tensor (.numpy() or .tolist()); stay in torch",
+    "broadcast shape": "it writes in place into a tensor made beforehand (a buffer or "
+    "torch.zeros); make new tensors with torch.stack, torch.cat or torch.where",
+    "out-of-place": "it writes in place into a tensor made beforehand (a buffer or "
+    "torch.zeros); make new tensors with torch.stack, torch.cat or torch.where",
+    "aten::lstm": "torch cannot batch its recurrent layers over clients; write the recurrence with "
+    "nn.LSTMCell",
+    "aten::gru": "torch cannot batch its recurrent layers over clients; write the recurrence with "
+    "nn.GRUCell",
+    "aten::rnn": "torch cannot batch its recurrent layers over clients; write the recurrence with "
+    "nn.RNNCell",
+}
+"""What vmap says, and what it means."""
+
+
+def source(federation: Federation) -> str:
+    """The data's name, quoted, for a sentence."""
+    return f"'{federation.source}'" if federation.source else "the data"
+
+
+def cause(error: BaseException) -> str:
+    """Why a network that runs alone fails under vmap, with what to do."""
+    text = str(error)
+    for sign, meaning in CAUSES.items():
+        if sign in text:
+            return meaning
+    return f"torch says {reason(error)}; write forward with other operations"
+
+
+def check(model: str, task: Task, federation: Federation, outputs: int) -> None:
+    """Raise one sentence when model and data do not fit, or the model cannot be batched."""
+    # First and last: rows that differ show a model that mixes the rows of a batch.
+    at = torch.tensor([0, federation.x.shape[0] - 1])
+    rows = Batch(federation.x[at], federation.y[at], federation.groups[at], torch.ones(2))
+    params = {name: p.detach() for name, p in task.net.named_parameters()}
+    buffers = {name: b.clone() for name, b in task.net.named_buffers()}
+    with torch.random.fork_rng(devices=[]):
+        alone = _alone(model, task, federation, rows.x, params)
+        _check_outputs(model, task, federation, alone, outputs)
+        for name, buffer in task.net.named_buffers():
+            if not torch.equal(buffer, buffers[name]):
+                raise ConfigError(
+                    f"model '{model}' changes its buffer '{name}' in forward, so its outputs "
+                    "depend on what it saw before; keep forward a pure function of the row."
+                )
+        _check_batched(model, task, rows, params, alone)
+        _check_rows(model, task, rows.x, params, alone)
+
+
+def _alone(
+    model: str, task: Task, federation: Federation, x: Tensor, params: dict[str, Tensor]
+) -> Tensor:
+    try:
+        with torch.no_grad():
+            out = functional_call(task.net, params, (x,))
+    except Exception as error:
+        raise DataError(
+            f"model '{model}' cannot run on two rows of {source(federation)}, of shape "
+            f"{list(x.shape[1:])} each: {reason(error)}; make it fit (constructor parameters "
+            "named inputs and shape receive the data's), or use mlp."
+        ) from error
+    if not isinstance(out, Tensor):
+        raise ConfigError(
+            f"model '{model}' returns {type(out).__name__} from forward; return one tensor "
+            "[rows, outputs]."
+        )
+    return out
+
+
+def _check_outputs(
+    model: str, task: Task, federation: Federation, out: Tensor, outputs: int
+) -> None:
+    if list(out.shape) != [2, outputs]:
+        gives = (
+            f"gives {out.shape[1]} output{'s' * (out.shape[1] != 1)} for a row"
+            if out.dim() == 2 and out.shape[0] == 2
+            else f"gives outputs of shape {list(out.shape)} for two rows"
+        )
+        needs = (
+            f"loss '{task.loss_name}' on {source(federation)} "
+            f"({federation.classes} classes) needs {outputs}"
+            if task.classes
+            else f"loss '{task.loss_name}' on {source(federation)} needs {outputs}"
+        )
+        other = ""
+        if outputs == 2 and list(out.shape) == [2, 1]:
+            other = ", or set loss = 'logistic'"
+        raise DataError(
+            f"model '{model}' {gives} but {needs}: [rows, {outputs}]; change its last layer "
+            f"(a constructor parameter named outputs receives the number){other}."
+        )
+    if not out.is_floating_point():
+        raise ConfigError(
+            f"model '{model}' gives outputs of type {out.dtype}, which have no gradient; return "
+            "the last layer's raw outputs."
+        )
+    if not bool(torch.isfinite(out).all()):
+        raise DataError(
+            f"model '{model}' gives outputs that are not finite on rows of {source(federation)}; "
+            "scale the features, or look for a log or a division in forward."
+        )
+    if outputs > 1 and bool((out >= 0).all()) and torch.allclose(out.sum(-1), torch.ones(2)):
+        raise ConfigError(
+            f"model '{model}' ends in a softmax, which the loss applies itself; return the last "
+            "layer's raw outputs."
+        )
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    return torch.allclose(a, b, rtol=1e-3, atol=1e-4 * (1 + float(b.abs().max())))
+
+
+def _check_rows(
+    model: str, task: Task, x: Tensor, params: dict[str, Tensor], alone: Tensor
+) -> None:
+    try:
+        with torch.no_grad():
+            one = task.outputs(params, x[:1])
+    except Exception as error:
+        raise ConfigError(
+            f"model '{model}' runs on two rows but not on one: {reason(error)}; keep forward a "
+            "pure function of each row (no batch statistics)."
+        ) from error
+    if one.shape != alone[:1].shape:
+        raise ConfigError(
+            f"model '{model}' gives outputs of shape {list(one.shape)} for a batch of one row; "
+            "return [rows, outputs] always (a bare squeeze() drops the rows)."
+        )
+    if not _close(one, alone[:1]):
+        raise ConfigError(
+            f"model '{model}' gives a row other outputs when another row stands beside it or when "
+            "called again; keep forward a pure function of each row (no batch statistics, no "
+            "random draws)."
+        )
+
+
+def _check_batched(
+    model: str, task: Task, rows: Batch, params: dict[str, Tensor], alone: Tensor
+) -> None:
+    stacked = {name: torch.stack([p, p]) for name, p in params.items()}
+    cohort = Batch(*(torch.stack([part, part]) for part in rows))
+    try:
+        out = vmap(task.outputs)(stacked, cohort.x)
+        slopes = vmap(grad(task.loss))(stacked, cohort)
+    except Exception as error:
+        raise ConfigError(
+            f"model '{model}' runs alone but not for a batch of clients at once "
+            f"(torch.func.vmap): {cause(error)}."
+        ) from error
+    if not all(_close(copy, alone) for copy in out):
+        raise ConfigError(
+            f"model '{model}' gives other outputs for a batch of clients than alone; keep forward "
+            "a pure function of the row and the parameters."
+        )
+    if not all(bool(torch.isfinite(slope).all()) for slope in slopes.values()):
+        raise DataError(
+            f"model '{model}' has a gradient that is not finite at its first parameters; scale "
+            "the features, or look for a root, a log or a division in forward."
+        )

@@ -1,0 +1,236 @@
+"""Measuring fronts: the models of many preferences, each client's and that of all together.
+
+Every method has one. One that learns a front is asked for its model at each of a grid of
+preferences, the same for all methods; one that learns a model has the one point of that model.
+Clients count on their own examples, as for every other metric.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.func import vmap
+
+from isonomy.blocks.preferences import grid
+from isonomy.core import tree
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import NoReplies
+from isonomy.core.examples import SPLITS, Split
+from isonomy.core.phase import Phase
+from isonomy.core.task import Batch, Task
+from isonomy.core.work import Work
+from isonomy.engines.base import Engine
+from isonomy.errors import ConfigError
+from isonomy.metrics import Counts
+from isonomy.metrics.counts import Floats
+from isonomy.metrics.front import coordinates, points, volume
+from isonomy.runs.build import Setting
+from isonomy.runs.evaluate import measure
+
+PAGE = 256  # examples at a time
+MANY = 2**24  # outputs at a time
+TOGETHER = -1  # the "client" whose front is of all clients' examples
+
+
+@dataclass(frozen=True, eq=False)
+class Fronts:
+    """The measured points of one split.
+
+    `rays` [R, m] are the preferences, [1, 0] for a method of one model. `local` [K, R, c] are
+    the points of clients `ids` on their own examples; `whole` [F, R, c] those on everyone's, one
+    front of all together or one for each client, None where it was not measured.
+    """
+
+    split: Split
+    names: tuple[str, ...]
+    ids: list[int]
+    rays: NDArray[np.float32]
+    local: Floats
+    whole: Floats | None
+
+    @property
+    def volumes(self) -> Floats:
+        """Every client's hypervolume; NaN for a client without examples."""
+        return np.array([volume(at) for at in self.local])
+
+    def metrics(self) -> dict[str, float]:
+        """`hv.local` and, where it was measured, `hv.global`."""
+        found = {"hv.local": _mean(self.volumes)}
+        if self.whole is not None:
+            found["hv.global"] = _mean(np.array([volume(at) for at in self.whole]))
+        return found
+
+    def columns(self) -> dict[str, Any]:
+        """A row for each client and preference, and for all together (client -1).
+
+        A method whose clients have fronts of their own only has none of all together.
+        """
+        parts = list(zip(self.ids, self.local, strict=True))
+        if self.whole is not None and len(self.whole) == 1:
+            parts.append((TOGETHER, self.whole[0]))
+        count = len(self.rays)
+        where = np.concatenate([at for _, at in parts])
+        out: dict[str, Any] = {
+            "split": [self.split] * len(where),
+            "client": np.repeat([k for k, _ in parts], count).tolist(),
+        }
+        for j in range(self.rays.shape[1]):
+            out[f"preference.{j}"] = np.tile(self.rays[:, j], len(parts)).tolist()
+        return out | {name: where[:, j].tolist() for j, name in enumerate(self.names)}
+
+
+def names_of(setting: Setting) -> tuple[str, ...] | None:
+    """The coordinates that the config asks for; None where there is nothing to measure."""
+    config, federation = setting.config.front, setting.federation
+    if not config.rays or not federation.classes:
+        return None
+    wanted = config.objectives or setting.algorithm.objectives
+    if not wanted and not federation.attributes:
+        return None
+    found = coordinates(wanted or ("error", "dp"), federation.attributes)
+    if len(found) < 2:
+        raise ConfigError(f"front.objectives = {list(wanted)}: give at least two.")
+    return found
+
+
+def measured(
+    setting: Setting, server: Any, engine: Engine, counts: Counts, ids: list[int], *, last: bool
+) -> Fronts | None:
+    """The fronts on the split that is evaluated, of which `counts` are those of clients `ids`.
+
+    What every client's front is on everyone's examples takes a pass for each client, so it is
+    measured at the end only.
+    """
+    names = names_of(setting)
+    if names is None:
+        return None
+    split = setting.config.evaluate.split
+    if setting.algorithm.objectives:
+        return learnt(setting, server, engine, split, names, others=last)
+    local = points(counts.counts[:, None], counts.attributes, names)
+    whole = points(counts.pooled().counts[:, None], counts.attributes, names)
+    return Fronts(split, names, ids, np.zeros((1, 0), np.float32), local, whole)
+
+
+def learnt(
+    setting: Setting,
+    server: Any,
+    engine: Engine,
+    split: Split,
+    names: tuple[str, ...],
+    *,
+    others: bool,
+) -> Fronts | None:
+    """The fronts of a method that learns them, on a split; None if a client is silent.
+
+    Where states are with the clients, one client's front is not measured on others' examples.
+    """
+    algorithm, federation = setting.algorithm, setting.federation
+    rays = grid(setting.config.front.rays, len(algorithm.objectives))
+    message = {"model": algorithm.deployed(server), "rays": rays}
+    own = _counted(algorithm, engine, split, message, "own")
+    whole: Floats | None = None
+    if own is None:
+        return None
+    if algorithm.joint(message["model"]):
+        joint = _counted(algorithm, engine, split, message, "joint")
+        if joint is not None:
+            whole = points(joint.sum(0, keepdims=True), federation.attributes, names)
+    elif others and not setting.remote:
+        each = []
+        for k in range(len(federation)):
+            state = tree.take(engine.states.stacked, k)
+            sums = _counted(algorithm, engine, split, {**message, "state": state}, "given")
+            assert sums is not None  # nobody is silent in a simulation's measurement
+            each.append(points(sums.sum(0), federation.attributes, names))
+        whole = np.stack(each)
+    local = points(own, federation.attributes, names)
+    return Fronts(split, names, list(range(len(federation))), rays.numpy(), local, whole)
+
+
+def _counted(
+    algorithm: Algorithm, engine: Engine, split: Split, message: Message, whose: str
+) -> NDArray[np.int64] | None:
+    """Every client's counts [K, R, 1 + G, C, C], some clients at a time to spare memory."""
+    everyone, rays = engine.everyone(), len(message["rays"])
+    rows = min(PAGE, max(int(engine.federation.sizes(split).max()), 1))
+    lanes = max(1, MANY // (rays * rows * max(engine.task.classes, 1)))
+    out = []
+    for ids in torch.split(everyone, lanes):
+        cohort = engine.cohort(ids, work=Work(steps=1), round=0)
+        try:
+            replies = cohort.gather(_phase(algorithm, split, whose), message)
+        except NoReplies:
+            return None
+        if len(replies.ids) < len(ids):
+            return None
+        out.append(replies.value["counts"])
+    return torch.cat(out).numpy().astype(np.int64)
+
+
+def measurement(algorithm: Algorithm, name: str) -> Phase:
+    """What a client of a real federation counts, by its name in a message: `test`, `test:own`.
+
+    KeyError if there is no such measurement.
+    """
+    split, _, whose = name.partition(":")
+    if split not in SPLITS or whose not in ("", "own", "joint"):
+        raise KeyError(name)
+    if whose and not algorithm.objectives:
+        raise KeyError(name)
+    return _phase(algorithm, split, whose) if whose else measure(algorithm, split)
+
+
+def _phase(algorithm: Algorithm, split: Split, whose: str) -> Phase:
+    """A client counts the predictions of the models of all rays on its own examples."""
+
+    def counted(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        model, rays = message["model"], message["rays"]
+        states = {"own": client.state, "joint": None, "given": message.get("state")}
+        state = states[whose]
+        total: Any = 0
+        for page in client.pages(split, PAGE):
+            cells = _cells(task, page)
+
+            def one(ray: Tensor, page: Batch = page, cells: Tensor = cells) -> Tensor:
+                outputs = task.outputs(algorithm.at(task, model, state, ray), page.x)
+                chosen = task.decide(outputs).unsqueeze(-1)
+                return cells.T @ (chosen == torch.arange(task.classes)).to(cells.dtype)
+
+            total = total + vmap(one)(rays)  # what does not depend on the ray is computed once
+        shape = (len(rays), -1, task.classes, task.classes)
+        return {"counts": total.reshape(shape).round().to(torch.int64)}, client.state
+
+    counted.wire = f"measure:{split}:{whose}"  # type: ignore[attr-defined]  # in a message
+    return counted
+
+
+def _cells(task: Task, page: Batch) -> Tensor:
+    """Which cell (row, label) each example is counted in [n, (1 + G) C], 0 for padding.
+
+    Sums of these are exact up to 2^24 examples a page.
+    """
+    member = [page.weight.unsqueeze(-1)]
+    for column, levels in enumerate(task.levels):
+        inside = page.groups[:, column].unsqueeze(-1) == torch.arange(levels)
+        member.append(inside.to(page.weight.dtype) * page.weight.unsqueeze(-1))
+    label = (page.y.unsqueeze(-1) == torch.arange(task.classes)).to(page.weight.dtype)
+    return (torch.cat(member, -1).unsqueeze(-1) * label.unsqueeze(-2)).flatten(-2)
+
+
+def _mean(volumes: Floats) -> float:
+    known = volumes[~np.isnan(volumes)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def stored(fronts: list[Fronts]) -> dict[str, list[Any]]:
+    """The columns of several splits, one after the other."""
+    parts = [one.columns() for one in fronts]
+    return {name: [v for part in parts for v in part[name]] for name in parts[0]}

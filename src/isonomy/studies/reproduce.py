@@ -1,0 +1,259 @@
+"""Presets: a paper's experiment as data, with the paper's numbers beside ours."""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from isonomy.config.schema import merge, parse
+from isonomy.errors import ConfigError, unknown
+from isonomy.runs.training import Listener
+from isonomy.studies.compare import Method, listed, run_all
+
+FULL = "full"
+_OF_SCALE = ("seeds", "methods", "settings", "text")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large a preset is run: changed keys, how many seeds, and a line that says what differs.
+
+    `methods` are the labels that are run, alone ("q-FFL") or with a setting ("q-FFL q = 1"), and
+    `settings` are those under which; all of them if there are none.
+    """
+
+    name: str
+    text: str
+    seeds: int
+    config: dict[str, Any]
+    methods: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A paper's experiment.
+
+    `methods` are tables of `label`, `setting` and changed keys; one with a `grid` (an algorithm's
+    option to a list of values) stands for all combinations, points of one curve. `expected` are
+    tables of method, setting, metric, value and an optional note: what the paper prints. In a
+    file, `[[settings]]` with a `name` and changed keys stand for each method under each of them,
+    and `values` of an expected table for a number of each metric in each setting. `pair` are two
+    metrics, a mean and its deviation, that are read together. `scales` are by name; one of them,
+    or "full", is run unless another is named (`scale`).
+    """
+
+    name: str
+    title: str
+    paper: str
+    text: str
+    seeds: int
+    metrics: tuple[str, ...]
+    config: dict[str, Any]
+    methods: tuple[dict[str, Any], ...]
+    expected: tuple[dict[str, Any], ...]
+    notes: tuple[str, ...] = ()
+    scales: dict[str, Scale] = field(default_factory=dict)
+    scale: str = FULL
+    pair: tuple[str, str] | None = None
+
+
+def presets() -> dict[str, Preset]:
+    """All presets that come with the package."""
+    found = {}
+    for entry in sorted(files("isonomy.config").joinpath("presets").iterdir(), key=str):
+        if entry.name.endswith(".toml"):
+            preset = _read(entry.name.removesuffix(".toml"), entry.read_text(encoding="utf-8"))
+            if preset is not None:
+                found[preset.name] = preset
+    return found
+
+
+def find(name: str) -> Preset:
+    """A preset by name."""
+    known = presets()
+    if name not in known:
+        raise ConfigError(unknown("preset", name, known))
+    return known[name]
+
+
+def scaled(preset: Preset, name: str | None = None) -> Scale:
+    """One of the preset's scales; its default if none is named. "full" is the preset as it is."""
+    name = name or preset.scale
+    known = {FULL: Scale(FULL, "The preset as it is.", preset.seeds, {}), **preset.scales}
+    if name not in known:
+        raise ConfigError(unknown(f"scale of preset '{preset.name}'", name, known))
+    return known[name]
+
+
+def methods_of(preset: Preset, scale: str | None = None) -> list[Method]:
+    """The preset's methods at a scale, as a comparison runs them."""
+    chosen = scaled(preset, scale)
+    base = merge(preset.config, chosen.config)
+    out = []
+    for table in _run(preset, chosen):
+        changes = {k: v for k, v in table.items() if k not in ("label", "setting", "grid")}
+        config = parse(merge(base, changes), where=f"preset {preset.name}")
+        out.append(Method.of(config, _label(table)))
+    return out
+
+
+def seeds_of(
+    preset: Preset, scale: str | None = None, seeds: int | Sequence[int] | None = None
+) -> list[int]:
+    """Which seeds: the scale's number of them, or so many, or those given."""
+    return listed("seeds", scaled(preset, scale).seeds if seeds is None else seeds)
+
+
+def reproduce(
+    preset: Preset,
+    folder: Path | str,
+    *,
+    seeds: int | Sequence[int] | None = None,
+    scale: str | None = None,
+    listener: Listener | None = None,
+    overwrite: bool = False,
+    jobs: int = 1,
+) -> list[dict[str, Any]]:
+    """Run a preset at a scale; one row for each method, setting and metric."""
+    chosen = methods_of(preset, scale)
+    which = seeds_of(preset, scale, seeds)
+    records = run_all(chosen, which, folder, listener=listener, overwrite=overwrite, jobs=jobs)
+    rows = []
+    for table, method in zip(_run(preset, scaled(preset, scale)), chosen, strict=True):
+        ours = [r for r in records if r.label == method.label]
+        lost = len(which) - len(ours)  # what diverged
+        for metric in preset.metrics:
+            values = [r.metrics[metric] for r in ours if metric in r.metrics]
+            printed = [e for e in preset.expected if _matches(e, table, metric)]
+            rows.append(
+                {
+                    "preset": preset.name,
+                    "method": table["label"],
+                    "setting": table.get("setting", ""),
+                    "metric": metric,
+                    "paper": printed[0]["value"] if printed else None,
+                    "ours": fmean(values) if values else None,
+                    "spread": stdev(values) if len(values) > 1 else None,
+                    "seeds": len(values),
+                    "note": "; ".join(
+                        text
+                        for text in (
+                            printed[0].get("note", "") if printed else "",
+                            f"{lost} of {len(which)} runs diverged" if lost else "",
+                        )
+                        if text
+                    ),
+                }
+            )
+    return rows
+
+
+def _label(table: dict[str, Any]) -> str:
+    return f"{table['label']} {table.get('setting', '')}".strip()
+
+
+def _run(preset: Preset, scale: Scale) -> list[dict[str, Any]]:
+    """The tables of the methods that a scale runs."""
+    kept, under = set(scale.methods), scale.settings
+    return [
+        t
+        for t in preset.methods
+        if (not kept or {t["label"], _label(t)} & kept)
+        and (not under or t.get("setting", "") in under)
+    ]
+
+
+def _matches(expected: dict[str, Any], table: dict[str, Any], metric: str) -> bool:
+    there = (expected["method"], expected.get("setting", ""), expected["metric"])
+    return there == (table["label"], table.get("setting", ""), metric)
+
+
+def _expanded(table: dict[str, Any]) -> list[dict[str, Any]]:
+    """A method with a grid as its combinations; any other as it is."""
+    if "grid" not in table:
+        return [table]
+    out = []
+    for values in itertools.product(*table["grid"].values()):
+        chosen = dict(zip(table["grid"], values, strict=True))
+        said = ", ".join(f"{key}={value}" for key, value in chosen.items())
+        setting = ", ".join(part for part in (table.get("setting", ""), said) if part)
+        inner = merge(table, {"algorithm": chosen, "setting": setting})
+        inner["series"] = " ".join(p for p in (table["label"], table.get("setting", "")) if p)
+        out.append(inner)
+    return out
+
+
+def _read(name: str, text: str) -> Preset | None:
+    values = tomllib.loads(text)
+    if "preset" not in values:
+        return None  # a plain config, such as the quickstart's
+    head = values["preset"]
+    metrics = tuple(head["metrics"])
+    return Preset(
+        name=name,
+        title=head["title"],
+        paper=head["paper"],
+        text=head["text"].strip(),
+        seeds=head.get("seeds", 3),
+        metrics=metrics,
+        config=values["config"],
+        methods=tuple(
+            one
+            for table in _crossed(values["methods"], values.get("settings", []))
+            for one in _expanded(table)
+        ),
+        expected=tuple(_printed(values.get("expected", []), metrics)),
+        notes=tuple(head.get("notes", ())),
+        scales={key: _scale(key, table, head) for key, table in values.get("scale", {}).items()},
+        scale=head.get("scale", FULL),
+        pair=tuple(head["pair"]) if "pair" in head else None,
+    )
+
+
+def _scale(name: str, table: dict[str, Any], head: dict[str, Any]) -> Scale:
+    return Scale(
+        name=name,
+        text=table["text"],
+        seeds=table.get("seeds", head.get("seeds", 3)),
+        config={k: v for k, v in table.items() if k not in _OF_SCALE},
+        methods=tuple(table.get("methods", ())),
+        settings=tuple(table.get("settings", ())),
+    )
+
+
+def _crossed(
+    methods: list[dict[str, Any]], settings: list[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Each method under each setting, but for methods that name their own."""
+    if not settings:
+        yield from methods
+        return
+    for setting in settings:
+        changes = {k: v for k, v in setting.items() if k != "name"}
+        for method in methods:
+            if "setting" not in method:
+                yield {**merge(changes, method), "setting": setting["name"]}
+    yield from (method for method in methods if "setting" in method)
+
+
+def _printed(expected: list[dict[str, Any]], metrics: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """What the paper prints, a number a table."""
+    for table in expected:
+        if "values" not in table:
+            yield table
+            continue
+        for setting, numbers in table["values"].items():
+            for metric, value in zip(metrics, numbers, strict=True):
+                yield {
+                    "method": table["method"],
+                    "setting": setting,
+                    "metric": metric,
+                    "value": value,
+                }

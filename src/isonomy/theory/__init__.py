@@ -1,1 +1,0 @@
-"""Closed forms of papers' analyses, to check claims against and to reckon with."""

@@ -1,0 +1,168 @@
+"""A finished run's model in use: by its clients, and by one that was never in training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import isonomy
+from isonomy.data.datasets.linear import parameters
+from isonomy.errors import ConfigError, DataError, RunError
+from isonomy.runs.build import build, engine_of
+from isonomy.runs.folder import RunFolder
+from isonomy.runs.training import Stopped
+
+LINEAR: dict[str, Any] = {
+    "rounds": 14,
+    "data": {"name": "linear", "n": 200, "n_test": 50},
+    "model": {"name": "linear"},
+    "local": {"steps": 10, "batch": 0, "lr": 0.1},
+    "evaluate": {"every": 14, "bootstrap": 0},
+    "excess": {"clusters": "none"},
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    made = {}
+    for name in ("focus", "fedavg", "local"):
+        made[name] = tmp_path_factory.mktemp("runs") / name
+        isonomy.run(isonomy.config(**LINEAR, algorithm=name), made[name])
+    return made
+
+
+def examples(client: int, n: int = 400) -> tuple[torch.Tensor, torch.Tensor]:
+    """New examples of a client's distribution."""
+    rng = np.random.default_rng(client)
+    x = rng.normal(size=(n, 10))
+    y = x @ parameters(10, 0)[client].numpy() + 0.1 * rng.normal(size=n)
+    return torch.tensor(x, dtype=torch.float32), torch.tensor(y, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("name", ["focus", "fedavg", "local"])
+def test_a_client_of_the_run_predicts_as_it_was_measured(runs: dict[str, Path], name: str) -> None:
+    """The mean loss over every client's test rows is the one in the run's record."""
+    setting = build(RunFolder(runs[name]).config())
+    losses = []
+    for k in (0, 9):
+        at = setting.federation.rows(k, "test")
+        who = setting.federation.name(k) if k else 0
+        got = isonomy.predictor(runs[name], who).predict(setting.federation.x[at])
+        losses.append(float((got - setting.federation.y[at]).square().mean()))
+    table = isonomy.load(runs[name])[0].clients
+    assert losses == pytest.approx([table["loss"][0], table["loss"][9]], rel=1e-5)
+    engine_of(setting)  # the setting is the run's own
+
+
+def test_a_new_client_of_focus_takes_one_e_step(runs: dict[str, Path]) -> None:
+    """Its shares are softmax(-loss) of the models on its own examples; prediction mixes them."""
+    for client in (0, 9):
+        x, y = examples(client)
+        new = isonomy.predictor(runs["focus"], examples=(x, y))
+        models = new.server["models"]
+        each = [new.task.outputs({k: v[m] for k, v in models.items()}, x)[:, 0] for m in (0, 1)]
+        odds = np.exp([-float((out - y).square().mean()) for out in each])
+        pi = odds / odds.sum()
+        assert new.state["pi"][:2].tolist() == pytest.approx(pi.tolist(), rel=1e-4)
+        assert int(pi.argmax()) == (client == 9)
+        torch.testing.assert_close(new.predict(x), pi[0] * each[0] + pi[1] * each[1])
+
+
+def test_a_new_client_without_what_is_needed(runs: dict[str, Path]) -> None:
+    x, y = examples(0)
+    new, third = isonomy.predictor(runs["fedavg"]), isonomy.predictor(runs["fedavg"], 3)
+    assert torch.equal(new.predict(x), third.predict(x))
+    with pytest.raises(RunError, match="labelled examples of its own"):
+        isonomy.predictor(runs["focus"])
+    with pytest.raises(RunError, match="no model for a client that was not in training"):
+        isonomy.predictor(runs["local"], examples=(x, y))
+    with pytest.raises(RunError, match="Did you mean 'client 1'"):
+        isonomy.predictor(runs["local"], "clent 1")
+    with pytest.raises(ConfigError, match="0 to 9"):
+        isonomy.predictor(runs["local"], 10)
+    with pytest.raises(RunError, match="not made from tables"):
+        isonomy.predictor(runs["focus"], examples="rows.csv")
+    with pytest.raises(RunError, match="not a run's folder"):
+        isonomy.predictor(runs["focus"].parent / "nothing")
+
+
+def test_an_unfinished_run_has_no_model_yet(tmp_path: Path) -> None:
+    class Impatient(isonomy.Listener):
+        def round(self, done: int, rounds: int, metrics: Any) -> None:
+            raise Stopped("enough", 2)
+
+    with pytest.raises(Stopped):
+        isonomy.run(isonomy.config(**LINEAR), tmp_path / "run", listener=Impatient())
+    with pytest.raises(RunError, match="unfinished"):
+        isonomy.predictor(tmp_path / "run", 0)
+
+
+# --- from tables ----------------------------------------------------------------------------------
+
+
+def write_tables(folder: Path) -> None:
+    """Six clients; the last two answer the other way round."""
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    for k in range(6):
+        age, town = rng.normal(40, 10, 300), rng.choice(["north", "south"], 300)
+        yes = (age > 40) ^ (k >= 4)
+        rows = [
+            f"{a:.2f},{t},{'yes' if b else 'no'}" for a, t, b in zip(age, town, yes, strict=True)
+        ]
+        (folder / f"site-{k}.csv").write_text("\n".join(["age,town,answer", *rows]) + "\n")
+
+
+TABLES: dict[str, Any] = {
+    "rounds": 12,
+    "model": {"name": "logistic"},
+    "algorithm": {"name": "focus"},
+    "local": {"epochs": 3, "batch": 32, "lr": 0.5},
+    "evaluate": {"every": 12, "bootstrap": 0},
+    "excess": {"clusters": "found", "steps": 50},
+}
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tables")
+    write_tables(folder / "sites")
+    data = {"path": str(folder / "sites"), "label": "answer", "positive": "yes"}
+    record = isonomy.run(isonomy.config(**TABLES, data=data), folder / "run")
+    assert record.clients["cluster"] == [0, 0, 0, 0, 1, 1]
+    assert record.metrics["accuracy"] > 0.9
+    (folder / "new.csv").write_text("town,age\nnorth,20\nsouth,60\n")
+    (folder / "own.csv").write_text(
+        "age,town,answer\n" + "\n".join(f"{a},north,{'no' if a > 40 else 'yes'}" for a in range(80))
+    )
+    return folder
+
+
+def test_tables_in_python(tables: Path) -> None:
+    """Of a client that answers the other way round: 20 is yes, 60 is no."""
+    from isonomy.deploy.predictor import features
+
+    usual, other = isonomy.predictor(tables / "run", "site-0"), isonomy.predictor(tables / "run", 5)
+    new = isonomy.predictor(tables / "run", examples=tables / "own.csv")
+    x, _ = features(new.preprocessing, tables / "new.csv")
+    assert [new.labels[int(p)] for p in usual.predict(x)] == ["no", "yes"]
+    assert [new.labels[int(p)] for p in other.predict(x)] == ["yes", "no"]
+    assert [new.labels[int(p)] for p in new.predict(x)] == ["yes", "no"]
+    shares = new.probabilities(x)
+    assert shares is not None
+    torch.testing.assert_close(shares.sum(1), torch.ones(2))
+    assert new.state["pi"][1] > 0.5
+
+
+def test_tables_that_will_not_do(tables: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no column 'answer'"):
+        isonomy.predictor(tables / "run", examples=tables / "new.csv")
+    (tmp_path / "blank.csv").write_text("age,town,answer\n1,north,\n2,south,\n")
+    with pytest.raises(DataError, match="has a label"):
+        isonomy.predictor(tables / "run", examples=tmp_path / "blank.csv")
+    with pytest.raises(DataError, match="folder"):
+        isonomy.predictor(tables / "run", examples=tables / "sites")

@@ -1,0 +1,172 @@
+"""Fronts as a run measures and keeps them, and what can be done with them afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import isonomy
+from isonomy.errors import ConfigError, RunError
+from isonomy.metrics import hypervolume
+from isonomy.report import front_choice, page
+from isonomy.runs.build import build
+from isonomy.runs.folder import RunFolder
+
+BASE: dict[str, Any] = {
+    "rounds": 2,
+    "seed": 1,
+    "data": {"name": "synthetic", "examples": 400, "clients": 2, "seed": 0},
+    "model": {"name": "mlp", "hidden": [4]},
+    "local": {"epochs": 2, "batch": 64, "optimiser": "adam", "lr": 0.01},
+    "evaluate": {"every": 1, "bootstrap": 0},
+    "excess": {"clusters": "none"},
+    "front": {"rays": 20},
+    "engine": "loop",
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "hetpfl": {"fusion_steps": 10, "preferences": 4, "shown": 50, "select": 10},
+    "praffl": {"preferences": 4, "select": 10},
+    "fedavg": {},
+    "local": {},
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    made = {}
+    for name, options in OPTIONS.items():
+        made[name] = tmp_path_factory.mktemp("fronts") / name
+        isonomy.run(isonomy.config(**BASE, algorithm={"name": name, **options}), made[name])
+    return made
+
+
+def by_hand(chosen: np.ndarray, y: np.ndarray, z: np.ndarray) -> tuple[float, float]:
+    """The error, and the largest distance of a group's positive rate to everyone's."""
+    gap = max(abs(chosen[z == k].mean() - chosen.mean()) for k in (0, 1))
+    return float((chosen != y).mean()), float(gap)
+
+
+def points(folder: Path, client: int | None, rows: list[slice]) -> np.ndarray:
+    """The front of a client's model (or of all) on some rows, by the predictor, ray by ray."""
+    data = build(RunFolder(folder).config()).federation
+    x, y = (torch.cat([t[at] for at in rows]) for t in (data.x, data.y))
+    z = torch.cat([data.groups[at, 0] for at in rows]).numpy()
+    found = []
+    for i in range(21):
+        use = isonomy.predictor(folder, client, preference=(i / 20, 1 - i / 20))
+        found.append(by_hand(use.predict(x).numpy(), y.numpy(), z))
+    return np.array(found)
+
+
+def test_local_front_is_what_the_clients_models_do(runs: dict[str, Path]) -> None:
+    record = isonomy.load(runs["hetpfl"])[0]
+    data = build(RunFolder(runs["hetpfl"]).config()).federation
+    volumes = []
+    for k in range(2):
+        at = points(runs["hetpfl"], k, [data.rows(k, "test")])
+        part = front_choice.parts(record.front)[k]
+        assert part.points == pytest.approx(at, abs=1e-6)
+        assert part.preferences[5].tolist() == pytest.approx([0.25, 0.75])
+        volumes.append(hypervolume(at))
+    last = [v for v, r in zip(record.clients["hv"], record.clients["round"], strict=True) if r == 2]
+    assert last == pytest.approx(volumes, abs=1e-6)
+    # over all clients: the authors divide by three, whatever their number
+    assert record.metrics["hv.local"] == pytest.approx(np.mean(volumes), abs=1e-6)
+
+
+def test_global_front_of_a_method_that_has_one(runs: dict[str, Path]) -> None:
+    record = isonomy.load(runs["hetpfl"])[0]
+    data = build(RunFolder(runs["hetpfl"]).config()).federation
+    at = points(runs["hetpfl"], None, [data.rows(k, "test") for k in range(2)])
+    assert front_choice.parts(record.front)[-1].points == pytest.approx(at, abs=1e-6)
+    assert record.metrics["hv.global"] == pytest.approx(hypervolume(at), abs=1e-6)
+    assert "hv.global" not in record.rounds[0]["metrics"]  # before the fusion there is none
+    assert "hv.local" in record.rounds[0]["metrics"]
+
+
+def test_global_front_of_a_method_without_one(runs: dict[str, Path]) -> None:
+    """The mean over clients of the hypervolume of theirs on everyone's examples."""
+    record = isonomy.load(runs["praffl"])[0]
+    data = build(RunFolder(runs["praffl"]).config()).federation
+    rows = [data.rows(k, "test") for k in range(2)]
+    each = [hypervolume(points(runs["praffl"], k, rows)) for k in range(2)]
+    assert record.metrics["hv.global"] == pytest.approx(np.mean(each), abs=1e-6)
+    assert -1 not in front_choice.parts(record.front)
+
+
+def test_methods_of_one_model_have_one_point(runs: dict[str, Path]) -> None:
+    for name in ("fedavg", "local"):
+        record = isonomy.load(runs[name])[0]
+        assert record.metrics["hv.global"] == pytest.approx(record.metrics["group.z.hypervolume"])
+        own = record.clients["group.z.hypervolume"][-2:]
+        assert record.metrics["hv.local"] == pytest.approx(np.mean(own))
+        assert [len(p.points) for p in front_choice.parts(record.front).values()] == [1, 1, 1]
+        with pytest.raises(RunError, match="learnt one model"):
+            front_choice.choose(record.front, {"dp": 0.1})
+        with pytest.raises(ConfigError, match="learnt one model"):
+            isonomy.predictor(runs[name], 0, preference=(0.5, 0.5))
+
+
+def test_other_engines_measure_the_same(runs: dict[str, Path]) -> None:
+    config = isonomy.config(
+        **{**BASE, "engine": "batched"}, algorithm={"name": "praffl", **OPTIONS["praffl"]}
+    )
+    got = isonomy.run(config)
+    record = isonomy.load(runs["praffl"])[0]
+    for name in ("hv.local", "hv.global"):
+        assert got.metrics[name] == pytest.approx(record.metrics[name], abs=0.02)
+    assert len(got.front["client"]) == len(record.front["client"])
+
+
+def test_a_bound_becomes_a_preference(runs: dict[str, Path]) -> None:
+    """The least error on validation examples among preferences whose gap there is small enough."""
+    front = isonomy.load(runs["hetpfl"])[0].front
+    there, evaluated = front_choice.parts(front, "validation")[0], front_choice.parts(front)[0]
+    most = float(np.median(there.points[:, 1]))
+    found = front_choice.choose(front, {"dp": most}, 0)
+    assert found is not None
+    assert found.split == "validation"
+    allowed = there.points[there.points[:, 1] <= most]
+    assert found.chosen[0] == allowed[:, 0].min()
+    assert found.chosen[1] <= most
+    at = np.flatnonzero((there.preferences == found.preference).all(1))[0]
+    assert found.measured == tuple(evaluated.points[at])
+    assert front_choice.choose(front, {"dp.z": -0.1}) is None
+    with pytest.raises(ConfigError, match="coordinate"):
+        front_choice.choose(front, {"eo": 0.1})
+
+
+def test_a_client_that_joins_later_gets_a_front(runs: dict[str, Path]) -> None:
+    data = build(RunFolder(runs["hetpfl"]).config()).federation
+    at = data.rows(1)
+    mine = (data.x[at], data.y[at], data.groups[at])
+    new = isonomy.predictor(runs["hetpfl"], examples=mine, preference=(0.8, 0.2))
+    old = isonomy.predictor(runs["hetpfl"], 0)
+    assert torch.equal(new.server["psi"]["linear1.weight"], old.server["psi"]["linear1.weight"])
+    fair = isonomy.predictor(runs["hetpfl"], examples=mine, preference=(0.0, 1.0))
+    assert not torch.allclose(new.outputs(data.x[:5]), fair.outputs(data.x[:5]))
+    with pytest.raises(RunError, match="need their groups"):
+        isonomy.predictor(runs["hetpfl"], examples=mine[:2])
+
+
+def test_reports_draw_fronts(runs: dict[str, Path], tmp_path: Path) -> None:
+    records = isonomy.load(*runs.values())
+    text = page.render(records)
+    assert 'data-plot="learnt"' in text
+    assert "hypervolume of local fronts" in isonomy.table(records)
+    assert "hypervolume" not in isonomy.table(records[2:])  # without a front that was learnt
+    assert page.write_front(records[:1], tmp_path / "front.html").stat().st_size > 10_000
+
+
+def test_no_fronts_where_there_is_nothing_to_measure() -> None:
+    off = isonomy.run(isonomy.config(**{**BASE, "front": {"rays": 0}, "rounds": 1}))
+    assert "hv.local" not in off.metrics
+    assert not off.front
+    with pytest.raises(ConfigError, match="at least two"):
+        isonomy.run(isonomy.config(**{**BASE, "front": {"objectives": ["error"]}}))
+    with pytest.raises(ConfigError, match="attribute"):
+        isonomy.run(isonomy.config(**{**BASE, "front": {"objectives": ["error", "dp.sex"]}}))

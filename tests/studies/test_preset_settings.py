@@ -1,0 +1,125 @@
+"""Presets whose methods are crossed with settings, and what is made of their rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from isonomy.report.robustness_grid import grid, plane
+from isonomy.studies.reproduce import _read, find, methods_of, reproduce, scaled
+
+PAIR = ("accuracy", "client.accuracy.std")
+TEXT = """
+[preset]
+title = "t"
+paper = "p"
+text = "x"
+seeds = 1
+metrics = ["accuracy", "client.accuracy.std"]
+pair = ["accuracy", "client.accuracy.std"]
+
+[config]
+rounds = 2
+data = { name = "synthetic", clients = 3 }
+model = "logistic"
+excess = { clusters = "none" }
+
+[scale.quick]
+text = "One round."
+rounds = 1
+settings = ["slow"]
+
+[[settings]]
+name = "slow"
+local = { lr = 0.01 }
+
+[[settings]]
+name = "fast"
+local = { lr = 0.2 }
+
+[[methods]]
+label = "avg"
+algorithm = "fedavg"
+
+[[methods]]
+label = "own"
+algorithm = "local"
+
+[[methods]]
+label = "once"
+setting = "slow"
+algorithm = "local"
+
+[[expected]]
+method = "avg"
+values = { slow = [0.8, 0.1], fast = [0.7, 0.2] }
+"""
+
+
+def test_every_method_under_every_setting() -> None:
+    preset = _read("made", TEXT)
+    assert preset is not None
+    got = [(m.label, m.config.local.lr) for m in methods_of(preset)]
+    assert got == [
+        ("avg slow", 0.01),
+        ("own slow", 0.01),
+        ("avg fast", 0.2),
+        ("own fast", 0.2),
+        ("once slow", 0.1),
+    ]
+    quick = methods_of(preset, scale="quick")
+    assert [m.label for m in quick] == ["avg slow", "own slow", "once slow"]
+    assert all(m.config.rounds == 1 for m in quick)
+
+
+def test_rows_have_the_papers_numbers(tmp_path: Any) -> None:
+    preset = _read("made", TEXT)
+    assert preset is not None
+    rows = reproduce(preset, tmp_path, scale="quick")
+    assert len(rows) == 2 * len(methods_of(preset, "quick"))
+    paper = {(r["method"], r["setting"], r["metric"]): r["paper"] for r in rows}
+    assert paper["avg", "slow", "accuracy"] == 0.8
+    assert paper["avg", "slow", "client.accuracy.std"] == 0.1
+    assert paper["own", "slow", "accuracy"] is None
+    assert all(0 <= r["ours"] <= 1 for r in rows)
+
+
+def made(method: str, setting: str, mean: float, std: float) -> list[dict[str, Any]]:
+    return [
+        {"method": method, "setting": setting, "metric": m, "ours": v, "paper": None}
+        for m, v in zip(PAIR, (mean, std), strict=True)
+    ]
+
+
+def test_the_best_has_the_largest_mean_minus_deviation() -> None:
+    """0.90 - 0.20 = 0.70 is less than 0.85 - 0.05 = 0.80."""
+    rows = [*made("a", "clean", 0.9, 0.2), *made("b", "clean", 0.85, 0.05)]
+    table = grid(rows, PAIR)
+    assert [row[1].value for row in table.rows] == ["0.900 (.200)", "0.850 (.050)"]
+    assert [row[1].best for row in table.rows] == [False, True]
+    assert "benign" in table.text()
+    assert not grid(rows, PAIR, "paper").rows
+
+
+def test_the_plane_has_a_view_a_setting() -> None:
+    rows = [*made("a", "clean", 0.9, 0.2), *made("a", "A1", 0.5, 0.3), *made("b", "A1", 0.8, 0.1)]
+    figure = plane(rows, PAIR)
+    assert len(figure.data) == 3
+    assert [(t.x[0], t.y[0]) for t in figure.data] == [(0.9, 0.2), (0.5, 0.3), (0.8, 0.1)]
+    assert [b.label for b in figure.layout.updatemenus[0].buttons] == ["clean", "A1"]
+    assert plane([], PAIR) is None
+
+
+@pytest.mark.parametrize("name", ["fmtl-vehicle", "fmtl-fashion"])
+def test_fmtl_presets(name: str) -> None:
+    """Every method under every attack, with and without defence."""
+    preset = find(name)
+    labels = {table["label"] for table in preset.methods}
+    settings = {table["setting"] for table in preset.methods}
+    assert {s.split()[0] for s in settings} == {"clean", "A1", "A2", "A3"}
+    assert len(preset.methods) == len(labels) * len(settings)
+    assert set(scaled(preset, "quick").settings) < settings
+    for e in preset.expected:
+        assert e["method"] in labels
+        assert e["setting"] in settings
