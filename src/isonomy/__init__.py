@@ -2,7 +2,7 @@
 
     import isonomy
 
-    config = isonomy.config(data="adult", algorithm={"name": "fedprox", "mu": 0.1}, rounds=20)
+    config = isonomy.make_config(data="adult", algorithm={"name": "fedprox", "mu": 0.1}, rounds=20)
     result = isonomy.run(config)
     print(result.metrics["accuracy"], result.metrics["group.sex.demographic_parity"])
 
@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from isonomy.api import (
     compare,
-    config,
     export,
     load,
     load_model,
+    make_config,
     methods,
     predictor,
     run,
@@ -50,10 +50,10 @@ __all__ = [
     "Record",
     "__version__",
     "compare",
-    "config",
     "export",
     "load",
     "load_model",
+    "make_config",
     "methods",
     "predictor",
     "run",

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 Format = Literal["text", "markdown", "latex", "csv"]
 
 
-def config(base: str | Path | None = None, /, *overrides: str, **values: Any) -> Config:
+def make_config(base: str | Path | None = None, /, *overrides: str, **values: Any) -> Config:
     """An experiment: a TOML file or a packaged config's name, overrides, and tables of values.
 
     Overrides are as on the command line. Values are the top-level keys; a table is a mapping,
     and where only its name matters a plain text. An algorithm may be an instance.
 
-    >>> made = config(data="synthetic", algorithm={"name": "fedprox", "mu": 1.0}, rounds=5)
+    >>> made = make_config(data="synthetic", algorithm={"name": "fedprox", "mu": 1.0}, rounds=5)
     >>> made.algorithm.name, made.algorithm.options, made.rounds
     ('fedprox', {'mu': 1.0}, 5)
-    >>> config("quickstart", "rounds=2", "local.lr=0.2").local.lr
+    >>> make_config("quickstart", "rounds=2", "local.lr=0.2").local.lr
     0.2
     """
     from isonomy.config import schema
@@ -307,7 +307,7 @@ def _read(base: str | Path) -> tuple[str, dict[str, Any]]:
 
 
 def _config(given: Config | str | Path) -> Config:
-    return config(given) if isinstance(given, str | Path) else given
+    return make_config(given) if isinstance(given, str | Path) else given
 
 
 def _list(records: Record | Sequence[Record]) -> list[Record]:

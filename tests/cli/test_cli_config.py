@@ -101,13 +101,13 @@ def test_an_override_reads_as_toml_would(path, value):
 
 def test_a_config_of_files_overrides_and_values(tmp_path):
     (tmp_path / "a.toml").write_text('rounds = 3\n[algorithm]\nname = "fedprox"\nmu = 2.0\n')
-    made = isonomy.config(tmp_path / "a.toml", "local.lr=0.5", seed=4, algorithm={"mu": 1.0})
+    made = isonomy.make_config(tmp_path / "a.toml", "local.lr=0.5", seed=4, algorithm={"mu": 1.0})
     assert (made.rounds, made.local.lr, made.seed) == (3, 0.5, 4)
     assert made.algorithm.options == {"mu": 1.0}
-    assert isonomy.config(tmp_path / "a.toml", algorithm="local").algorithm.options == {}
+    assert isonomy.make_config(tmp_path / "a.toml", algorithm="local").algorithm.options == {}
 
 
 def test_an_algorithms_instance_is_its_table():
-    made = isonomy.config(algorithm=isonomy.FedProx(mu=0.25, weight="equal"))
+    made = isonomy.make_config(algorithm=isonomy.FedProx(mu=0.25, weight="equal"))
     assert made.algorithm.name == "fedprox"
     assert made.algorithm.options == {"mu": 0.25, "weight": "equal"}

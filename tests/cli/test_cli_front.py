@@ -24,7 +24,7 @@ def folders(tmp_path_factory):
     method = {"name": "hetpfl", "fusion_steps": 2, "preferences": 2, "shown": 20, "select": 0}
     for name, algorithm in (("front", method), ("point", "fedavg")):
         made[name] = tmp_path_factory.mktemp("front") / name
-        isonomy.run(isonomy.config(**BASE, algorithm=algorithm), made[name])
+        isonomy.run(isonomy.make_config(**BASE, algorithm=algorithm), made[name])
     return made
 
 

@@ -95,7 +95,7 @@ def test_one_table_with_a_client_column(place, cli):
     assert "4 clients, 400 rows" in done.stdout
     data = tomllib.loads((place / "loans.toml").read_text())["data"]
     assert (data["path"], data["client"]) == ("loans.csv", "bank")
-    assert build(api.config("loans.toml")).federation.names == ("a", "b", "c", "d")
+    assert build(api.make_config("loans.toml")).federation.names == ("a", "b", "c", "d")
 
 
 def test_one_table_without_clients_is_dealt_out(place, cli):
@@ -104,7 +104,7 @@ def test_one_table_without_clients_is_dealt_out(place, cli):
     assert "no column seems to tell clients apart" in done.stdout
     data = tomllib.loads((place / "all.toml").read_text())["data"]
     assert (data["clients"], data["partition"]) == (8, {"name": "iid"})
-    assert len(build(api.config("all.toml")).federation) == 8
+    assert len(build(api.make_config("all.toml")).federation) == 8
 
 
 def test_parquet_and_many_clients(place, cli):
@@ -113,7 +113,7 @@ def test_parquet_and_many_clients(place, cli):
         pq.write_table(pa.table(people(30, k)), place / "in" / f"c{k}.parquet")
     done = cli("init", "in")
     assert "60 clients, 1,800 rows" in done.stdout
-    config = api.config("in.toml")
+    config = api.make_config("in.toml")
     assert (config.cohort.size, config.rounds) == (10, 50)
 
 
@@ -122,7 +122,7 @@ def test_a_split_column_is_used(place, cli):
     for k in range(3):
         as_csv(place / "in" / f"c{k}.csv", people(100, k, part=parts))
     cli("init", "in")
-    setting = build(api.config("in.toml"))
+    setting = build(api.make_config("in.toml"))
     assert setting.config.data.options["split"] == "part"
     assert int(setting.federation.sizes("validation").sum()) == 0
 
@@ -138,7 +138,7 @@ def test_a_regression(place, cli):
             place / "in" / f"c{k}.csv", table | {"charges": charges(np.random.default_rng(k), 200)}
         )
     cli("init", "in")
-    config = api.config("in.toml")
+    config = api.make_config("in.toml")
     assert (config.data.options["label"], config.model.name) == ("charges", "linear")
     cli("run", "in.toml", "--to", "out")
     (record,) = api.load("out")
@@ -188,10 +188,10 @@ def test_odd_names_are_valid_toml(place, cli):
         pq.write_table(pa.table(table), place / "my tables" / f"c {k}.parquet")
     done = cli("init", "my tables")
     assert "isonomy compare 'my tables.toml'" in done.stdout
-    options = api.config("my tables.toml").data.options
+    options = api.make_config("my tables.toml").data.options
     assert options["categorical"] == ["ward", "ward 'x' code"]
     assert options["bins"] == {"Alter (Jahre)": [30, 60]}
-    features = build(api.config("my tables.toml")).federation.features
+    features = build(api.make_config("my tables.toml")).federation.features
     assert 'he said "no"' in features
 
 
@@ -203,7 +203,7 @@ def test_windows_files(place, cli):
         path.write_bytes(path.read_text().encode("cp1252"))
     done = cli("init", "in")
     assert "they were read as cp1252" in done.stdout
-    config = api.config("in.toml")
+    config = api.make_config("in.toml")
     assert config.data.options["encoding"] == "cp1252"
     assert "insurance=städtisch" in build(config).federation.features
 
@@ -212,7 +212,7 @@ def test_tables_too_large_to_read_twice(place, cli, hospitals, monkeypatch):
     monkeypatch.setattr("isonomy.cli.init.CHECKED", 100)
     done = cli("init", "hospitals")
     assert "only a part of the tables was read, and it fits together" in done.stdout
-    assert len(build(api.config("hospitals.toml")).federation) == 3
+    assert len(build(api.make_config("hospitals.toml")).federation) == 3
     as_csv(hospitals / "kiel.csv", people(60, 3, lab=lambda rng, rows: [1.5] * rows))
     done = cli("init", "hospitals", "--overwrite")
     assert "lab (not at bonn, ulm)" in done.stdout
@@ -229,7 +229,7 @@ def test_nothing_is_overwritten_unless_asked(place, cli, refused, hospitals):
     assert "--overwrite" in sentence
     assert (place / "hospitals.toml").read_text() == "rounds = 3\n"
     cli("init", "hospitals", "--overwrite")
-    assert api.config("hospitals.toml").data.options["label"] == "died"
+    assert api.make_config("hospitals.toml").data.options["label"] == "died"
 
 
 def test_the_path_is_told_from_where_the_config_is(place, cli, hospitals, monkeypatch):
@@ -237,14 +237,14 @@ def test_the_path_is_told_from_where_the_config_is(place, cli, hospitals, monkey
     path = place / "configs" / "first" / "study.toml"
     assert tomllib.loads(path.read_text())["data"]["path"] == "../../hospitals"
     monkeypatch.chdir("/")
-    assert len(build(api.config(path)).federation) == 3
+    assert len(build(api.make_config(path)).federation) == 3
 
 
 def test_the_folder_itself_can_be_named_by_a_dot(place, cli, hospitals, monkeypatch):
     monkeypatch.chdir(hospitals)
     cli("init", ".")
     assert tomllib.loads(Path("hospitals.toml").read_text())["data"]["path"] == "."
-    assert len(build(api.config("hospitals.toml")).federation) == 3
+    assert len(build(api.make_config("hospitals.toml")).federation) == 3
 
 
 def test_links_are_followed_only_where_they_have_to_be(place):

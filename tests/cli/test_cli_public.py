@@ -31,10 +31,10 @@ def test_the_surface_is_this():
         "Record",
         "__version__",
         "compare",
-        "config",
         "export",
         "load",
         "load_model",
+        "make_config",
         "methods",
         "predictor",
         "run",
@@ -61,7 +61,7 @@ def test_importing_is_cheap():
 
 def test_the_ten_lines(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    config = isonomy.config(**SMALL, algorithm={"name": "fedprox", "mu": 0.1}, rounds=2, seed=0)
+    config = isonomy.make_config(**SMALL, algorithm={"name": "fedprox", "mu": 0.1}, rounds=2, seed=0)
     result = isonomy.run(config)
     assert 0 < result.metrics["accuracy"] < 1
     assert 0 <= result.metrics["group.z.demographic_parity"] <= 1
@@ -78,7 +78,7 @@ def test_the_ten_lines(tmp_path, monkeypatch):
 
 
 def test_in_memory_and_in_a_folder_are_the_same(tmp_path):
-    config = isonomy.config(**SMALL, rounds=2)
+    config = isonomy.make_config(**SMALL, rounds=2)
     memory = isonomy.compare(config, algorithms=["fedavg", isonomy.FedProx(mu=1.0)], seeds=[5])
     folder = isonomy.compare(
         config, tmp_path, algorithms=["fedavg", isonomy.FedProx(mu=1.0)], seeds=[5]
@@ -102,19 +102,19 @@ class Still(Algorithm):
 
 
 def test_ones_own_algorithm_runs_by_instance():
-    config = isonomy.config(**SMALL, rounds=1, algorithm=Still(extra=2.0))
+    config = isonomy.make_config(**SMALL, rounds=1, algorithm=Still(extra=2.0))
     assert config.algorithm.name.endswith(":Still")
     assert isonomy.run(config).metrics["accuracy"] > 0
 
 
 def test_what_cannot_be_compared_or_loaded(tmp_path):
-    config = isonomy.config(**SMALL)
+    config = isonomy.make_config(**SMALL)
     with pytest.raises(ConfigError, match="no algorithm"):
         isonomy.compare(config, algorithms=[])
     with pytest.raises(ConfigError, match="fedavg"):
         isonomy.methods(config, config)
     with pytest.raises(ConfigError, match="nine"):
-        isonomy.config(nine=9)
+        isonomy.make_config(nine=9)
     with pytest.raises(RunError, match="no run"):
         isonomy.load(tmp_path)
 

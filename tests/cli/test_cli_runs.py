@@ -201,7 +201,7 @@ def test_the_focus_presets_fedavg_is_near_its_closed_form():
     preset = reproduce.find("focus-synthetic")
     values = merge(preset.config, {"rounds": 30, "evaluate": {"bootstrap": 0, "every": 50}})
     values = merge(values, {"data": {"n_test": 4000, "r": 0.0}, "excess": {"steps": 200}})
-    result = isonomy.run(isonomy.config(**values, algorithm=preset.methods[0]["algorithm"]))
+    result = isonomy.run(isonomy.make_config(**values, algorithm=preset.methods[0]["algorithm"]))
     assert result.metrics["faa"] == pytest.approx(0.8, abs=0.04)
     assert result.metrics["client.loss.mean"] == pytest.approx(0.1, abs=0.005)
 

@@ -48,7 +48,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = {}
     for name, options in ALGORITHMS.items():
         made[name] = tmp_path_factory.mktemp("export") / name
-        isonomy.run(isonomy.config(**BASE, algorithm={"name": name, **options}), made[name])
+        isonomy.run(isonomy.make_config(**BASE, algorithm={"name": name, **options}), made[name])
     return made
 
 
@@ -443,7 +443,7 @@ def test_onnx_says_what_it_lacks(
 )
 def test_every_loss(model: dict[str, Any], data: dict[str, Any], loss: str, tmp_path: Path) -> None:
     changed = {**BASE, "model": model, "data": data, "rounds": 1}
-    isonomy.run(isonomy.config(**changed, algorithm="fedavg"), tmp_path / "run")
+    isonomy.run(isonomy.make_config(**changed, algorithm="fedavg"), tmp_path / "run")
     isonomy.export(tmp_path / "run", tmp_path / "m", also=["pt2"])
     loaded, used = isonomy.load_model(tmp_path / "m"), isonomy.predictor(tmp_path / "run")
     assert loaded.card.architecture.loss == loss
@@ -480,7 +480,7 @@ def test_a_class_of_ones_own_needs_trust(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.syspath_prepend(str(tmp_path))
     changed = {**BASE, "model": {"name": "own_net:Net"}, "rounds": 1}
     isonomy.run(
-        isonomy.config(**changed, algorithm={"name": "focus", "models": 2, "start": "independent"}),
+        isonomy.make_config(**changed, algorithm={"name": "focus", "models": 2, "start": "independent"}),
         tmp_path / "run",
     )
     isonomy.export(tmp_path / "run", tmp_path / "m", client=0)
@@ -494,12 +494,12 @@ def test_a_class_of_ones_own_needs_trust(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_withheld_model_is_exported_only_if_it_is_kept(tmp_path: Path) -> None:
     bound = {"name": "pffl", "zeta": 1e-6}
     changed = {**BASE, "model": {"name": "logistic"}, "rounds": 1}
-    record = isonomy.run(isonomy.config(**changed, algorithm=bound), tmp_path / "run")
+    record = isonomy.run(isonomy.make_config(**changed, algorithm=bound), tmp_path / "run")
     assert record.verdict is not None
     assert record.verdict["status"] == "null"
     with pytest.raises(RunError, match="has no model: the verdict on it is null"):
         isonomy.export(tmp_path / "run", tmp_path / "m")
-    isonomy.run(isonomy.config(**changed, algorithm=bound), tmp_path / "kept", keep=True)
+    isonomy.run(isonomy.make_config(**changed, algorithm=bound), tmp_path / "kept", keep=True)
     isonomy.export(tmp_path / "kept", tmp_path / "m")
     verdict = isonomy.load_model(tmp_path / "m").card.origin.verdict
     assert verdict is not None
@@ -517,7 +517,7 @@ def test_without_the_data_figures_are_the_runs(tmp_path: Path) -> None:
         (sites / f"s{k}.csv").write_text("\n".join(["age,sex,answer", *rows]) + "\n")
     data = {"path": str(sites), "label": "answer", "protected": ["sex"]}
     changed = {**BASE, "data": data}
-    isonomy.run(isonomy.config(**changed, algorithm="fedavg"), tmp_path / "run")
+    isonomy.run(isonomy.make_config(**changed, algorithm="fedavg"), tmp_path / "run")
     isonomy.export(tmp_path / "run", tmp_path / "with")
     isonomy.export(tmp_path / "run", tmp_path / "own", client="s1")
     shutil.copy(sites / "s0.csv", sites / "s1.csv")

@@ -55,7 +55,7 @@ def check(data: dict[str, Any], algorithm: str, to: Path) -> None:
     """Export from a short run; compare with the run's own model, and raw rows with prepared."""
     how = {"name": algorithm, **MODELS[algorithm]}
     try:
-        isonomy.run(isonomy.config(**BASE, data=data, algorithm=how), to / "run")
+        isonomy.run(isonomy.make_config(**BASE, data=data, algorithm=how), to / "run")
     except FetchError as error:
         pytest.skip(str(error))
     client = None if algorithm in ("fedavg", "lft_ensemble", "hetpfl") else 1
@@ -106,7 +106,7 @@ def test_images(algorithm: str, tmp_path: Path) -> None:
     model = {"name": "cnn"} if algorithm == "fedavg" else {"name": "mlp", "hidden": [8]}
     changed = {**BASE, "model": model, "local": {"steps": 1, "batch": 8, "lr": 0.1}}
     try:
-        isonomy.run(isonomy.config(**changed, data=data, algorithm=how), tmp_path / "run")
+        isonomy.run(isonomy.make_config(**changed, data=data, algorithm=how), tmp_path / "run")
         found = parse_idx([f.path for f in fetch(*fashion_mnist.FILES)])
     except FetchError as error:
         pytest.skip(str(error))
@@ -142,7 +142,7 @@ def test_texts(tmp_path: Path) -> None:
 
     data = {"name": "snippets", "words": 100}
     try:
-        isonomy.run(isonomy.config(**BASE, data=data, algorithm="fedavg"), tmp_path / "run")
+        isonomy.run(isonomy.make_config(**BASE, data=data, algorithm="fedavg"), tmp_path / "run")
         paths = [f.path for f in fetch(*snippets.DATASET.files)]
     except FetchError as error:
         pytest.skip(str(error))

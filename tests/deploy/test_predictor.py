@@ -31,7 +31,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = {}
     for name in ("focus", "fedavg", "local"):
         made[name] = tmp_path_factory.mktemp("runs") / name
-        isonomy.run(isonomy.config(**LINEAR, algorithm=name), made[name])
+        isonomy.run(isonomy.make_config(**LINEAR, algorithm=name), made[name])
     return made
 
 
@@ -96,7 +96,7 @@ def test_an_unfinished_run_has_no_model_yet(tmp_path: Path) -> None:
             raise Stopped("enough", 2)
 
     with pytest.raises(Stopped):
-        isonomy.run(isonomy.config(**LINEAR), tmp_path / "run", listener=Impatient())
+        isonomy.run(isonomy.make_config(**LINEAR), tmp_path / "run", listener=Impatient())
     with pytest.raises(RunError, match="unfinished"):
         isonomy.predictor(tmp_path / "run", 0)
 
@@ -132,7 +132,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tables")
     write_tables(folder / "sites")
     data = {"path": str(folder / "sites"), "label": "answer", "positive": "yes"}
-    record = isonomy.run(isonomy.config(**TABLES, data=data), folder / "run")
+    record = isonomy.run(isonomy.make_config(**TABLES, data=data), folder / "run")
     assert record.clients["cluster"] == [0, 0, 0, 0, 1, 1]
     assert record.metrics["accuracy"] > 0.9
     (folder / "new.csv").write_text("town,age\nnorth,20\nsouth,60\n")

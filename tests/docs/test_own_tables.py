@@ -242,7 +242,7 @@ def test_a_row_of_a_raw_file_becomes_features(road):
 def test_every_value_was_read_as_it_was_written(road, monkeypatch):
     """Undoing the preparation gives each organisation's numbers, labels and groups again."""
     monkeypatch.chdir(road.place)
-    federation = build(isonomy.config("hospitals.toml")).federation
+    federation = build(isonomy.make_config("hospitals.toml")).federation
     assert federation.names == tuple(sorted(ROWS))
     assert federation.labels == ("no", "yes")
     sex, age = federation.attributes
@@ -289,7 +289,7 @@ def test_the_pages_config_is_valid(road, monkeypatch):
     (text,) = blocks("toml")
     options = tomllib.loads(text)["data"]
     del options["categorical"]  # of a ward, which these hospitals do not tell
-    federation = build(isonomy.config(data=options)).federation
+    federation = build(isonomy.make_config(data=options)).federation
     assert [a.name for a in federation.attributes] == ["sex", "age", "sex*age"]
 
 
@@ -331,6 +331,6 @@ def test_the_pages_errors_are_what_one_sees(tmp_path):
         (folder / "lyon.csv").write_text("\n".join(whole))
         (folder / "oslo.csv").write_text("\n".join(second))
         with pytest.raises(IsonomyError) as error:
-            build(isonomy.config(data=options | {"path": str(folder)}))
+            build(isonomy.make_config(data=options | {"path": str(folder)}))
         found.append(str(error.value))
     assert found == shown

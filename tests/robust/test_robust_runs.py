@@ -183,7 +183,7 @@ def test_compare_and_sweep_take_both_sections():
         (0.3, "median"),
         (0.3, "krum"),
     ]
-    other = api.config(None, "attack=gaussian", "attack.fraction=0.5", "attack=labels")
+    other = api.make_config(None, "attack=gaussian", "attack.fraction=0.5", "attack=labels")
     assert (other.attack.name, other.attack.fraction) == ("labels", 0.5)
     assert method_label(config()) == "fedavg"
 

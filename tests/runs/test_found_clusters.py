@@ -24,7 +24,7 @@ LINEAR: dict[str, Any] = {
 
 def config(algorithm: Any, clusters: str, **changes: Any) -> Any:
     excess = {"clusters": clusters, "steps": 100, "batch": 0}
-    return isonomy.config(**{**LINEAR, **changes}, algorithm=algorithm, excess=excess)
+    return isonomy.make_config(**{**LINEAR, **changes}, algorithm=algorithm, excess=excess)
 
 
 def test_found_clusters_that_are_right_give_the_same_faa(tmp_path: Any) -> None:

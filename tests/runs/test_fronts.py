@@ -40,7 +40,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = {}
     for name, options in OPTIONS.items():
         made[name] = tmp_path_factory.mktemp("fronts") / name
-        isonomy.run(isonomy.config(**BASE, algorithm={"name": name, **options}), made[name])
+        isonomy.run(isonomy.make_config(**BASE, algorithm={"name": name, **options}), made[name])
     return made
 
 
@@ -112,7 +112,7 @@ def test_methods_of_one_model_have_one_point(runs: dict[str, Path]) -> None:
 
 
 def test_other_engines_measure_the_same(runs: dict[str, Path]) -> None:
-    config = isonomy.config(
+    config = isonomy.make_config(
         **{**BASE, "engine": "batched"}, algorithm={"name": "praffl", **OPTIONS["praffl"]}
     )
     got = isonomy.run(config)
@@ -163,10 +163,10 @@ def test_reports_draw_fronts(runs: dict[str, Path], tmp_path: Path) -> None:
 
 
 def test_no_fronts_where_there_is_nothing_to_measure() -> None:
-    off = isonomy.run(isonomy.config(**{**BASE, "front": {"rays": 0}, "rounds": 1}))
+    off = isonomy.run(isonomy.make_config(**{**BASE, "front": {"rays": 0}, "rounds": 1}))
     assert "hv.local" not in off.metrics
     assert not off.front
     with pytest.raises(ConfigError, match="at least two"):
-        isonomy.run(isonomy.config(**{**BASE, "front": {"objectives": ["error"]}}))
+        isonomy.run(isonomy.make_config(**{**BASE, "front": {"objectives": ["error"]}}))
     with pytest.raises(ConfigError, match="attribute"):
-        isonomy.run(isonomy.config(**{**BASE, "front": {"objectives": ["error", "dp.sex"]}}))
+        isonomy.run(isonomy.make_config(**{**BASE, "front": {"objectives": ["error", "dp.sex"]}}))

@@ -32,7 +32,7 @@ CONFIG: dict[str, Any] = {
 def null_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose bound no model can keep."""
     folder = tmp_path_factory.mktemp("runs") / "null"
-    record = api.run(api.config(**CONFIG), folder)
+    record = api.run(api.make_config(**CONFIG), folder)
     assert record.verdict is not None
     assert record.verdict["status"] == "null"
     return folder
@@ -61,7 +61,7 @@ def test_the_model_can_be_had_afterwards(null_run: Path, tmp_path: Path) -> None
     assert (folder / "verdict.json").read_bytes() == before
     assert record.verdict is not None
     assert record.verdict["status"] == "null"
-    kept = api.run(api.config(**CONFIG), tmp_path / "kept", keep=True)
+    kept = api.run(api.make_config(**CONFIG), tmp_path / "kept", keep=True)
     assert kept.metrics == record.metrics
     same = [(f / "model" / "model.safetensors").read_bytes() for f in (folder, tmp_path / "kept")]
     assert same[0] == same[1]
@@ -79,18 +79,18 @@ def test_a_run_killed_at_its_end_has_the_same_verdict(null_run: Path, tmp_path: 
 
 def test_a_verdict_in_memory_and_one_that_is_kept(tmp_path: Path) -> None:
     loose = CONFIG | {"algorithm": {"name": "pffl", "zeta": 5.0, "B": 1.0}, "rounds": 1}
-    record = api.run(api.config(**loose))
+    record = api.run(api.make_config(**loose))
     assert record.verdict is not None
     assert record.verdict["status"] == "satisfied"
     assert "every constraint holds" in record.verdict["text"]
-    plain = api.run(api.config(**(loose | {"algorithm": "fedavg"})), tmp_path / "plain")
+    plain = api.run(api.make_config(**(loose | {"algorithm": "fedavg"})), tmp_path / "plain")
     assert plain.verdict is None
     assert not (tmp_path / "plain" / "verdict.json").exists()
 
 
 def test_the_command_line_ends_with_3_and_keeps_when_asked(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
-    file.write_text(api.config(**CONFIG).toml())
+    file.write_text(api.make_config(**CONFIG).toml())
     call = CliRunner().invoke
     folder = str(tmp_path / "run")
     got = call(app, ["run", str(file), "--to", folder, "--quiet", "--no-report"])

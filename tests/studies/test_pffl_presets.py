@@ -70,7 +70,7 @@ def test_acs_on_tables_of_its_form(tmp_path: Path) -> None:
         data = method.config.data.model_copy(update=small)
         local = method.config.local.model_copy(update={"batch": 32})
         config = method.config.model_copy(update={"data": data, "rounds": 1, "local": local})
-        record = run(api.config(**config.plain()))
+        record = run(api.make_config(**config.plain()))
         assert record.metrics["accuracy"] > 0
         if kind[0] == "pffl":
             assert record.verdict is not None

@@ -7,14 +7,14 @@ from statistics import fmean
 
 import pytest
 
-from isonomy import config, suggest
+from isonomy import make_config, suggest
 from isonomy.errors import ConfigError
 from isonomy.studies.suggest import Suggestion
 
 
 def points(clients: int = 400, seed: int = 0, **options: float) -> object:
     """Point estimation: lam* = sigma^2 / (n tau^2), times h = 2 in the units of its loss."""
-    return config(
+    return make_config(
         seed=seed,
         data={"name": "points", "clients": clients, **options},
         model={"name": "linear", "bias": False},

@@ -45,7 +45,7 @@ def named(what: str, overrides: Sequence[str]) -> Config:
     if path.exists() and path.suffix != ".toml":
         return _of_data(_tables(path, overrides), overrides)
     if path.suffix == ".toml" or what in catalogue.presets():
-        return api.config(what, *overrides)
+        return api.make_config(what, *overrides)
     known = [*(entry.name for entry in catalogue.datasets()), *catalogue.presets()]
     raise ConfigError(
         f"'{what}' is no data set, no config and no path here; see `isonomy data ls`, or give a "

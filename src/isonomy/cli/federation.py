@@ -77,7 +77,7 @@ def serve(
     if resume is not None:
         plan = organiser.again(resume)
     else:
-        chosen = api.config(config or "", *(overrides or []))
+        chosen = api.make_config(config or "", *(overrides or []))
         folder = to or Path("runs") / (chosen.name or Path(config or "federation").stem)
         plan = organiser.begin(chosen, folder, names, overwrite=overwrite, note=shell.note)
     place = plan.place.path

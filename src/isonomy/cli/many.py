@@ -84,7 +84,7 @@ def compare(
     overrides = [a for a in arguments if a not in names]
     if not names:
         raise ConfigError("no config was named; give a TOML file or a packaged config's name.")
-    configs = [_named(api.config(name, *overrides), overrides) for name in names]
+    configs = [_named(api.make_config(name, *overrides), overrides) for name in names]
     chosen = api.methods(*configs, algorithms=_names(algorithms))
     which = api.seeds_of(configs[0], _seeds(seeds))
     label = "-".join(c.name or Path(n).stem for c, n in zip(configs, names, strict=True))
@@ -126,7 +126,7 @@ def sweep(
         value = axis.partition("=")[2]
         if "," not in value or not isinstance(toml_value(value), str):
             fixed.append(axis)
-    made = _named(api.config(config, *fixed), fixed)
+    made = _named(api.make_config(config, *fixed), fixed)
     which = api.seeds_of(made, _seeds(seeds))
     from isonomy.studies.compare import grid
 

@@ -60,7 +60,7 @@ def run(
     """
     from isonomy import api
 
-    chosen = api.config(config, *(overrides or []))
+    chosen = api.make_config(config, *(overrides or []))
     from isonomy.cli.progress import Job, watching
     from isonomy.runs.training import method_label
 

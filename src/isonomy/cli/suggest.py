@@ -37,7 +37,9 @@ def suggest(
 
     from isonomy import api
 
-    found = api.suggest(api.config(config, *(overrides or [])), malicious=malicious, spread=spread)
+    found = api.suggest(
+        api.make_config(config, *(overrides or [])), malicious=malicious, spread=spread
+    )
     if as_json:
         values = {k: v if v != float("inf") else "inf" for k, v in asdict(found).items()}
         typer.echo(json.dumps(values))

@@ -44,6 +44,7 @@ class Client:
     """
 
     pool: Pool
+    id: Tensor  # the client's number; for middleware, an algorithm goes by the message
     starts: Tensor  # [3] first row of each split
     sizes: Tensor  # [3] examples in each split
     key: Tensor

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from isonomy.core import random, tree
 from isonomy.core.client import Message, Reply
-from isonomy.core.phase import Phase
+from isonomy.core.phase import Declaration, DeclarationError, Phase, Verb, declaration
 from isonomy.core.task import Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
@@ -57,6 +57,22 @@ class Ask:
     rate: float
     ids: Tensor
     each: Message | None = None
+    verb: Verb = "gather"
+    exchange: int = 0  # how many exchanges of the round came before
+    cohort: int = 0  # clients at the start of the round
+    around: tuple[ClientSide, ...] = ()  # middleware of the client side, the first innermost
+
+    def wrapped(self) -> Phase:
+        """The phase with the client side's middleware around it."""
+        phase = self.phase
+        for wrap in self.around:
+            phase = wrap(self, phase)
+        return phase
+
+    @property
+    def declared(self) -> Declaration:
+        """What the phase replies."""
+        return declaration(self.phase)
 
     def to(self, ids: Tensor) -> Ask:
         """The same question to fewer clients."""
@@ -67,9 +83,15 @@ class Ask:
         return replace(self, ids=ids, each=tree.take(self.each, at))
 
 
+ClientSide = Callable[["Ask", Phase], Phase]
+"""Middleware of the client side: wraps a phase, and runs where the client runs, in a real
+federation on the participant's own machine (simulated attacks, clipping, noise)."""
+
 Exchange = Callable[[Ask], Iterator[Replies]]
-"""Carries a question to clients and yields their replies in chunks; an engine supplies it, and
-wrappers (dropout, attacks, noise, byte counting) are functions from one to another."""
+"""Carries a question to clients and yields their replies in chunks; an engine supplies it."""
+
+ServerSide = Callable[[Exchange], Exchange]
+"""Middleware of the server side: wraps an exchange (screening, metering, dropout)."""
 
 
 Combine = Callable[["Cohort", Ask, Replies, Tensor], Reply]
@@ -98,6 +120,7 @@ class Cohort:
         task: Task | None = None,
         whole: Cohort | None = None,
         combine: Combine | None = None,
+        around: tuple[ClientSide, ...] = (),
     ) -> None:
         self._exchange = exchange
         self.ids = ids
@@ -110,6 +133,10 @@ class Cohort:
         self._task = task
         self._whole = whole
         self._combine = combine
+        self._around = around
+        self._first: Cohort = self if whole is None else whole._first
+        self._exchanges = 0
+        self._asked = len(ids)
 
     @property
     def task(self) -> Task:
@@ -136,6 +163,7 @@ class Cohort:
             task=self._task,
             whole=self,
             combine=self._combine,
+            around=self._around,
         )
 
     def uniform(self, name: str, shape: tuple[int, ...] = ()) -> Tensor:
@@ -151,7 +179,10 @@ class Cohort:
         work: Work | None = None,
     ) -> Replies:
         """Every client's reply; the server sees each of them."""
-        chunks = list(self._ask(phase, message, each, work))
+        return self._gathered(self._question("gather", phase, message, each, work))
+
+    def _gathered(self, ask: Ask) -> Replies:
+        chunks = list(self._ask(ask))
         value = tree.concat([c.value for c in chunks])
         ids = torch.cat([c.ids for c in chunks])
         order = _positions(ids, self._answered(ids))
@@ -173,7 +204,8 @@ class Cohort:
         """
         if self._combine is not None:
             return self._combined(self._combine, phase, message, each, work, self._weights(weight))
-        total, folded = self._folded(phase, message, each, work, self._weights(weight))
+        ask = self._question("mean", phase, message, each, work)
+        total, folded = self._folded(ask, self._weights(weight))
         if total <= 0:
             raise NoReplies(f"round {self.round}: the clients that answered have no weight.")
         return tree.tmap(lambda t: (t / total).to(torch.get_default_dtype()), folded)
@@ -203,7 +235,13 @@ class Cohort:
             )
         asked, weights, kept, ids = self.ids, self._weights(weight), [], []
         sums: dict[str, _Sums] = {}
-        for chunk in self._ask(phase, message, each, work):
+        ask = self._question("weigh", phase, message, each, work)
+        if set(seen) != set(ask.declared.seen):
+            raise DeclarationError(
+                f"phase '{ask.declared.name}' declares seen = {ask.declared.seen}, but is asked "
+                f"with {seen}; make them equal."
+            )
+        for chunk in self._ask(ask):
             w = weights[_positions(asked, chunk.ids)]
             shown = {name: chunk.value[name] for name in seen}
             for name, value in chunk.value.items():
@@ -227,7 +265,7 @@ class Cohort:
     ) -> Reply:
         """Only the sum of the replies, folded as they come, in double precision."""
         ones = torch.ones(len(self.ids), dtype=torch.float64)
-        return self._folded(phase, message, each, work, ones)[1]
+        return self._folded(self._question("sum", phase, message, each, work), ones)[1]
 
     def _combined(
         self,
@@ -239,24 +277,17 @@ class Cohort:
         weights: Tensor,
     ) -> Reply:
         """What the combiner makes of every client's reply."""
-        ask = self._question(phase, message, each, work)
-        replies = self.gather(phase, message, each=each, work=work)
+        ask = self._question("mean", phase, message, each, work)
+        replies = self._gathered(ask)
         weights = weights[_positions(ask.ids, replies.ids)]
         if float(weights.sum()) <= 0:
             raise NoReplies(f"round {self.round}: the clients that answered have no weight.")
         return combine(self, ask, replies, weights)
 
-    def _folded(
-        self,
-        phase: Phase,
-        message: Message,
-        each: Message | None,
-        work: Work | None,
-        weights: Tensor,
-    ) -> tuple[float, Tree]:
+    def _folded(self, ask: Ask, weights: Tensor) -> tuple[float, Tree]:
         """Total weight and weighted sum, chunk by chunk, so memory does not grow."""
         asked, sums, seen = self.ids, _Sums(), []
-        for chunk in self._ask(phase, message, each, work):
+        for chunk in self._ask(ask):
             sums.add(chunk.value, weights[_positions(asked, chunk.ids)])
             seen.append(chunk.ids)
         self._answered(torch.cat(seen))
@@ -268,12 +299,10 @@ class Cohort:
             return weight.to(torch.float64)
         return (self.sizes if weight == "size" else torch.ones_like(self.sizes)).double()
 
-    def _ask(
-        self, phase: Phase, message: Message, each: Message | None, work: Work | None
-    ) -> Iterator[Replies]:
+    def _ask(self, ask: Ask) -> Iterator[Replies]:
         if not len(self.ids):
             raise NoReplies(f"round {self.round}: no client was left to ask.")
-        ask = self._question(phase, message, each, work)
+        self._first._exchanges += 1
         waiting = set(self.ids.tolist())
         for chunk in self._exchange(ask):
             ids = chunk.ids.tolist()
@@ -281,16 +310,39 @@ class Cohort:
                 raise RuntimeError("an engine brought a reply twice, or from a client not asked")
             waiting.difference_update(ids)
             if ids:
+                _check_parts(ask.declared, chunk.value)
                 yield chunk
         if len(waiting) == len(self.ids):
             self._lost(self.ids)
             raise NoReplies(f"round {self.round}: no client answered; nothing was changed.")
 
     def _question(
-        self, phase: Phase, message: Message, each: Message | None, work: Work | None
+        self,
+        verb: Verb,
+        phase: Phase,
+        message: Message,
+        each: Message | None,
+        work: Work | None,
     ) -> Ask:
-        rate = self.rate if work is None else work.lr  # other work brings its own rate
-        return Ask(phase, message, work or self.work, self.round, rate, self.ids, each)
+        declared = declaration(phase)
+        if verb not in declared.verbs:
+            raise DeclarationError(
+                f"phase '{declared.name}' is asked by `{verb}`, but declares "
+                f"{' and '.join(declared.verbs) or 'no verb'}; add it to its @phase."
+            )
+        return Ask(
+            phase,
+            message,
+            work or self.work,
+            self.round,
+            self.rate if work is None else work.lr,  # other work brings its own rate
+            self.ids,
+            each,
+            verb=verb,
+            exchange=self._first._exchanges,
+            cohort=self._first._asked,
+            around=self._around,
+        )
 
     def _answered(self, ids: Tensor) -> Tensor:
         """Keep the clients that answered, in the cohort's order."""
@@ -303,6 +355,16 @@ class Cohort:
         """Tell the cohort that this is a part of who fell silent."""
         if self._whole is not None and len(ids):
             self._whole._answered(self._whole.ids[~torch.isin(self._whole.ids, ids)])
+
+
+def _check_parts(declared: Declaration, value: Reply) -> None:
+    """Raise an error where a reply has other parts than its phase declares."""
+    if not isinstance(value, dict) or set(value) != set(declared.parts):
+        found = ", ".join(sorted(value)) if isinstance(value, dict) else type(value).__name__
+        raise DeclarationError(
+            f"phase '{declared.name}' declares the parts {', '.join(declared.parts) or 'none'}, "
+            f"but replied {found or 'none'}; correct its @phase."
+        )
 
 
 class _Sums:

@@ -1,10 +1,139 @@
-"""A phase: what one client does in one exchange, a pure function of the message and the client."""
+"""A phase: what one client does in one exchange, and the declaration of what it replies.
+
+A phase is a pure function of one client, `phase(task, message, client) -> (reply, state)`, and its
+reply is a dict of named parts. The decorator `phase` declares these parts and their kinds, and by
+which of the cohort's verbs the server asks for them:
+
+    @phase("mean", params="model")
+    def local(self, task, message, client): ...
+
+From the declaration follow what a method reveals, what an attack may change, what a defence may
+combine, and how a reply travels. The cohort refuses an exchange that differs from it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.task import Task
+from isonomy.errors import IsonomyError
 
 Phase = Callable[[Task, Message, Client], tuple[Reply, State]]
+
+Kind = Literal["model", "update", "gradient", "statistic", "group statistic", "examples"]
+"""What a part of a reply is.
+
+- `model`: parameters that the client trained, from the part of the message that `Part.of` names;
+- `update`: a difference of parameters;
+- `gradient`: a derivative with respect to parameters;
+- `statistic`: numbers about the client's examples, such as a loss or a count;
+- `group statistic`: such numbers for each protected group or label;
+- `examples`: values of single examples, such as features or labels.
+"""
+
+Verb = Literal["gather", "mean", "sum", "weigh"]
+
+TRAINED: frozenset[Kind] = frozenset(("model", "update", "gradient"))
+"""The kinds that hold parameters or their differences: what attacks change."""
+
+
+class DeclarationError(IsonomyError):
+    """A phase that is not declared, or an exchange that differs from the declaration."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a reply: its kind, and which part of the message it belongs to.
+
+    `of` names the model in the message from which a model was trained, or at which an update or a
+    gradient was taken. None: nothing that was sent.
+    """
+
+    kind: Kind
+    of: str | None = None
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a phase replies, and how the server asks for it.
+
+    `seen` names the parts that the server sees of every client under the verb `weigh`.
+    """
+
+    name: str
+    verbs: tuple[Verb, ...]
+    parts: Mapping[str, Part]
+    seen: tuple[str, ...] = ()
+    does: str = ""  # the first sentence of the phase's docstring
+
+    def individual(self) -> tuple[str, ...]:
+        """The parts that the server sees of every client, under some verb of the phase."""
+        if "gather" in self.verbs:
+            return tuple(self.parts)
+        return self.seen if "weigh" in self.verbs else ()
+
+    @property
+    def trained(self) -> dict[str, Part]:
+        """The parts that hold parameters, updates or gradients."""
+        return {name: part for name, part in self.parts.items() if part.kind in TRAINED}
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def phase(
+    *verbs: Verb, seen: tuple[str, ...] = (), name: str | None = None, **parts: Kind | Part
+) -> Callable[[F], F]:
+    """Declare a phase: the verbs that ask it, and the kind of each part of its reply.
+
+    A kind as text belongs to the part of the message of the same name, if it is a model. `name`
+    is the phase's name in messages, by default that of the function.
+
+    >>> @phase("mean", params="model", loss="statistic")
+    ... def local(task, message, client):
+    ...     '''Local training.'''
+    >>> declaration(local).parts["params"]
+    Part(kind='model', of='params')
+    """
+    made = {
+        key: part if isinstance(part, Part) else Part(part, key if part == "model" else None)
+        for key, part in parts.items()
+    }
+    strange = [key for key in seen if key not in made]
+    if strange:
+        raise DeclarationError(f"a phase declares no part '{strange[0]}', but lists it in `seen`.")
+
+    def declare(function: F) -> F:
+        does = " ".join(inspect.cleandoc(function.__doc__ or "").split("\n\n")[0].split())
+        called = name or function.__name__
+        found = Declaration(called, verbs, made, seen, does)
+        function.declaration = found  # type: ignore[attr-defined]
+        return function
+
+    return declare
+
+
+def declaration(function: Any) -> Declaration:
+    """What a phase declares."""
+    found = getattr(function, "declaration", None)
+    if not isinstance(found, Declaration):
+        name = getattr(function, "__qualname__", repr(function))
+        raise DeclarationError(
+            f"phase '{name}' does not declare what it replies; decorate it with @phase(...), such "
+            'as @phase("mean", params="model").'
+        )
+    return found
+
+
+def declared(kind: type) -> dict[str, Declaration]:
+    """Every declared phase of a class, by the name of its method, in the order of definition."""
+    found: dict[str, Declaration] = {}
+    for base in reversed(kind.__mro__):
+        for name, value in vars(base).items():
+            if isinstance(getattr(value, "declaration", None), Declaration):
+                found[name] = value.declaration
+    return found

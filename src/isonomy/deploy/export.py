@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from isonomy.config.schema import Config
 from isonomy.core import tree
+from isonomy.core.capabilities import objectives as objectives_of
 from isonomy.core.mixture import Mixture
 from isonomy.core.task import Params, Task
 from isonomy.data.datasets import DATASETS
@@ -25,7 +26,7 @@ from isonomy.deploy.card import Architecture, Card, Data, Origin
 from isonomy.deploy.folder import GRAPHS, free, save
 from isonomy.deploy.measure import measured
 from isonomy.deploy.model import Model
-from isonomy.deploy.predictor import Examples, Predictor, personal, predictor
+from isonomy.deploy.predictor import Examples, Predictor, predictor
 from isonomy.errors import ConfigError, RunError, unknown
 from isonomy.models import MODELS
 from isonomy.report import front_choice
@@ -160,7 +161,7 @@ def _needs_client(place: RunFolder, client: str | int | None) -> None:
     if client is None and place.complete and not place.withheld:
         card = json.loads((place.path / "model" / "model.json").read_text(encoding="utf-8"))
         first = predictor(place.path, 0)
-        if personal(first.algorithm, first.task, first.server):
+        if first.algorithm.personal(first.server):
             raise RunError(f"{_own(card['algorithm'])}; {_which(list(card['clients']))}.")
 
 
@@ -197,7 +198,7 @@ def _card(
 ) -> Card:
     config = place.config()
     stored = json.loads((place.path / "model" / "model.json").read_text(encoding="utf-8"))
-    objectives = found.algorithm.objectives
+    objectives = objectives_of(found.algorithm)
     chosen = dict(zip(objectives, found.chosen, strict=True)) if objectives else None
     verdict = place.verdict()
     names = stored["clients"]

@@ -22,6 +22,7 @@ from isonomy import algorithms
 from isonomy.config.schema import Config, Model
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
+from isonomy.core.capabilities import Adapts, LearnsFront, objectives
 from isonomy.core.client import State
 from isonomy.core.examples import Attribute
 from isonomy.core.mixture import Mixture, outputs
@@ -59,7 +60,7 @@ class Predictor:
     def weights(self) -> Params | Mixture:
         """The one model that this client uses."""
         algorithm, task = self.algorithm, self.task
-        if algorithm.objectives:
+        if isinstance(algorithm, LearnsFront):
             ray = torch.tensor(self.chosen)
             return algorithm.at(task, self.server, self.state, ray / ray.sum())
         kind = type(algorithm)
@@ -73,7 +74,7 @@ class Predictor:
     @property
     def chosen(self) -> tuple[float, ...]:
         """The preference of a method that learns a front: as asked for, else the method's own."""
-        count = len(self.algorithm.objectives)
+        count = len(objectives(self.algorithm))
         own = tuple(getattr(self.algorithm, "preference", ()))
         return self.preference or own or (1 / count,) * count
 
@@ -124,49 +125,18 @@ def predictor(
     preparation = preparations.load(file) if file.exists() else None
     if client is not None:
         state = tree.take(model["clients"], _position(card["clients"], client))
-    elif examples is None and algorithm.joint(model["server"]):
-        state = None
-    elif examples is None and not personal(algorithm, task, model["server"]):
-        state = ()
+    elif examples is None and not algorithm.personal(model["server"]):
+        state = None if isinstance(algorithm, LearnsFront) else ()
     else:
         given = rows(preparation, examples) if isinstance(examples, str | Path) else examples
         state = joined(algorithm, task, model["server"], config, given)
     labels, chosen = tuple(card["labels"]), tuple(float(v) for v in preference)
-    if chosen and (len(chosen) != len(algorithm.objectives) or min(chosen) < 0 or not sum(chosen)):
-        known = ", ".join(algorithm.objectives)
+    weighed = objectives(algorithm)
+    if chosen and (len(chosen) != len(weighed) or min(chosen) < 0 or not sum(chosen)):
+        known = ", ".join(weighed)
         what = f"one number for each of {known}" if known else "none: the run learnt one model"
         raise ConfigError(f"preference {list(chosen)}: give {what}.")
     return Predictor(algorithm, task, model["server"], state, labels, preparation, chosen)
-
-
-class _Nobody:
-    """The state of no client: whoever looks at it needs a client."""
-
-    def __getitem__(self, key: object) -> Any:
-        raise _Looked
-
-    def keys(self) -> Any:
-        """As a dict has them."""
-        raise _Looked
-
-    __getattr__ = __iter__ = __getitem__
-
-
-class _Looked(Exception):
-    """Something of a client's own was asked for."""
-
-
-def personal(algorithm: Algorithm, task: Task, server: Any) -> bool:
-    """Whether a client's model depends on something of its own, from the deployed state."""
-    if algorithm.objectives:
-        return not algorithm.joint(server)
-    if type(algorithm).predict is not Algorithm.predict:
-        return bool(tree.leaves(algorithm.init_client(task, task.init(0))))
-    try:
-        algorithm.model(task, server, _Nobody())
-    except Exception:  # whatever it is that cannot be done without a client
-        return True
-    return False
 
 
 def joined(
@@ -177,7 +147,7 @@ def joined(
     if not tree.leaves(initial):
         return initial  # all that is needed is the server's
     name = config.algorithm.name
-    if type(algorithm).adapt is Algorithm.adapt:
+    if not isinstance(algorithm, Adapts):
         raise RunError(
             f"'{name}' has no model for a client that was not in training; name one that was."
         )
@@ -187,12 +157,13 @@ def joined(
             "name a client that was in training."
         )
     groups = examples[2] if len(examples) > 2 else None
-    if algorithm.objectives and (groups is None or groups.shape[1] != len(task.levels)):
+    front = isinstance(algorithm, LearnsFront)
+    if front and (groups is None or groups.shape[1] != len(task.levels)):
         raise RunError(
             f"with '{name}' a new client's examples need their groups; give (x, y, groups), with a "
             f"column for each of {', '.join(task.attributes)}, or a table that has these columns."
         )
-    groups = groups if algorithm.objectives else None
+    groups = groups if front else None
     named = zip(task.attributes, task.levels, strict=True) if groups is not None else ()
     attributes = {name: [str(level) for level in range(count)] for name, count in named}
     x, y = examples[:2]

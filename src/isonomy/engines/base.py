@@ -15,7 +15,7 @@ from torch import Tensor
 
 from isonomy.core import random, tree
 from isonomy.core.client import Client, Pool, State
-from isonomy.core.cohort import Ask, Cohort, Combine, Exchange, Replies
+from isonomy.core.cohort import Ask, ClientSide, Cohort, Combine, Exchange, Replies, ServerSide
 from isonomy.core.task import Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
@@ -70,10 +70,11 @@ class Engine(ABC):
         work: Work,
         round: int,
         rate: float | None = None,
-        wrap: tuple[Any, ...] = (),
+        wrap: tuple[ServerSide, ...] = (),
+        around: tuple[ClientSide, ...] = (),
         combine: Combine | None = None,
     ) -> Cohort:
-        """The cohort of some clients, with wrappers around the exchange (the first innermost)."""
+        """The cohort of some clients, with middleware of both sides (the first innermost)."""
         exchange: Exchange = self.exchange
         for wrapper in wrap:
             exchange = wrapper(exchange)
@@ -87,6 +88,7 @@ class Engine(ABC):
             clients=len(self.federation),
             seed=self.seed,
             combine=combine,
+            around=around,
             task=self.task,
         )
 
@@ -101,7 +103,7 @@ class Engine(ABC):
 
     def run_phase(self, ask: Ask, message: Any, lane: Any, shared: Any) -> tuple[Any, State]:
         """One client's phase."""
-        return ask.phase(self.task, message, Client(**lane, **shared))
+        return ask.wrapped()(self.task, message, Client(**lane, **shared))
 
 
 def parts(
@@ -114,6 +116,7 @@ def parts(
     fewest = int(sizes[:, 0].min())  # the smallest client makes the most passes
     return {
         "lanes": {
+            "id": ids,
             "starts": ranges[..., 0],
             "sizes": sizes,
             "key": random.key(seed, ask.round, ids),

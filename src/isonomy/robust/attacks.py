@@ -1,30 +1,26 @@
 """What malicious clients send: each attack is a rule from honest updates to forged ones.
 
-`Attacker` wraps the exchange, so every attack works with every algorithm on every engine. What
-counts as an update is said in `parts`. A rule sees the malicious clients' own honest updates, and
-those that are for colluders also what `knows` says. All draws are pure functions of the seed, the
-round, the client and the exchange, so a resumed run draws the same.
+`forging` applies a rule to replies, so every attack works with every algorithm on every engine.
+What counts as an update follows from the phase's declaration (see `parts`). A rule sees the
+malicious clients' own honest updates, and rules for colluders also what `knows` says. All draws
+are pure functions of the seed, the round, the client and the exchange, so a resumed run draws the
+same.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
-from isonomy.core import random, tree
-from isonomy.core.cohort import Ask, Exchange, Replies
+from isonomy.core import random
 from isonomy.core.options import made
 from isonomy.errors import ConfigError, unknown
-from isonomy.robust.parts import Part, parts, replied, updates
 
 
 class Seen(NamedTuple):
@@ -46,6 +42,11 @@ class Attack(ABC):
     sees: ClassVar[str]  # what the attacker knows, in plain words
     colludes: ClassVar[bool] = False  # whether it needs replies other than a client's own
     forges: ClassVar[bool] = True  # whether replies are changed at all
+
+    @property
+    def alone(self) -> bool:
+        """Whether a client can carry it out by itself, on its own machine."""
+        return not self.colludes
 
     @abstractmethod
     def forge(self, seen: Seen) -> Tensor:
@@ -219,6 +220,11 @@ class Broken(Attack):
 
     what: Literal["nan", "inf", "shape"] = "nan"  # what is wrong with the reply
 
+    @property
+    def alone(self) -> bool:
+        """Clients that are computed side by side cannot differ in shape."""
+        return self.what != "shape"
+
     def forge(self, seen: Seen) -> Tensor:
         """NaN or infinity everywhere; a wrong shape is made where replies are put together."""
         return torch.full_like(seen.updates, math.inf if self.what == "inf" else math.nan)
@@ -244,110 +250,3 @@ def make(name: str, options: dict[str, Any] | None = None) -> Attack:
     if name not in ATTACKS:
         raise ConfigError(unknown("attack", name, ATTACKS))
     return made("attack", name, ATTACKS[name], options)
-
-
-# --- the wrapper of the exchange ------------------------------------------------------------------
-
-
-class Attacker:
-    """Has the malicious clients of one round send what the attack says, in every exchange.
-
-    `cohort` is the number of clients in the round. `changed` counts the replies that were changed.
-    """
-
-    def __init__(self, attack: Attack, malicious: Tensor, *, seed: int, cohort: int) -> None:
-        self.attack = attack
-        self.malicious = malicious
-        self.seed = seed
-        self.cohort = cohort
-        self.changed = 0
-        self._exchanges = itertools.count()
-
-    def __call__(self, exchange: Exchange) -> Exchange:
-        """Wrap an exchange."""
-
-        def wrapped(ask: Ask) -> Iterator[Replies]:
-            draw = f"attack {next(self._exchanges)}"
-            if not self.attack.forges or not bool(torch.isin(ask.ids, self.malicious).any()):
-                yield from exchange(ask)
-                return
-            chunks = exchange(ask)
-            for group in [list(chunks)] if self.attack.colludes else ([c] for c in chunks):
-                yield from self._forged(ask, group, draw)
-
-        return wrapped
-
-    def _forged(self, ask: Ask, chunks: list[Replies], draw: str) -> Iterator[Replies]:
-        """Some chunks, with the malicious clients' replies changed."""
-        if not chunks:
-            return
-        bad = [torch.isin(c.ids, self.malicious) for c in chunks]
-        count = sum(int(b.sum()) for b in bad)
-        found = parts(ask, chunks[0].value) if count else []
-        if not found:
-            yield from chunks
-            return
-        place = {int(k): i for i, k in enumerate(ask.ids)}
-        honest = [self._updates(c, b, found, place) for c, b in zip(chunks, bad, strict=True)]
-        own = torch.cat(honest)
-        known = own
-        if getattr(self.attack, "knows", "malicious") == "benign":
-            others = [self._updates(c, ~b, found, place) for c, b in zip(chunks, bad, strict=True)]
-            known = torch.cat(others) if any(len(o) for o in others) else own
-        ids = torch.cat([c.ids[b] for c, b in zip(chunks, bad, strict=True)])
-        keys = random.key(self.seed, ask.round, ids)
-        answered = sum(len(c.ids) for c in chunks)
-        new = self.attack.forge(Seen(own, known, keys, draw, self.cohort, answered))
-        self.changed += count
-        first = 0
-        for chunk, mask in zip(chunks, bad, strict=True):
-            mine = new[first : first + int(mask.sum())]
-            first += len(mine)
-            yield from self._chunk(chunk, mask, mine, found, place)
-
-    def _updates(
-        self, chunk: Replies, mask: Tensor, found: list[Part], place: dict[int, int]
-    ) -> Tensor:
-        at = mask.nonzero().squeeze(-1)
-        return updates(tree.take(chunk.value, at), found, _at(chunk.ids[at], place))
-
-    def _chunk(
-        self, chunk: Replies, mask: Tensor, new: Tensor, found: list[Part], place: dict[int, int]
-    ) -> Iterator[Replies]:
-        if not bool(mask.any()):
-            yield chunk
-            return
-        at = mask.nonzero().squeeze(-1)
-        sent = _take(chunk, at)
-        forged = replied(sent.value, found, _at(sent.ids, place), new)
-        if isinstance(self.attack, Broken) and self.attack.what == "shape":
-            if not bool(mask.all()):
-                yield _take(chunk, (~mask).nonzero().squeeze(-1))
-            yield sent._replace(value=_misshapen(forged, found))
-            return
-        value = dict(chunk.value)
-        for part in found:
-            value[part.name] = tree.tmap(
-                lambda old, wrong: old.index_copy(0, at, wrong),
-                chunk.value[part.name],
-                forged[part.name],
-            )
-        yield chunk._replace(value=value)
-
-
-def _at(ids: Tensor, place: dict[int, int]) -> Tensor:
-    return torch.tensor([place[int(k)] for k in ids], dtype=torch.int64)
-
-
-def _take(chunk: Replies, at: Tensor) -> Replies:
-    return Replies(tree.take(chunk.value, at), chunk.ids[at], chunk.sizes[at])
-
-
-def _misshapen(value: Any, found: list[Part]) -> Any:
-    """Every tensor of the parts with one number too many."""
-
-    def longer(t: Tensor) -> Tensor:
-        flat = t.reshape(t.shape[0], -1)
-        return torch.cat([flat, flat[:, :1]], 1)
-
-    return {**value, **{p.name: pytree.tree_map(longer, value[p.name]) for p in found}}

@@ -7,9 +7,6 @@ left out. A combiner that goes by losses asks for them in one more exchange, at 
 
 from __future__ import annotations
 
-import ast
-import inspect
-import textwrap
 from dataclasses import replace
 
 import torch
@@ -20,10 +17,11 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Ask, Cohort, Replies
+from isonomy.core.phase import declared, phase
 from isonomy.core.task import Task
 from isonomy.errors import ConfigError
 from isonomy.robust.combiners import Combiner
-from isonomy.robust.parts import Part, parts, replied, updates
+from isonomy.robust.parts import Trained, replied, trained, updates
 
 
 class Defence:
@@ -40,8 +38,8 @@ class Defence:
         weight = weight[order]
         found = [
             replace(p, origin=None, own=False) if p.own else p
-            for p in parts(ask, replies.value)
-            if p.sent
+            for p in trained(ask, replies.value)
+            if p.combines
         ]
         if not found:
             return _mean(replies.value, weight)
@@ -62,10 +60,10 @@ class Defence:
         return {k: tree.take(made[k], 0) if k in names else mean[k] for k in replies.value}
 
     def _losses(
-        self, cohort: Cohort, found: list[Part], replies: Replies, weight: Tensor
+        self, cohort: Cohort, found: list[Trained], replies: Replies, weight: Tensor
     ) -> tuple[Replies, Tensor, Tensor]:
         """Everybody's loss at the sent model; who does not tell is left out."""
-        models = [p.model for p in found if p.model is not None]
+        models = [p.sent for p in found if p.sent is not None]
         if not models:
             raise ConfigError(
                 f"defence '{self.rule.name}' needs the loss of one sent model, but this algorithm "
@@ -77,6 +75,7 @@ class Defence:
         return left, weight[at], got.value["loss"][got.ids.argsort()]
 
 
+@phase("gather", loss="statistic")
 def _loss(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
     """The loss of the received model on all training examples."""
     return {"loss": train_loss(task, message["model"], client)}, client.state
@@ -93,28 +92,13 @@ def _mean(value: Reply, weight: Tensor) -> Reply:
 
 def refusal(kind: type[Algorithm], defence: str) -> str | None:
     """Why a defence would do nothing with this algorithm, in a sentence; None if it would."""
-    verbs = _verbs(kind)
-    if verbs is None or ("mean" in verbs and "weigh" not in verbs):
+    asked = {verb for one in declared(kind).values() if one.trained for verb in one.verbs}
+    if "mean" in asked and "weigh" not in asked:
         return None
-    how = "weighs clients by what they reply"
-    if "weigh" not in verbs:
-        how = "combines replies itself" if "gather" in verbs else "shares no model"
+    how = "combines replies itself" if "gather" in asked else "shares no model"
+    if "weigh" in asked:
+        how = "weighs clients by what they reply"
     return (
         f"defence '{defence}': '{kind.name}' {how}, so there is no mean to replace; remove the "
         "defence, or choose an algorithm that averages, such as fedavg."
     )
-
-
-def _verbs(kind: type[Algorithm]) -> set[str] | None:
-    """The cohort's verbs that an algorithm's source calls; None if there is no source to read."""
-    try:
-        source = textwrap.dedent(inspect.getsource(kind))
-    except (OSError, TypeError):
-        return None
-    found = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            holder = ast.unparse(node.func.value)
-            if "cohort" in holder and node.func.attr in ("gather", "mean", "weigh", "sum"):
-                found.add(node.func.attr)
-    return found

@@ -10,7 +10,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.examples import Split
-from isonomy.core.phase import Phase
+from isonomy.core.phase import Phase, phase
 from isonomy.core.task import Task
 from isonomy.core.work import Work
 from isonomy.engines.base import Engine
@@ -24,6 +24,7 @@ PAGE = 1024  # examples at a time
 def measure(algorithm: Algorithm, split: Split) -> Phase:
     """The phase in which a client counts its own predictions; no prediction leaves it."""
 
+    @phase("gather", name=f"measure:{split}", counts="group statistic", loss="group statistic")
     def measured(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         total: Any = None
         for page in client.pages(split, PAGE):
@@ -32,7 +33,6 @@ def measure(algorithm: Algorithm, split: Split) -> Phase:
             total = counted if total is None else tree.add(total, counted)
         return total, client.state
 
-    measured.wire = f"measure:{split}"  # type: ignore[attr-defined]  # its name in a message
     return measured
 
 

@@ -20,10 +20,11 @@ from torch.func import vmap
 from isonomy.blocks.preferences import grid
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
+from isonomy.core.capabilities import LearnsFront, objectives
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import NoReplies
 from isonomy.core.examples import SPLITS, Split
-from isonomy.core.phase import Phase
+from isonomy.core.phase import Phase, phase
 from isonomy.core.task import Batch, Task
 from isonomy.core.work import Work
 from isonomy.engines.base import Engine
@@ -91,7 +92,7 @@ def names_of(setting: Setting) -> tuple[str, ...] | None:
     config, federation = setting.config.front, setting.federation
     if not config.rays or not federation.classes:
         return None
-    wanted = config.objectives or setting.algorithm.objectives
+    wanted = config.objectives or objectives(setting.algorithm)
     if not wanted and not federation.attributes:
         return None
     found = coordinates(wanted or ("error", "dp"), federation.attributes)
@@ -112,7 +113,7 @@ def measured(
     if names is None:
         return None
     split = setting.config.evaluate.split
-    if setting.algorithm.objectives:
+    if isinstance(setting.algorithm, LearnsFront):
         return learnt(setting, server, engine, split, names, others=last)
     local = points(counts.counts[:, None], counts.attributes, names)
     whole = points(counts.pooled().counts[:, None], counts.attributes, names)
@@ -133,6 +134,8 @@ def learnt(
     Where states are with the clients, one client's front is not measured on others' examples.
     """
     algorithm, federation = setting.algorithm, setting.federation
+    if not isinstance(algorithm, LearnsFront):
+        return None
     rays = grid(setting.config.front.rays, len(algorithm.objectives))
     message = {"model": algorithm.deployed(server), "rays": rays}
     own = _counted(algorithm, engine, split, message, "own")
@@ -156,7 +159,7 @@ def learnt(
 
 
 def _counted(
-    algorithm: Algorithm, engine: Engine, split: Split, message: Message, whose: str
+    algorithm: LearnsFront, engine: Engine, split: Split, message: Message, whose: str
 ) -> NDArray[np.int64] | None:
     """Every client's counts [K, R, 1 + G, C, C], some clients at a time to spare memory."""
     everyone, rays = engine.everyone(), len(message["rays"])
@@ -183,14 +186,17 @@ def measurement(algorithm: Algorithm, name: str) -> Phase:
     split, _, whose = name.partition(":")
     if split not in SPLITS or whose not in ("", "own", "joint"):
         raise KeyError(name)
-    if whose and not algorithm.objectives:
+    if not whose:
+        return measure(algorithm, split)
+    if not isinstance(algorithm, LearnsFront):
         raise KeyError(name)
-    return _phase(algorithm, split, whose) if whose else measure(algorithm, split)
+    return _phase(algorithm, split, whose)
 
 
-def _phase(algorithm: Algorithm, split: Split, whose: str) -> Phase:
+def _phase(algorithm: LearnsFront, split: Split, whose: str) -> Phase:
     """A client counts the predictions of the models of all rays on its own examples."""
 
+    @phase("gather", name=f"measure:{split}:{whose}", counts="group statistic")
     def counted(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         model, rays = message["model"], message["rays"]
         states = {"own": client.state, "joint": None, "given": message.get("state")}
@@ -208,7 +214,6 @@ def _phase(algorithm: Algorithm, split: Split, whose: str) -> Phase:
         shape = (len(rays), -1, task.classes, task.classes)
         return {"counts": total.reshape(shape).round().to(torch.int64)}, client.state
 
-    counted.wire = f"measure:{split}:{whose}"  # type: ignore[attr-defined]  # in a message
     return counted
 
 

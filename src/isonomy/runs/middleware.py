@@ -1,48 +1,68 @@
-"""What stands around a round's exchanges: counting, the attack, the screen, the defence.
+"""The middleware of a run, on both sides, and what its results say of it.
 
-From the clients outwards: bytes are counted, malicious clients change what they send, clients fall
-silent, the server screens what it gets, and the defence combines it.
+Client side, around a phase, in the client's own process also in a real federation: simulated
+attacks. Server side, around an exchange, from the clients outwards: bytes are counted, clients
+drop out, the server screens what it receives, and the defence combines it.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from torch import Tensor
+
+from isonomy.config.schema import Config
+from isonomy.core.cohort import ClientSide, ServerSide
 from isonomy.engines.base import Meter
+from isonomy.engines.base import dropout as drop
 from isonomy.errors import TrainingError
-from isonomy.robust.attacks import Attacker
+from isonomy.robust.attacks import Attack
 from isonomy.robust.defence import Defence
+from isonomy.robust.forging import Collusion, Count, Forging
 from isonomy.robust.screen import NOT_FINITE, Screen
 from isonomy.runs.build import Setting, attack_seed, labels_of
 
 _NAMED = 5
 
 
-class Around:
-    """The wrappers of one round, and what they have to tell of it."""
+class Middleware:
+    """The middleware of one round, and what it has to report of it."""
 
-    def __init__(self, setting: Setting, cohort: int) -> None:
+    def __init__(self, setting: Setting) -> None:
         self.setting = setting
         self.meter = Meter()
         self.screen = Screen()
         self.defence = None if setting.defence is None else Defence(setting.defence)
-        self.attacker: Attacker | None = None
-        if setting.attack is not None and len(setting.malicious):
-            seed = attack_seed(setting.config)
-            self.attacker = Attacker(setting.attack, setting.malicious, seed=seed, cohort=cohort)
+        self.count: Count | None = None
+        if setting.attack is not None and setting.attack.forges and len(setting.malicious):
+            self.count = Count(setting.malicious)
 
-    def wrap(self) -> list[Any]:
-        """The wrappers, the innermost first; the screen is the last."""
-        attack = [] if self.attacker is None else [self.attacker]
-        return [self.screen.learn, self.meter, *attack, self.screen]
+    def client_side(self) -> tuple[ClientSide, ...]:
+        """What wraps the phases, the innermost first."""
+        return client_side(self.setting.config, self.setting.attack, self.setting.malicious)
+
+    def server_side(self, *, dropout: bool = False) -> tuple[ServerSide, ...]:
+        """What wraps the exchange, the innermost first; with the config's dropout or without."""
+        config = self.setting.config
+        out: list[ServerSide] = [self.screen.learn, self.meter]
+        if self.count is not None:
+            out.append(self.count)
+            attack = self.setting.attack
+            if attack is not None and not attack.alone:
+                malicious = self.setting.malicious
+                out.append(Collusion(attack, malicious, seed=attack_seed(config)))
+        if dropout and config.cohort.dropout:
+            out.append(partial(drop, probability=config.cohort.dropout, seed=config.seed))
+        return (*out, self.screen)
 
     def line(self) -> dict[str, Any]:
-        """What goes into the round's line, where there is anything to say."""
+        """What goes into the round's line, where there is anything to report."""
         out: dict[str, Any] = {}
         if self.screen.rejected:
             out["rejected"] = {str(k): why for k, why in sorted(self.screen.rejected.items())}
-        if self.attacker is not None and self.attacker.attack.forges:
-            out["attacked"] = self.attacker.changed
+        if self.count is not None:
+            out["attacked"] = self.count.changed
         if self.defence is not None:
             out["combined"] = self.defence.used
             if self.defence.short:
@@ -59,6 +79,13 @@ class Around:
                 f"round {round + 1}: training diverged, every reply holds numbers that are not "
                 f"finite; lower local.lr (now {lr:g}) or scale the features, and run again."
             )
+
+
+def client_side(config: Config, attack: Attack | None, malicious: Tensor) -> tuple[ClientSide, ...]:
+    """The client side's middleware of a config: the same in a simulation and at a participant."""
+    if attack is None or not attack.forges or not attack.alone or not len(malicious):
+        return ()
+    return (Forging(attack, malicious, seed=attack_seed(config)),)
 
 
 def merged(one: Any, other: Any) -> Any:

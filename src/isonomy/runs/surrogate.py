@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from isonomy.algorithms.personal.local import Local
 from isonomy.core import tree
+from isonomy.core.capabilities import FindsClusters
 from isonomy.core.examples import Split
 from isonomy.core.task import Task
 from isonomy.core.work import Work
@@ -33,8 +34,10 @@ def clusters(setting: Setting, server: Any = None) -> tuple[int, ...] | None:
     """
     federation, rule = setting.clean, _rule(setting)
     if rule == "found":
-        found = None if server is None else setting.algorithm.clusters(server)
-        return None if found is None else tuple(found.tolist())
+        algorithm = setting.algorithm
+        if server is None or not isinstance(algorithm, FindsClusters):
+            return None
+        return tuple(algorithm.clusters(server).tolist())
     if rule == "none" or (rule == "true" and federation.clusters is None):
         return None
     if rule == "own":

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from isonomy.config.schema import AlgorithmConfig, Config, DefenceConfig
 from isonomy.core import tree
+from isonomy.core.capabilities import FindsClusters, GivesVerdict, objectives
 from isonomy.core.cohort import NoReplies
 from isonomy.core.examples import SPLITS
 from isonomy.core.verdict import About
-from isonomy.engines.base import Engine, Meter, dropout, sample
+from isonomy.engines.base import Engine, Meter, sample
 from isonomy.engines.batched.engine import Batched
 from isonomy.errors import ConfigError, IsonomyError, RunError, TrainingError
 from isonomy.metrics import Counts, client_loss, excess, faa, per_client, summarise
@@ -30,7 +31,7 @@ from isonomy.runs import front, middleware, surrogate
 from isonomy.runs.build import Setting, build, engine_of, versions
 from isonomy.runs.evaluate import evaluate_some
 from isonomy.runs.folder import RunFolder
-from isonomy.runs.middleware import Around
+from isonomy.runs.middleware import Middleware
 from isonomy.runs.record import Record
 
 
@@ -244,7 +245,7 @@ def _rounds(
     if setting.attack is not None:
         facts["malicious"] = setting.malicious.tolist()
     about = About(setting.task, setting.federation.attributes, setting.federation.labels)
-    verdict = algorithm.verdict(now.server, about)
+    verdict = algorithm.verdict(now.server, about) if isinstance(algorithm, GivesVerdict) else None
     if place is not None:
         metrics = _last(place.lines("rounds.jsonl"))
         model = {"server": algorithm.deployed(now.server), "clients": now.engine.states.stacked}
@@ -311,17 +312,14 @@ def _one_round(setting: Setting, now: _Progress) -> dict[str, Any]:
     chosen = config.cohort.sampling
     ids = sample(federation, count, seed=config.seed, round=now.round, how=chosen)
     work = config.local.work()
-    about = Around(setting, len(ids))
-    wrap = about.wrap()
-    if config.cohort.dropout:
-        p = config.cohort.dropout
-        wrap.insert(-1, lambda inner: dropout(inner, probability=p, seed=config.seed))
+    about = Middleware(setting)
     cohort = now.engine.cohort(
         ids,
         work=work,
         round=now.round,
         rate=work.rate(now.round, config.rounds),
-        wrap=tuple(wrap),
+        wrap=about.server_side(dropout=True),
+        around=about.client_side(),
         combine=about.defence,
     )
     try:
@@ -344,13 +342,14 @@ def _finish(setting: Setting, now: _Progress, line: dict[str, Any]) -> Any:
     """The algorithm's last phase, with all clients; its traffic goes with the last round's."""
     work, rounds = setting.config.local.work(), setting.config.rounds
     everyone = now.engine.everyone()
-    about = Around(setting, len(everyone))
+    about = Middleware(setting)
     cohort = now.engine.cohort(
         everyone,
         work=work,
         round=rounds,
         rate=work.rate(rounds, rounds),
-        wrap=tuple(about.wrap()),
+        wrap=about.server_side(),
+        around=about.client_side(),
         combine=about.defence,
     )
     server = now.server
@@ -454,7 +453,7 @@ def _measured(
         rows["hv"] = found.volumes.tolist()
     elif front.names_of(setting) is not None:
         rows["hv"] = [math.nan] * len(ids)  # a front with someone silent; columns stay alike
-    clusters = setting.algorithm.clusters(now.server)
+    clusters = _clusters(setting, now)
     if clusters is not None:
         rows["cluster"] = clusters[ids].tolist()
     if losses is not None:
@@ -471,12 +470,18 @@ def _fronts(setting: Setting, now: _Progress, found: front.Fronts | None) -> dic
     if found is None:
         return {}
     both = [found]
-    own = setting.algorithm.objectives and found.split != "validation"
+    own = objectives(setting.algorithm) and found.split != "validation"
     if own and bool((setting.federation.sizes("validation") > 0).any()):
         args = (setting, now.server, now.engine, "validation", found.names)
         chosen = front.learnt(*args, others=False)  # type: ignore[arg-type]
         both += [] if chosen is None else [chosen]
     return front.stored(both)
+
+
+def _clusters(setting: Setting, now: _Progress) -> torch.Tensor | None:
+    """Each client's cluster, where the method finds clusters."""
+    algorithm = setting.algorithm
+    return algorithm.clusters(now.server) if isinstance(algorithm, FindsClusters) else None
 
 
 def _last(lines: list[dict[str, Any]]) -> dict[str, float]:
@@ -490,7 +495,7 @@ def _notes(setting: Setting, now: _Progress, lines: list[dict[str, Any]]) -> tup
     stated = surrogate.statement(setting, now.server)
     if stated:
         notes.append(stated)
-    found = setting.algorithm.clusters(now.server)
+    found = _clusters(setting, now)
     if found is not None:
         sizes = sorted(Counter(found.tolist()).values(), reverse=True)
         which = ", ".join(str(size) for size in sizes)

@@ -31,6 +31,7 @@ from isonomy.config.schema import AlgorithmConfig, Config
 from isonomy.core import tree
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import NoReplies
+from isonomy.core.phase import Part, phase
 from isonomy.core.task import Task
 from isonomy.engines.base import sample
 from isonomy.errors import ConfigError
@@ -136,6 +137,7 @@ def suggest(
     return Suggestion(lam, within, between, curvature, int(used), malicious, spread)
 
 
+@phase("sum", gradient=Part("gradient", of="params"), within="statistic", used="statistic")
 def pull(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
     """A client's gradient, and how much of it is chance; nothing of a client with one example."""
     both = halves(task, message["params"], client)
@@ -148,6 +150,7 @@ def pull(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
     return {"gradient": whole, "within": used * share * apart, "used": used}, client.state
 
 
+@phase("sum", apart="statistic", bend="statistic")
 def differ(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
     """How far a client's gradient lies from the mean, and how it changes along that."""
     params, mean = message["params"], message["mean"]

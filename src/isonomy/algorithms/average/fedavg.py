@@ -17,6 +17,7 @@ from isonomy.blocks.descent import descend
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Task
 
 
@@ -35,6 +36,7 @@ class FedAvg(Algorithm):
         """Algorithm 1."""
         return cohort.mean(self.local, {"params": server["params"]}, weight=self.weight)
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """ClientUpdate."""
         return {"params": descend(task.loss, message["params"], client)}, client.state

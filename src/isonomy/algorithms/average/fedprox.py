@@ -22,6 +22,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 
 
@@ -45,6 +46,7 @@ class FedProx(Algorithm):
         """Algorithm 2."""
         return cohort.mean(self.local, {"params": server["params"]}, weight=self.weight)
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Descend on h_k(v; w) = F_k(v) + (mu / 2) |v - w|^2."""
         anchor = message["params"]

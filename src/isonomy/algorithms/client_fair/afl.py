@@ -32,6 +32,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
 
@@ -85,6 +86,7 @@ class AFL(Algorithm):
         """The model that clients use."""
         return {"params": server["average" if self.report == "average" else "params"]}
 
+    @phase("weigh", seen=("loss",), params="model", loss="statistic")
     def step(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The loss of the received model, and one step along its gradient on all examples."""
         origin = message["params"]
@@ -92,6 +94,7 @@ class AFL(Algorithm):
         params = tree.tmap(lambda p, d: p - client.rate * d, origin, g)
         return {"params": params, "loss": train_loss(task, origin, client)}, client.state
 
+    @phase("weigh", seen=("loss",), params="model", loss="statistic")
     def train(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The loss of the received model, then training."""
         origin = message["params"]

@@ -38,6 +38,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import Part, phase
 from isonomy.core.task import Params, Task
 
 
@@ -100,19 +101,25 @@ class FedEBA(Algorithm):
             target = tree.mix(target, got.mean["first"], self.alpha)
         return {"params": tree.mix(params, target, self.eta)}
 
+    @phase("gather", loss="statistic")
     def measure(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The loss of the received model."""
         return {"loss": train_loss(task, message["params"], client)}, client.state
 
+    @phase("mean", gradient=Part("gradient", of="params"))
     def slope(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The gradient at the received model."""
         return {"gradient": gradient(task, message["params"], client, self.gradient)}, client.state
 
+    @phase("weigh", seen=("loss",), params="model", loss="statistic")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Plain training, and the loss that weighs it."""
         params = descend(task.loss, message["params"], client)
         return {"params": params, "loss": self._loss(task, message, params, client)}, client.state
 
+    @phase(
+        "weigh", seen=("loss",), params="model", first=Part("model", of="params"), loss="statistic"
+    )
     def stepped(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Plain training, and where its first step led."""
         origin = message["params"]
@@ -123,6 +130,7 @@ class FedEBA(Algorithm):
         loss = self._loss(task, message, params, client)
         return {"params": params, "first": first, "loss": loss}, client.state
 
+    @phase("weigh", seen=("loss",), params="model", loss="statistic")
     def lean(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Training in which every step leans to the fair gradient."""
         objective = leaning(task.loss, message["fair"], self.alpha)

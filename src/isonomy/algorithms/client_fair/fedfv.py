@@ -32,6 +32,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
 
@@ -95,6 +96,7 @@ class FedFV(Algorithm):
                 g = (g.double() - product / against.square().sum() * against).to(g.dtype)
         return g
 
+    @phase("gather", params="model", loss="statistic")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The loss of the received model, then training."""
         origin = message["params"]

@@ -29,6 +29,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Task
 
 
@@ -73,6 +74,7 @@ class FedMGDA(Algorithm):
         step = tree.weighted_sum(moves, eta * (lam if scale is None else lam * scale))
         return {"params": tree.add(params, step)}
 
+    @phase("gather", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Plain training."""
         return {"params": descend(task.loss, message["params"], client)}, client.state

@@ -28,6 +28,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
 
@@ -90,6 +91,14 @@ class PracFedEBA(Algorithm):
         """The model alone."""
         return {"params": server["params"]}
 
+    @phase(
+        "weigh",
+        seen=("loss", "before"),
+        params="model",
+        steps="statistic",
+        loss="statistic",
+        before="statistic",
+    )
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Training that leans to the last round's step as far as `share` says."""
         origin = message["params"]

@@ -27,6 +27,7 @@ from isonomy.blocks.descent import descend
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 
 
@@ -54,6 +55,7 @@ class PropFair(Algorithm):
         """Averaging; what differs is the local objective."""
         return cohort.mean(self.local, {"params": server["params"]}, weight=self.weight)
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Descend on -log(M - F_k)."""
 

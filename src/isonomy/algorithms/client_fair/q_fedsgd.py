@@ -31,6 +31,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Task
 
 
@@ -75,6 +76,7 @@ class QFedSGD(Algorithm):
         """The logarithm of F^q."""
         return log_power(seen["loss"], self.q)
 
+    @phase("weigh", seen=("loss",), params="model", bend="statistic", loss="statistic")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The loss of the received model, and one gradient step from it."""
         origin = message["params"]

@@ -31,6 +31,7 @@ from isonomy.blocks.measure import train_loss
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 
 
@@ -63,6 +64,7 @@ class TERM(Algorithm):
         )
         return got.mean
 
+    @phase("weigh", seen=("loss",), params="model", loss="statistic")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The risk of the received model, and training on it."""
         origin = message["params"]

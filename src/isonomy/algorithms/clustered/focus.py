@@ -36,6 +36,7 @@ from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort, NoReplies
 from isonomy.core.mixture import Mixture
+from isonomy.core.phase import Part, phase
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree
 
@@ -175,10 +176,12 @@ class Focus(Algorithm):
             return server
         return {**server, "log_pi": self.e_step(server["models"], log_pi, cohort.only(unseen))}
 
+    @phase("gather", halves=Part("gradient", of="params"))
     def pull(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The common model's gradient, on each half of the client's examples."""
         return {"halves": clustering.halves(task, message["params"], client)}, client.state
 
+    @phase("gather", log_pi="statistic")
     def expect(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The client's new shares, from the mean loss of every model."""
         models, log_pi = message["models"], message["log_pi"]
@@ -187,11 +190,13 @@ class Focus(Algorithm):
         log_pi = log_softmax(log_pi - torch.stack(losses).to(torch.float64), -1)
         return {"log_pi": log_pi}, _kept(log_pi, client)
 
+    @phase("mean", params="model")
     def maximise(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Local descent from one of the models."""
         params = descend(task.loss, message["params"], client)
         return {"params": params}, _kept(message["log_pi"], client)
 
+    @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """A new client's shares: one E step from uniform ones."""
         models = message["model"]["models"]
@@ -205,6 +210,10 @@ class Focus(Algorithm):
     def deployed(self, server: Any) -> Any:
         """The models; a client has its shares itself."""
         return {"models": server["models"]}
+
+    def personal(self, deployed: Any) -> bool:
+        """With more than one model, a client's own shares decide."""
+        return len(tree.leaves(deployed["models"])[0]) > 1
 
     def model(self, task: Task, server: Any, state: State) -> Params | Mixture:
         """Eq. 7: the mixture of the models, by the client's shares."""

@@ -35,6 +35,7 @@ from isonomy.core import random
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 
 
@@ -101,6 +102,15 @@ class AgnosticFair(Algorithm):
         }
         return {"params": cohort.mean(self.train, message)["params"], "weights": weights}
 
+    @phase(
+        "sum",
+        mass="group statistic",
+        loss="group statistic",
+        positive="group statistic",
+        hit="group statistic",
+        groups="group statistic",
+        size="statistic",
+    )
     def measure(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """For each kernel: its mass, loss, positive predictions, and these by group."""
         at = column(task, self.attribute, self.name)
@@ -123,6 +133,7 @@ class AgnosticFair(Algorithm):
         sums = {"mass": mass, "loss": loss, "positive": positive, "hit": hit, "groups": groups}
         return {**sums, "size": client.size.to(torch.float64)}, client.state
 
+    @phase("mean", params="model")
     def train(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Descend on theta's loss and on the client's part of the covariances."""
         at = column(task, self.attribute, self.name)

@@ -27,6 +27,7 @@ from isonomy.blocks.groups import binary, column, margin, member
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 
 
@@ -64,6 +65,7 @@ class EquiFL(Algorithm):
         part = {name: params[name] for name in params if name not in self._own(params)}
         return {"params": {**params, **cohort.mean(self.train, {"params": part})["params"]}}
 
+    @phase("mean", params="model")
     def train(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Descend on the penalised loss; the client's own part stays."""
         part = message["params"]
@@ -93,11 +95,16 @@ class EquiFL(Algorithm):
             return loss + self.penalty * (products.sum(0) / count).abs().sum()
         return loss + self.penalty * (products.square().sum(0) / count).sum()
 
+    @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """A new client trains from the shared part and the common beginning."""
         params = message["model"]["params"]
         new = descend(lambda p, batch: self.objective(task, p, batch), params, client)
         return {}, {name: new[name] for name in client.state}
+
+    def personal(self, deployed: Any) -> bool:
+        """Every client has a model of its own."""
+        return True
 
     def model(self, task: Task, server: Any, state: State) -> Params:
         """The newest shared part with the client's own."""

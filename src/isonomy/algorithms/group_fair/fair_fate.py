@@ -26,6 +26,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import Part, phase
 from isonomy.core.task import Params, Task
 
 NEVER = -1e4  # as the logarithm of a weight: none
@@ -86,11 +87,20 @@ class FairFate(Algorithm):
         params = tree.mix(got.mean["params"], tree.add(params, momentum), say)
         return {"params": params, "momentum": momentum}
 
+    @phase("sum", cells="group statistic")
     def measure(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Counts and predictions by label and group, to be summed over clients."""
         at = column(task, self.attribute, self.name)
         return {"cells": cells(task, message["params"], client, at, self.least)}, client.state
 
+    @phase(
+        "weigh",
+        seen=("fairness", "size"),
+        params="model",
+        fair=Part("model", of="params"),
+        fairness="group statistic",
+        size="statistic",
+    )
     def train(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Training, and how fair the result is on the client's own examples."""
         at = column(task, self.attribute, self.name)

@@ -42,6 +42,7 @@ from isonomy.blocks.groups import (
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
 
@@ -96,12 +97,14 @@ class FairFed(Algorithm):
             params = cohort.mean(self.train, {"params": params}, weight=say)["params"]
         return {"params": params, "lost": lost}
 
+    @phase("sum", cells="group statistic", right="statistic", count="statistic")
     def measure(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Counts and predictions by label and group, and of all, to be summed over clients."""
         own = self._cells(task, message["params"], client)
         told = {"cells": shown(own, self.least), "right": right(own), "count": own.count.sum()}
         return told, client.state
 
+    @phase("gather", distance="group statistic")
     def distance(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """|F - F_k|, or the distance of accuracies."""
         own = self._cells(task, message["params"], client)
@@ -110,10 +113,12 @@ class FairFed(Algorithm):
         apart = (message["accuracy"] - accuracy(own)).abs()
         return {"distance": torch.where(told & message["told"], fair, apart)}, client.state
 
+    @phase("mean", params="model")
     def train(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Plain local training."""
         return {"params": descend(task.loss, message["params"], client)}, client.state
 
+    @phase("mean", params="model")
     def debias(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Training with weights under which label and group are independent at this client."""
         at = column(task, self.attribute, self.name)

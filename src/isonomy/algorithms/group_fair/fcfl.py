@@ -39,6 +39,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import Part, phase
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree
 
@@ -131,6 +132,13 @@ class FCFL(Algorithm):
             found = min_norm(products, torch.full_like(gain, 1 / len(gain)), 1.0)
         return found
 
+    @phase(
+        "gather",
+        slope=Part("gradient", of="params"),
+        loss="statistic",
+        uneven=Part("gradient", of="params"),
+        disparity="group statistic",
+    )
     def measure(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Loss, disparity and their gradients, on all examples."""
         params = message["params"]

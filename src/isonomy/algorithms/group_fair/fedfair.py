@@ -29,6 +29,7 @@ from isonomy.blocks.groups import Cells, binary, cells, column, least_cell, shar
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
 
@@ -98,11 +99,13 @@ class FedFair(Algorithm):
             return got.loss[1], got.count[1]
         return got.loss.sum(0), got.count.sum(0)
 
+    @phase("sum", cells="group statistic")
     def measure(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Counts and losses by label and group."""
         at = column(task, self.attribute, self.name)
         return {"cells": cells(task, message["params"], client, at, self.least)}, client.state
 
+    @phase("mean", params="model")
     def train(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Descend on the client's part of the Lagrangian."""
         at = column(task, self.attribute, self.name)

@@ -39,6 +39,7 @@ from isonomy.blocks.simplex import project
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
 
@@ -93,21 +94,25 @@ class FedFB(Algorithm):
         got = cohort.sum(self.measure, {"params": params})["cells"]
         return {"params": params, "ratio": fairbatch.moved(ratio, got, step, self.fairness)}
 
+    @phase("mean", params="model")
     def train(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Descend on the weighted losses."""
         at = column(task, self.attribute, self.name)
         objective = weighted(task, message["table"], at)
         return {"params": descend(objective, message["params"], client)}, client.state
 
+    @phase("sum", cells="group statistic")
     def measure(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Counts and losses by label and group."""
         at = column(task, self.attribute, self.name)
         return {"cells": cells(task, message["params"], client, at, self.least)}, client.state
 
+    @phase("mean", params="model")
     def plain(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Plain training: the client's weight is the server's affair."""
         return {"params": descend(task.loss, message["params"], client)}, client.state
 
+    @phase("gather", loss="statistic")
     def loss(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The client's mean loss."""
         return {"loss": train_loss(task, message["params"], client)}, client.state

@@ -29,6 +29,7 @@ from isonomy.blocks.measure import train_loss
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
 
@@ -84,22 +85,26 @@ class GIFAIR(Algorithm):
         bound = float(own[told].min()) / others if bool(told.any()) else 0.0
         return (1 + self.strength * bound * share(ahead.sum(1), own)).clamp(min=0)
 
+    @phase("sum", count="group statistic", loss="group statistic")
     def measure(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Counts and sums of losses by group."""
         at = column(task, self.attribute, self.name)
         got = cells(task, message["params"], client, at, self.least, by_label=False)
         return {"count": got.count[0], "loss": got.loss[0]}, client.state
 
+    @phase("mean", params="model")
     def train(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Descend on losses weighted by group."""
         at = column(task, self.attribute, self.name)
         objective = weighted(task, message["factor"].unsqueeze(0), at)
         return {"params": descend(objective, message["params"], client)}, client.state
 
+    @phase("gather", loss="statistic")
     def loss(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The client's mean loss."""
         return {"loss": train_loss(task, message["params"], client)}, client.state
 
+    @phase("mean", params="model")
     def plain(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Plain training."""
         return {"params": descend(task.loss, message["params"], client)}, client.state

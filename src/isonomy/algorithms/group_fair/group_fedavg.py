@@ -25,6 +25,7 @@ from isonomy.blocks.descent import descend
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 
 
@@ -70,6 +71,7 @@ class GroupFedAvg(Algorithm):
         """The model."""
         return {"params": server["params"]}
 
+    @phase("sum", count="group statistic")
     def count(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """How many examples of each group the client has."""
         at = columns(task, self.attributes)
@@ -78,6 +80,7 @@ class GroupFedAvg(Algorithm):
         count = torch.stack([part.sum(0) for part in parts]).sum(0)
         return {"count": torch.where(count >= self.least, count, 0.0)}, client.state
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Descent on the weighted losses."""
         at = columns(task, self.attributes)

@@ -28,6 +28,7 @@ from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.mixture import Mixture
+from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
 
@@ -67,6 +68,7 @@ class LFTEnsemble(Algorithm):
         models = tree.tmap(lambda a, b: a.index_copy(0, got.ids, b), server["models"], new)
         return {"models": models, "say": server["say"].index_copy(0, got.ids, got.sizes.double())}
 
+    @phase("gather", params="model")
     def train(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """FairBatch on the client's own examples, from its own model."""
         at = column(task, self.attribute, self.name)

@@ -27,6 +27,7 @@ from isonomy.blocks.groups import binary, cells, column, weighted
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
 
@@ -62,6 +63,7 @@ class LFTFedAvg(Algorithm):
         """FedAvg's."""
         return cohort.mean(self.train, {"params": server["params"]})
 
+    @phase("mean", params="model")
     def train(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """FairBatch on the client's own examples."""
         at = column(task, self.attribute, self.name)

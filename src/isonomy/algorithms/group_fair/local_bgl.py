@@ -35,6 +35,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 
 
@@ -96,10 +97,12 @@ class LocalBGL(Algorithm):
         """The model that clients use."""
         return {"params": server["average" if self.report == "average" else "params"]}
 
+    @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """A client that was not in training predicts with the common model as it is."""
         return {}, client.state
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The client's multipliers move by its own violations, then it trains."""
         inner, origin, state = self.bounded, message["params"], client.state

@@ -51,6 +51,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.verdict import About, Verdict
 
@@ -182,11 +183,13 @@ class PFFL(Algorithm):
             least=self.least,
         )
 
+    @phase("sum", losses="group statistic", count="group statistic")
     def measure(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Examples and losses of the received model in each cell."""
         found = cell_sums(self.bounded, task, message["params"], client, "train", self.least)
         return {"losses": found["losses"], "count": found["count"]}, client.state
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Descent on the client's part of G; what is constant in w is left out."""
         inner, scale = self.bounded, self.beta + self.B if self.scale else 1.0
@@ -198,11 +201,20 @@ class PFFL(Algorithm):
         objective = weighted_losses(task, say, scale)
         return {"params": descend(objective, message["params"], client)}, client.state
 
+    @phase(
+        "sum",
+        train="group statistic",
+        held="group statistic",
+        risk="statistic",
+        norms="group statistic",
+        size="statistic",
+    )
     def audit(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """What the verdict needs of the model: sums over cells, in training and held out."""
         found = certificate.audit(self.bounded, task, message["params"], client, self.least)
         return found, client.state
 
+    @phase("sum", value="statistic", gradient="statistic", hessian="statistic")
     def curve(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The client's part of G at some weights, with its gradient and Hessian."""
 
@@ -211,6 +223,7 @@ class PFFL(Algorithm):
 
         return self._summed(task, message, client, part), client.state
 
+    @phase("sum", value="statistic", residual="statistic")
     def floor(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The client's part of a bound of G from below."""
 

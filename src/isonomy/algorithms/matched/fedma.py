@@ -38,6 +38,7 @@ from isonomy.blocks.matching import Prior, check_options, class_sizes, match, po
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort, Replies
+from isonomy.core.phase import Part, phase
 from isonomy.core.task import Batch, Params, Task
 
 
@@ -110,7 +111,8 @@ class FedMA(Algorithm):
 
     def _matched(self, name: str, got: Replies, gamma: float) -> tuple[Params, Tensor]:
         """The server's layer, and which of its neurons each client's are."""
-        weight, bias = got.value[f"{name}.weight"], got.value[f"{name}.bias"]
+        layer = got.value["layer"]
+        weight, bias = layer[f"{name}.weight"], layer[f"{name}.bias"]
         neurons = torch.cat([weight.flatten(2), bias.unsqueeze(-1)], -1)
         mean = torch.zeros(neurons.shape[-1], dtype=torch.float64)
         mean[-1] = self.bias
@@ -131,16 +133,19 @@ class FedMA(Algorithm):
         made = theta[:, :-1].reshape(-1, *weight.shape[2:])
         return {f"{name}.weight": made, f"{name}.bias": theta[:, -1].contiguous()}, at
 
+    @phase("gather", layer=Part("model"))
     def begin(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Descend from one's own part of the server's network; send the first layer."""
         params = descend(task.loss, message["params"], client)
         names = layers(params)
-        return _layers(params, names[:1]), {"params": _layers(params, names[1:])}
+        return {"layer": _layers(params, names[:1])}, {"params": _layers(params, names[1:])}
 
+    @phase("gather", layer=Part("model"))
     def alone(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Descend from weights of one's own; send the first layer."""
         return self.begin(task, {"params": redrawn(message["params"], client)}, client)
 
+    @phase("gather", layer=Part("model"))
     def retrain(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Descend on the layers above the frozen ones; send the lowest of them."""
         frozen, kept = message["frozen"], client.state["params"]
@@ -155,15 +160,16 @@ class FedMA(Algorithm):
 
         trained = descend(loss, {**above, f"{name}.weight": weight}, client)
         rest = _layers(trained, layers(trained)[1:])
-        return _layers(trained, (name,)), {"params": {**kept, **rest}}
+        return {"layer": _layers(trained, (name,))}, {"params": {**kept, **rest}}
 
+    @phase("sum", layer=Part("model"), sizes="group statistic")
     def last(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Train the last layer alone; send it weighted by what one knows of each class."""
-        layer, state = self.retrain(task, message, client)
+        got, state = self.retrain(task, message, client)
         sizes = class_sizes(task, client)
         if self.output == "equal":
             sizes = torch.ones_like(sizes)
-        weighted = {key: t * _like(sizes, t) for key, t in layer.items()}
+        weighted = {key: t * _like(sizes, t) for key, t in got["layer"].items()}
         return {"layer": weighted, "sizes": sizes}, state
 
     def deployed(self, server: Any) -> Any:

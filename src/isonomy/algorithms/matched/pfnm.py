@@ -37,6 +37,7 @@ from isonomy.blocks.matching import Prior, check_options, class_sizes, match, po
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
 
@@ -129,11 +130,13 @@ class PFNM(Algorithm):
         mean = torch.tensor([0.0] * weights + [self.bias] * biases, dtype=torch.float64)
         return Prior(mean, torch.full_like(mean, 1 / self.sigma0))
 
+    @phase("gather", params="model", sizes="group statistic")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Descend from one's own part of the server's network."""
         params = descend(task.loss, message["params"], client)
         return {"params": params, "sizes": class_sizes(task, client)}, client.state
 
+    @phase("gather", params="model", sizes="group statistic")
     def alone(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Descend from weights of one's own."""
         return self.local(task, {"params": redrawn(message["params"], client)}, client)

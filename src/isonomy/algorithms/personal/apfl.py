@@ -28,6 +28,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
 
@@ -57,16 +58,22 @@ class APFL(Algorithm):
         """Algorithm 1."""
         return cohort.mean(self.local, {"params": server["params"]}, weight=self.weight)
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Both models, step by step on the same batches."""
         shared, state = self._trained(task, message["params"], client.state, client)
         return {"params": shared}, state
 
+    @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """A new client trains its own part, from the common model."""
         model = message["model"]["params"]
         begun = {"params": model, "alpha": client.state["alpha"]}
         return {}, self._trained(task, model, begun, client)[1]
+
+    def personal(self, deployed: Any) -> bool:
+        """Every client has a model of its own."""
+        return True
 
     def model(self, task: Task, server: Any, state: State) -> Params:
         """The mixture of the client's own model and the common one."""

@@ -38,6 +38,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
 
@@ -84,10 +85,12 @@ class EWC(Algorithm):
         cohort.sum(self.tune, model, work=tuning(work, self.epochs, self.steps, self.lr))
         return server
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Training of the common model."""
         return {"params": descend(task.loss, message["params"], client)}, client.state
 
+    @phase("sum", informed="statistic")
     def inform(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The mean of squared gradients, along this phase's batches."""
         common = message["params"]
@@ -100,6 +103,7 @@ class EWC(Algorithm):
         mean = tree.scale(total, 1 / client.plan.count.clamp(min=1).to(torch.float32))
         return {"informed": torch.ones(())}, {**client.state, "fisher": mean}
 
+    @phase("sum", tuned="statistic")
     def tune(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The regularised local problem, from the common model."""
         common, fisher = message["params"], client.state["fisher"]
@@ -121,10 +125,15 @@ class EWC(Algorithm):
         params: Params = along(one, (common, start(work, common)), client)[0]
         return params
 
+    @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """A new client does both with the run's batches."""
         state = self.inform(task, message["model"], client)[1]
         return {}, self.tune(task, message["model"], replace(client, state=state))[1]
+
+    def personal(self, deployed: Any) -> bool:
+        """Every client has a model of its own."""
+        return True
 
     def model(self, task: Task, server: Any, state: State) -> Params:
         """The client's own model, once it has one."""

@@ -42,6 +42,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
@@ -85,6 +86,7 @@ class FMTL(Algorithm):
             )
         return cohort.mean(self.local, {"params": server["params"]}, weight=self.weight)
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Both models, step by step on the same batches."""
         origin, own = message["params"], client.state["params"]
@@ -100,6 +102,7 @@ class FMTL(Algorithm):
         (shared, _), (mine, _) = along(one, carry, client)
         return {"params": shared}, {"params": mine}
 
+    @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """A new client solves its regularised problem from the global model."""
         model, personal = message["model"]["params"], self._personal(task, client)
@@ -108,6 +111,10 @@ class FMTL(Algorithm):
             return personal(carry, model, batch)
 
         return {}, {"params": along(one, (model, start(client.work, model)), client)[0]}
+
+    def personal(self, deployed: Any) -> bool:
+        """Every client has a model of its own."""
+        return True
 
     def model(self, task: Task, server: Any, state: State) -> Params:
         """A client's personal model."""

@@ -29,6 +29,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 from isonomy.errors import ConfigError
 
@@ -69,16 +70,19 @@ class L2SGD(Algorithm):
         cohort.sum(self.approach, {**mean, "share": torch.tensor(share)})
         return mean
 
+    @phase("sum", trained="statistic")
     def train(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Descend on one's own loss."""
         sped = replace(client, rate=client.rate / (1 - self.p))
         params = descend(task.loss, client.state["params"], sped)
         return {"trained": torch.ones(())}, {"params": params}
 
+    @phase("mean", params="model")
     def send(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """One's own model, of which the server sees the mean."""
         return {"params": client.state["params"]}, client.state
 
+    @phase("sum", moved="statistic")
     def approach(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """A step towards the mean."""
         mine = tree.tmap(
@@ -86,10 +90,15 @@ class L2SGD(Algorithm):
         )
         return {"moved": torch.ones(())}, {"params": mine}
 
+    @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """A new client trains from the last mean."""
         begun = replace(client, state={"params": message["model"]["params"]})
         return {}, self.train(task, {}, begun)[1]
+
+    def personal(self, deployed: Any) -> bool:
+        """Every client has a model of its own."""
+        return True
 
     def model(self, task: Task, server: Any, state: State) -> Params:
         """A client's own model."""

@@ -21,6 +21,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
 
@@ -47,16 +48,22 @@ class L2SGDRunning(Algorithm):
         mean = cohort.mean(self.local, {"params": server["params"]}, weight="equal")
         return tree.mix(server, mean, len(cohort.ids) / cohort.clients)
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """One's own model, pulled to the running mean."""
         objective = pulled(task.loss, message["params"], self.lam)
         params = descend(objective, client.state["params"], client)
         return {"params": params}, {"params": params}
 
+    @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """A new client starts from the running mean."""
         model = message["model"]["params"]
         return {}, {"params": descend(pulled(task.loss, model, self.lam), model, client)}
+
+    def personal(self, deployed: Any) -> bool:
+        """Every client has a model of its own."""
+        return True
 
     def model(self, task: Task, server: Any, state: State) -> Params:
         """A client's own model."""

@@ -16,6 +16,7 @@ from isonomy.blocks.descent import descend
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
 
@@ -40,10 +41,15 @@ class Local(Algorithm):
         """Every client of the cohort goes on by itself."""
         return {"trained": server["trained"] + cohort.sum(self.local, {})["trained"]}
 
+    @phase("sum", trained="statistic")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Descend on one's own loss from one's own model."""
         params = descend(task.loss, client.state["params"], client)
         return {"trained": torch.ones(())}, {"params": params}
+
+    def personal(self, deployed: Any) -> bool:
+        """Every client has a model of its own."""
+        return True
 
     def model(self, task: Task, server: Any, state: State) -> Params:
         """A client's own model."""

@@ -28,6 +28,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 
 
@@ -56,6 +57,7 @@ class Mapper(Algorithm):
         """Every client's own part and share, then the common part."""
         return cohort.mean(self.local, {"params": server["params"]}, weight=self.weight)
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Both parts, one after the other."""
         common = message["params"]
@@ -67,10 +69,15 @@ class Mapper(Algorithm):
 
         return {"params": descend(shared, common, client)}, state
 
+    @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """A new client trains its own part, from the common model."""
         model = message["model"]["params"]
         return {}, self._personal(task, model, model, client)
+
+    def personal(self, deployed: Any) -> bool:
+        """Every client has a model of its own."""
+        return True
 
     def model(self, task: Task, server: Any, state: State) -> Params:
         """The mixture of the client's own model and the common one."""

@@ -30,6 +30,7 @@ from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.fold import fold
+from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree
 
@@ -70,6 +71,7 @@ class PerFedAvg(Algorithm):
             cohort.sum(self.personalise, {"params": server["params"]}, work=work)
         return server
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Descent on the loss after a step."""
         work, rate, pool, plan = client.work, client.rate, client.pool, client.plan
@@ -88,14 +90,20 @@ class PerFedAvg(Algorithm):
         done = fold(one, (params, start(work, params)), xs, plan.count)
         return {"params": done[0]}, client.state
 
+    @phase("sum", tuned="statistic")
     def personalise(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """A client's own steps from the common model, with rate alpha."""
         slow = replace(client, rate=torch.full_like(client.rate, self.alpha))
         return {"tuned": torch.ones(())}, tuned(descend(task.loss, message["params"], slow))
 
+    @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """A new client takes its steps along the run's batches."""
         return {}, self.personalise(task, message["model"], client)[1]
+
+    def personal(self, deployed: Any) -> bool:
+        """Every client has a model of its own."""
+        return True
 
     def model(self, task: Task, server: Any, state: State) -> Params:
         """The client's own model, once it has one."""

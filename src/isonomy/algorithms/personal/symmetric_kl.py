@@ -25,6 +25,7 @@ from isonomy.blocks.personal import check_pull, check_tuning, served, tuned, tun
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
 from isonomy.errors import ConfigError
@@ -72,19 +73,26 @@ class SymmetricKL(Algorithm):
         cohort.sum(self.tune, {"params": server["params"]}, work=work)
         return server
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Training of the common model."""
         return {"params": descend(task.loss, message["params"], client)}, client.state
 
+    @phase("sum", tuned="statistic")
     def tune(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The regularised local problem, from the common model."""
         common = message["params"]
         params = descend(self._objective(task, common), common, client)
         return {"tuned": torch.ones(())}, tuned(params)
 
+    @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """A new client tunes the common model with the run's local work."""
         return {}, self.tune(task, message["model"], client)[1]
+
+    def personal(self, deployed: Any) -> bool:
+        """Every client has a model of its own."""
+        return True
 
     def model(self, task: Task, server: Any, state: State) -> Params:
         """The client's own model, once it has one."""

@@ -35,6 +35,7 @@ from isonomy.blocks.trade_off import Terms
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import Part, phase
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work, halves
@@ -142,25 +143,26 @@ class HetPFL(Algorithm):
         if self.fusion == "none":
             return server
         got = cohort.gather(self.reveal, body)
+        shown = fusion.Shown(**got.value)
         if self.fusion == "net":
             ids, net = got.ids, server["net"]
             new = fusion.train_net(
                 cohort.task,
-                got.value,
+                shown,
                 self.terms,
                 steps=self.fusion_steps,
                 rate=self.fusion_rate,
                 count=2 * self.preferences,
             )
             net = {k: net[k].index_copy(0, ids, t) if k[-1] == "2" else t for k, t in new.items()}
-            hypernets = server["hypernets"].index_copy(0, ids, got.value.hypernet)
+            hypernets = server["hypernets"].index_copy(0, ids, shown.hypernet)
             has = server["has"].index_fill(0, ids, 1.0)
             return {**server, "hypernets": hypernets, "has": has, "net": net}
-        one = got.value.hypernet.mean(0)
+        one = shown.hypernet.mean(0)
         if self.fusion == "tuned":
             one = fusion.tuned(
                 cohort.task,
-                got.value,
+                shown,
                 self.terms,
                 epochs=self.fusion_steps,
                 rate=self.fusion_rate,
@@ -168,6 +170,7 @@ class HetPFL(Algorithm):
             )
         return {**server, "hypernets": one.unsqueeze(0), "has": torch.ones(1)}
 
+    @phase("mean", psi="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """First the body, then, with the body at rest, the hypernet and where it samples."""
         state, m = client.state, len(self.objectives)
@@ -222,28 +225,43 @@ class HetPFL(Algorithm):
         mixture = simplex.bounded({**mixture, **now}, *self.limits)
         return {"mixture": mixture, "memory": memory, "reference": reference}
 
+    @phase("sum", volume="statistic", clients="statistic")
     def validate(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The hypervolume of one's front on one's validation examples."""
         own = client.state["hypernet"]
         seen = trade_off.validated(task, message["psi"], own, client, self.terms, self.select)
         return seen, client.state
 
+    @phase("sum", kept="statistic")
     def keep(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Remember the hypernet of the best round."""
         better = message["better"] > 0
         kept = torch.where(better, client.state["hypernet"], client.state["kept"])
         return {"kept": message["better"]}, {**client.state, "kept": kept}
 
+    @phase("sum", done="statistic")
     def again(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Train the hypernet on the final body, which rests."""
         own, sampler = self.train(task, message["psi"], client.state["kept"], client, client.plan)
         return {"done": torch.ones(())}, {**client.state, "kept": own, **sampler}
 
+    @phase(
+        "gather",
+        hypernet=Part("model"),
+        latent="examples",
+        y="examples",
+        groups="examples",
+        weight="examples",
+        start="statistic",
+        draw="statistic",
+    )
     def reveal(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """What the fusion needs of a client."""
         own = client.state["kept"]
-        return fusion.shown(task, message["psi"], own, client, self.shown), client.state
+        shown = fusion.shown(task, message["psi"], own, client, self.shown)
+        return shown._asdict(), client.state
 
+    @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """A new client trains its hypernet, from the fused one, on the body as it is."""
         server, state = message["model"], client.state
@@ -271,6 +289,10 @@ class HetPFL(Algorithm):
         else:
             own = fusion.fused(server["net"], server["hypernets"], server["has"], preference)
         return nets.whole(task, server["psi"], own, preference)
+
+    def personal(self, deployed: Any) -> bool:
+        """Every client has a front of its own, unless there is one for all together."""
+        return not self.joint(deployed)
 
     def model(self, task: Task, server: Any, state: State) -> Params:
         """The model of the one preference that was chosen."""

@@ -29,6 +29,7 @@ from isonomy.blocks.trade_off import Terms
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 from isonomy.core.work import halves
 from isonomy.models import hypernet as nets
@@ -89,6 +90,7 @@ class PraFFL(Algorithm):
         kept = psi if float(better) else server["kept"]
         return {"psi": psi, "kept": kept, "score": score}
 
+    @phase("mean", psi="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """First the body, then, with the body at rest, the hypernet."""
         m, own = len(self.objectives), client.state["hypernet"]
@@ -107,18 +109,21 @@ class PraFFL(Algorithm):
         kept = client.state["kept"] if self.select else own
         return {"psi": psi}, {"hypernet": own, "kept": kept}
 
+    @phase("sum", volume="statistic", clients="statistic")
     def validate(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The hypervolume of one's front on one's validation examples."""
         own = client.state["hypernet"]
         seen = trade_off.validated(task, message["psi"], own, client, self.terms, self.select)
         return seen, client.state
 
+    @phase("sum", kept="statistic")
     def keep(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Remember the hypernet of the best round."""
         own, better = client.state["hypernet"], message["better"] > 0
         kept = torch.where(better, own, client.state["kept"])
         return {"kept": message["better"]}, {"hypernet": own, "kept": kept}
 
+    @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """A new client trains its hypernet, on the body as it is."""
         own, _ = trade_off.train_hypernet(
@@ -137,11 +142,19 @@ class PraFFL(Algorithm):
         """The body of the best round."""
         return {"psi": server["kept"]}
 
+    def joint(self, deployed: Any) -> bool:
+        """There is no front of all clients together."""
+        return False
+
     def at(self, task: Task, server: Any, state: State | None, preference: Tensor) -> Params:
         """The client's model of a preference; there is none for all clients together."""
         if state is None:
             raise ValueError("'praffl' has no front of all clients together")
         return nets.whole(task, server["psi"], state["kept"], preference)
+
+    def personal(self, deployed: Any) -> bool:
+        """Every client has a front of its own, unless there is one for all together."""
+        return not self.joint(deployed)
 
     def model(self, task: Task, server: Any, state: State) -> Params:
         """The model of the one preference that was chosen."""

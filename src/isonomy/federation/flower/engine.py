@@ -17,7 +17,7 @@ from torch import Tensor
 from isonomy.core import tree
 from isonomy.core.client import Pool, State
 from isonomy.core.cohort import Ask, Replies
-from isonomy.core.phase import Phase
+from isonomy.core.phase import Phase, declaration
 from isonomy.core.task import Task
 from isonomy.core.tree import Tree
 from isonomy.data.federation import Federation
@@ -130,7 +130,7 @@ class Flower(Engine):
         pool, ranges = blank(self.federation)
         message = ask.message if ask.each is None else {**ask.message, **tree.take(ask.each, 0)}
         small = replace(ask, message=message, each=None, ids=torch.zeros(1, dtype=torch.int64))
-        small = replace(small, work=replace(ask.work, steps=1))
+        small = replace(small, work=replace(ask.work, steps=1), around=())
         return run_phase(self.task, small, pool, ranges, self.initial, self.seed)[0]
 
 
@@ -153,7 +153,7 @@ class Everything:
 
     def name(self, phase: Phase) -> str:
         """Its own name, which means this very phase from now on."""
-        name = str(getattr(phase, "wire", None) or getattr(phase, "__name__", "phase"))
+        name = declaration(phase).name
         self._known[name] = phase
         return name
 
@@ -181,6 +181,12 @@ class Together(Flower):
             for k in range(len(self.federation))
         ]
         self.link = InProcess({k: client.answer for k, client in enumerate(self.clients)})
+
+    def exchange(self, ask: Ask) -> Iterator[Replies]:
+        """The clients have the middleware of whoever runs the simulation."""
+        for client in self.clients:
+            client.around = ask.around
+        return super().exchange(ask)
 
     def kept(self) -> Any:
         """Every client's state, stacked."""

@@ -6,7 +6,6 @@ which knows them by name.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -17,9 +16,9 @@ from torch import Tensor
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Pool
-from isonomy.core.cohort import Ask
+from isonomy.core.cohort import Ask, ClientSide
 from isonomy.core.fold import using
-from isonomy.core.phase import Phase
+from isonomy.core.phase import Phase, declaration, declared
 from isonomy.core.task import Task
 from isonomy.core.work import Work
 from isonomy.engines.base import parts
@@ -48,18 +47,15 @@ class OfAlgorithm:
 
     def name(self, phase: Phase) -> str:
         """A method's name, or the name that a measurement carries."""
-        own = str(getattr(phase, "wire", None) or getattr(phase, "__name__", ""))
+        own = declaration(phase).name
         self.find(own)
         return own
 
     def find(self, name: str) -> Phase:
-        """A public method with the arguments of a phase."""
+        """A phase that the algorithm declares."""
         if name.startswith(READ_ONLY):
             return self._measure(self.algorithm, name.removeprefix(READ_ONLY))
-        found = None if name.startswith("_") else getattr(type(self.algorithm), name, None)
-        if not inspect.isfunction(found):
-            raise KeyError(name)
-        if list(inspect.signature(found).parameters) != ["self", "task", "message", "client"]:
+        if name not in declared(type(self.algorithm)):
             raise KeyError(name)
         phase: Phase = getattr(self.algorithm, name)
         return phase
@@ -69,7 +65,14 @@ class Participant:
     """One client: its number, its rows, what it keeps, and the phases it knows."""
 
     def __init__(
-        self, number: int, task: Task, pool: Pool, ranges: Tensor, store: Store, phases: Phases
+        self,
+        number: int,
+        task: Task,
+        pool: Pool,
+        ranges: Tensor,
+        store: Store,
+        phases: Phases,
+        around: tuple[ClientSide, ...] = (),
     ) -> None:
         self.number = number
         self.task = task
@@ -77,6 +80,7 @@ class Participant:
         self.ranges = ranges  # [1, 3, 2]: where each split lies in the pool
         self.store = store
         self.phases = phases
+        self.around = around  # middleware of the client side, for phases that train
 
     def answer(self, request: bytes) -> bytes:
         """The reply to a phase's message; a message that cannot be followed is refused."""
@@ -86,6 +90,7 @@ class Participant:
             round, seed = int(head["round"]), int(head["seed"])
             work = Work(**{**head["work"], "betas": tuple(head["work"]["betas"])})
             rate = float(head["rate"])
+            exchange, cohort = int(head["exchange"]), int(head["cohort"])
         except (KeyError, TypeError, ValueError):
             raise codec.MalformedError("it names no phase, round or work that is known") from None
         reads = head["phase"].startswith(READ_ONLY)
@@ -93,7 +98,17 @@ class Participant:
         if not reads and newest and newest[0] > round:
             raise codec.MalformedError(f"it is of round {round + 1}, which is over")
         ids = torch.tensor([self.number])
-        ask = Ask(phase, message, work, round, rate, ids)
+        ask = Ask(
+            phase,
+            message,
+            work,
+            round,
+            rate,
+            ids,
+            exchange=exchange,
+            cohort=cohort,
+            around=() if reads else self.around,
+        )
         value, state = run_phase(self.task, ask, self.pool, self.ranges, self.store.load(), seed)
         if not reads:
             self.store.save(round, state)
@@ -109,7 +124,7 @@ def run_phase(
     made = parts(ask, ask.ids, pool, ranges, stacked, seed)
     with torch.no_grad(), using(None):
         lane = tree.take(made["lanes"], 0)
-        return ask.phase(task, ask.message, Client(**lane, **made["shared"]))
+        return ask.wrapped()(task, ask.message, Client(**lane, **made["shared"]))
 
 
 def request(ask: Ask, name: str, seed: int, safe: int) -> dict[str, Any]:
@@ -121,5 +136,7 @@ def request(ask: Ask, name: str, seed: int, safe: int) -> dict[str, Any]:
         "rate": ask.rate,
         "work": asdict(ask.work),
         "seed": seed,
+        "exchange": ask.exchange,
+        "cohort": ask.cohort,
         "safe": safe,
     }
