@@ -11,6 +11,11 @@ from isonomy.errors import ConfigError, unknown
 T = TypeVar("T")
 
 
+def option(default: Any, meaning: str) -> Any:
+    """A field of a dataclass that is an option: its default, and what it means."""
+    return dataclasses.field(default=default, metadata={"meaning": meaning})
+
+
 def made(what: str, name: str, kind: type[T], options: dict[str, Any] | None = None) -> T:
     """An object of `kind` with these options, or a sentence on what is wrong with one.
 

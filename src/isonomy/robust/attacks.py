@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from isonomy.core import random
-from isonomy.core.options import made
+from isonomy.core.options import made, option
 from isonomy.errors import ConfigError, unknown
 
 
@@ -75,7 +75,7 @@ class Gaussian(Attack):
     paper: ClassVar[str] = "FMTL (Ditto), A2"
     sees: ClassVar[str] = "its own update"
 
-    scale: float = 1.0  # factor of that standard deviation
+    scale: float = option(1.0, "factor of that standard deviation")
 
     def __post_init__(self) -> None:
         if not 0 < self.scale < math.inf:
@@ -95,7 +95,7 @@ class Replacement(Attack):
     paper: ClassVar[str] = "FMTL (Ditto), A3; Bagdasaryan et al., AISTATS 2020"
     sees: ClassVar[str] = "its own update and how many clients are in a round"
 
-    factor: float | None = None  # the factor; the number of clients in the round if unset
+    factor: float | None = option(None, "the factor; the number of clients in the round if unset")
 
     def __post_init__(self) -> None:
         if self.factor is not None and not math.isfinite(self.factor):
@@ -114,7 +114,7 @@ class SignFlip(Attack):
     paper: ClassVar[str] = "a usual test"
     sees: ClassVar[str] = "its own update"
 
-    factor: float = 1.0  # how long the turned update is, in units of the honest one
+    factor: float = option(1.0, "how long the turned update is, in units of the honest one")
 
     def __post_init__(self) -> None:
         if not 0 < self.factor < math.inf:
@@ -134,8 +134,10 @@ class InnerProduct(Attack):
     sees: ClassVar[str] = "the mean of the updates that `knows` names"
     colludes: ClassVar[bool] = True
 
-    epsilon: float = 0.5  # length of what is sent; small passes filters, large turns the mean
-    knows: Literal["malicious", "benign"] = "benign"  # whose honest updates it knows
+    epsilon: float = option(
+        0.5, "length of what is sent; small passes filters, large turns the mean"
+    )
+    knows: Literal["malicious", "benign"] = option("benign", "whose honest updates it knows")
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon < math.inf:
@@ -158,8 +160,10 @@ class Little(Attack):
     )
     colludes: ClassVar[bool] = True
 
-    z: float | None = None  # standard deviations from the mean; the paper's largest if unset
-    knows: Literal["malicious", "benign"] = "malicious"  # whose honest updates it knows
+    z: float | None = option(
+        None, "standard deviations from the mean; the paper's largest if unset"
+    )
+    knows: Literal["malicious", "benign"] = option("malicious", "whose honest updates it knows")
 
     def __post_init__(self) -> None:
         if self.z is not None and not 0 <= self.z < math.inf:
@@ -197,7 +201,7 @@ class FreeRider(Attack):
     paper: ClassVar[str] = "Fraboni, Vidal and Lorenzi, AISTATS 2021"
     sees: ClassVar[str] = "what it was sent"
 
-    noise: float = 0.0  # standard deviation of the noise added to every number
+    noise: float = option(0.0, "standard deviation of the noise added to every number")
 
     def __post_init__(self) -> None:
         if not 0 <= self.noise < math.inf:
@@ -218,7 +222,7 @@ class Broken(Attack):
     paper: ClassVar[str] = "a test of the screening"
     sees: ClassVar[str] = "nothing"
 
-    what: Literal["nan", "inf", "shape"] = "nan"  # what is wrong with the reply
+    what: Literal["nan", "inf", "shape"] = option("nan", "what is wrong with the reply")
 
     @property
     def alone(self) -> bool:

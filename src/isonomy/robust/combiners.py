@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from isonomy.core.options import made
+from isonomy.core.options import made, option
 from isonomy.errors import ConfigError, unknown
 
 Expected = int | float | str
@@ -88,7 +88,9 @@ class TrimmedMean(Combiner):
     weights: ClassVar[str] = "not used"
     needs: ClassVar[str] = "more than 2 f updates; with fewer, the median"
 
-    expected: int | float | str = 0.2  # attackers f: a share of the updates, a number, or "attack"
+    expected: int | float | str = option(
+        0.2, 'attackers f: a share of the updates, a number, or "attack"'
+    )
 
     def __post_init__(self) -> None:
         _check(self.expected)
@@ -113,7 +115,9 @@ class Krum(Combiner):
     weights: ClassVar[str] = "not used"
     needs: ClassVar[str] = "more than 2 f + 2 updates; with fewer, at least one neighbour counts"
 
-    expected: int | float | str = 0.2  # attackers f: a share of the updates, a number, or "attack"
+    expected: int | float | str = option(
+        0.2, 'attackers f: a share of the updates, a number, or "attack"'
+    )
 
     def __post_init__(self) -> None:
         _check(self.expected)
@@ -137,8 +141,10 @@ class MultiKrum(Combiner):
     weights: ClassVar[str] = "the mean of those kept is weighted"
     needs: ClassVar[str] = "more than 2 f + 2 updates; with fewer, at least one neighbour counts"
 
-    expected: int | float | str = 0.2  # attackers f: a share of the updates, a number, or "attack"
-    keep: int | None = None  # how many updates to keep; n - f if unset
+    expected: int | float | str = option(
+        0.2, 'attackers f: a share of the updates, a number, or "attack"'
+    )
+    keep: int | None = option(None, "how many updates to keep; n - f if unset")
 
     def __post_init__(self) -> None:
         _check(self.expected)
@@ -166,7 +172,9 @@ class Bulyan(Combiner):
     weights: ClassVar[str] = "not used"
     needs: ClassVar[str] = "at least 4 f + 3 updates; with fewer, f is lowered until it fits"
 
-    expected: int | float | str = 0.2  # attackers f: a share of the updates, a number, or "attack"
+    expected: int | float | str = option(
+        0.2, 'attackers f: a share of the updates, a number, or "attack"'
+    )
 
     def __post_init__(self) -> None:
         _check(self.expected)
@@ -201,7 +209,7 @@ class Clip(Combiner):
     paper: ClassVar[str] = "Sun, Kairouz, Suresh and McMahan, 2019; median norm as in FMTL (Ditto)"
     weights: ClassVar[str] = "the mean is weighted; the median norm is not"
 
-    norm: float | None = None  # the greatest length; the round's median length if unset
+    norm: float | None = option(None, "the greatest length; the round's median length if unset")
 
     def __post_init__(self) -> None:
         if self.norm is not None and not 0 < self.norm < math.inf:
@@ -224,7 +232,9 @@ class KNorm(Combiner):
     weights: ClassVar[str] = "the mean of those kept is weighted"
     needs: ClassVar[str] = "more than f updates; with fewer, the shortest alone"
 
-    expected: int | float | str = 0.2  # attackers f: a share of the updates, a number, or "attack"
+    expected: int | float | str = option(
+        0.2, 'attackers f: a share of the updates, a number, or "attack"'
+    )
 
     def __post_init__(self) -> None:
         _check(self.expected)
@@ -250,8 +260,12 @@ class KLoss(Combiner):
     needs: ClassVar[str] = "at least f updates; with f = 0 the largest loss"
     losses: ClassVar[bool] = True
 
-    expected: int | float | str = 0.2  # attackers f: a share of the updates, a number, or "attack"
-    rank: Literal["paper", "code"] = "paper"  # f-th largest, or f + 1-th as the authors' code
+    expected: int | float | str = option(
+        0.2, 'attackers f: a share of the updates, a number, or "attack"'
+    )
+    rank: Literal["paper", "code"] = option(
+        "paper", "f-th largest, or f + 1-th as the authors' code"
+    )
 
     def __post_init__(self) -> None:
         _check(self.expected)
@@ -278,9 +292,9 @@ class GeometricMedian(Combiner):
     weights: ClassVar[str] = "each distance is weighted"
     needs: ClassVar[str] = "attackers of less than half of the weight"
 
-    steps: int = 100  # most steps of the smoothed Weiszfeld algorithm
-    smooth: float = 1e-6  # distances below this count as this
-    stop: float = 1e-8  # relative gain of the objective at which it stops
+    steps: int = option(100, "most steps of the smoothed Weiszfeld algorithm")
+    smooth: float = option(1e-6, "distances below this count as this")
+    stop: float = option(1e-8, "relative gain of the objective at which it stops")
 
     def __post_init__(self) -> None:
         if self.steps < 1:

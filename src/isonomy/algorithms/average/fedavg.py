@@ -17,6 +17,7 @@ from isonomy.blocks.descent import descend
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Task
 
@@ -30,7 +31,7 @@ class FedAvg(Algorithm):
     paper: ClassVar[str] = "McMahan et al., AISTATS 2017"
     reveals: ClassVar[str] = "only the weighted sum of the clients' models, and each client's size"
 
-    weight: Literal["size", "equal"] = "size"  # a client's say in the mean
+    weight: Literal["size", "equal"] = option("size", "a client's say in the mean")
 
     def round(self, server: Any, cohort: Cohort) -> Any:
         """Algorithm 1."""

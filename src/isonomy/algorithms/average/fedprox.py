@@ -22,6 +22,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 
@@ -35,8 +36,8 @@ class FedProx(Algorithm):
     paper: ClassVar[str] = "Li et al., MLSys 2020"
     reveals: ClassVar[str] = "only the weighted sum of the clients' models, and each client's size"
 
-    mu: float = 0.1  # strength of the pull to the server's model
-    weight: Literal["size", "equal"] = "size"  # a client's say in the mean
+    mu: float = option(0.1, "strength of the pull to the server's model")
+    weight: Literal["size", "equal"] = option("size", "a client's say in the mean")
 
     def __post_init__(self) -> None:
         if not 0 <= self.mu < math.inf:

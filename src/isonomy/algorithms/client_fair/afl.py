@@ -32,6 +32,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
@@ -45,9 +46,13 @@ class AFL(Algorithm):
     paper: ClassVar[str] = "Mohri et al., ICML 2019"
     reveals: ClassVar[str] = "each client's loss; of models only the weighted sum"
 
-    gamma: float = 0.1  # step size of lambda
-    update: Literal["gradient", "model"] = "gradient"  # one full gradient, or local training
-    report: Literal["average", "last"] = "average"  # the model used: mean of all so far, or newest
+    gamma: float = option(0.1, "step size of lambda")
+    update: Literal["gradient", "model"] = option(
+        "gradient", "one full gradient, or local training"
+    )
+    report: Literal["average", "last"] = option(
+        "average", "the model used: mean of all so far, or newest"
+    )
 
     def __post_init__(self) -> None:
         if not 0 <= self.gamma < math.inf:

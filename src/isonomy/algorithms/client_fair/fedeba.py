@@ -38,6 +38,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import Part, phase
 from isonomy.core.task import Params, Task
 
@@ -53,15 +54,25 @@ class FedEBA(Algorithm):
         "each client's losses and size; of models and gradients only weighted sums"
     )
 
-    tau: float = 0.1  # temperature of the weights: small favours the worst off, inf is the prior
-    alpha: float = 0.5  # strength of the alignment, 0 (none) to 1
-    theta: float = 30.0  # degrees beyond which a round is unfair; 0 always, 90 never
-    align: Literal["auto", "model", "gradient", "none"] = "auto"  # by the angle, or always so
-    prior: Literal["equal", "size"] = "equal"  # a client's say where losses are equal
-    weight_loss: Literal["local_after", "global_before"] = "local_after"  # whose loss weighs
-    ideal_scale: Literal[1, "K"] = 1  # factor of a first step: 1, or the client's number of steps
-    gradient: Literal["first", "full"] = "first"  # fair gradient: first minibatch or all examples
-    eta: float = 1.0  # the server's step
+    tau: float = option(
+        0.1, "temperature of the weights: small favours the worst off, inf is the prior"
+    )
+    alpha: float = option(0.5, "strength of the alignment, 0 (none) to 1")
+    theta: float = option(30.0, "degrees beyond which a round is unfair; 0 always, 90 never")
+    align: Literal["auto", "model", "gradient", "none"] = option(
+        "auto", "by the angle, or always so"
+    )
+    prior: Literal["equal", "size"] = option("equal", "a client's say where losses are equal")
+    weight_loss: Literal["local_after", "global_before"] = option(
+        "local_after", "whose loss weighs"
+    )
+    ideal_scale: Literal[1, "K"] = option(
+        1, "factor of a first step: 1, or the client's number of steps"
+    )
+    gradient: Literal["first", "full"] = option(
+        "first", "fair gradient: first minibatch or all examples"
+    )
+    eta: float = option(1.0, "the server's step")
 
     def __post_init__(self) -> None:
         if not self.tau > 0:

@@ -32,6 +32,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
@@ -45,8 +46,10 @@ class FedFV(Algorithm):
     paper: ClassVar[str] = "Wang et al., IJCAI 2021"
     reveals: ClassVar[str] = "each client's model and loss"
 
-    alpha: float = 0.1  # share of clients, those with the largest losses, whose updates stay
-    tau: int = 1  # rounds back in which clients outside the cohort are remembered; 0: none
+    alpha: float = option(
+        0.1, "share of clients, those with the largest losses, whose updates stay"
+    )
+    tau: int = option(1, "rounds back in which clients outside the cohort are remembered; 0: none")
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:

@@ -29,6 +29,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Task
 
@@ -42,11 +43,11 @@ class FedMGDA(Algorithm):
     paper: ClassVar[str] = "Hu et al., IEEE TNSE 2022"
     reveals: ClassVar[str] = "each client's model"
 
-    epsilon: float = 0.1  # how far a weight may go from its start; 0 not at all, 1 anywhere
-    eta: float = 1.0  # the server's step: the length of a move if all updates agreed
-    decay: float = 1.0  # eta's factor from one round to the next
-    normalise: bool = True  # whether updates count by direction only
-    weight: Literal["equal", "size"] = "equal"  # where weights start: lambda0
+    epsilon: float = option(0.1, "how far a weight may go from its start; 0 not at all, 1 anywhere")
+    eta: float = option(1.0, "the server's step: the length of a move if all updates agreed")
+    decay: float = option(1.0, "eta's factor from one round to the next")
+    normalise: bool = option(True, "whether updates count by direction only")
+    weight: Literal["equal", "size"] = option("equal", "where weights start: lambda0")
 
     def __post_init__(self) -> None:
         if not 0 <= self.epsilon <= 1:

@@ -28,6 +28,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
@@ -41,12 +42,16 @@ class PracFedEBA(Algorithm):
     paper: ClassVar[str] = "after FedEBA+, arXiv 2301.12407; the approximation is ours"
     reveals: ClassVar[str] = "each client's losses and size; of models only the weighted sum"
 
-    tau: float = 0.1  # temperature of the weights: small favours the worst off, inf is the prior
-    alpha: float = 0.5  # strength of the alignment, 0 (none) to below 1
-    theta: float = 30.0  # degrees beyond which the next round is unfair; 0 always, 90 never
-    prior: Literal["equal", "size"] = "equal"  # a client's say where losses are equal
-    weight_loss: Literal["local_after", "global_before"] = "local_after"  # whose loss weighs
-    eta: float = 1.0  # the server's step
+    tau: float = option(
+        0.1, "temperature of the weights: small favours the worst off, inf is the prior"
+    )
+    alpha: float = option(0.5, "strength of the alignment, 0 (none) to below 1")
+    theta: float = option(30.0, "degrees beyond which the next round is unfair; 0 always, 90 never")
+    prior: Literal["equal", "size"] = option("equal", "a client's say where losses are equal")
+    weight_loss: Literal["local_after", "global_before"] = option(
+        "local_after", "whose loss weighs"
+    )
+    eta: float = option(1.0, "the server's step")
 
     def __post_init__(self) -> None:
         if not self.tau > 0:

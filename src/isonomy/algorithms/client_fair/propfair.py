@@ -27,6 +27,7 @@ from isonomy.blocks.descent import descend
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 
@@ -40,10 +41,12 @@ class PropFair(Algorithm):
     paper: ClassVar[str] = "Zhang et al., TMLR 2023"
     reveals: ClassVar[str] = "only the weighted sum of the clients' models, and each client's size"
 
-    M: float = 5.0  # the loss at which a client's utility would be nothing
-    epsilon: float = 0.2  # utility below which the logarithm is replaced
-    beyond: Literal["tangent", "flat"] = "tangent"  # the factor there: 1 / epsilon, or 1 / M
-    weight: Literal["size", "equal"] = "size"  # a client's say in the mean
+    M: float = option(5.0, "the loss at which a client's utility would be nothing")
+    epsilon: float = option(0.2, "utility below which the logarithm is replaced")
+    beyond: Literal["tangent", "flat"] = option(
+        "tangent", "the factor there: 1 / epsilon, or 1 / M"
+    )
+    weight: Literal["size", "equal"] = option("size", "a client's say in the mean")
 
     def __post_init__(self) -> None:
         if not 0 < self.M < math.inf:

@@ -32,6 +32,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Task
 
@@ -45,8 +46,10 @@ class QFedAvg(Algorithm):
     paper: ClassVar[str] = "Li et al., ICLR 2020"
     reveals: ClassVar[str] = "each client's loss; of models only the weighted sum"
 
-    q: float = 1.0  # fairness: 0 is FedAvg with equal weights, large favours the worst off
-    lipschitz: float | None = None  # constant L of the gradients; 1 / learning rate if unset
+    q: float = option(1.0, "fairness: 0 is FedAvg with equal weights, large favours the worst off")
+    lipschitz: float | None = option(
+        None, "constant L of the gradients; 1 / learning rate if unset"
+    )
 
     def __post_init__(self) -> None:
         if not 0 <= self.q < math.inf:

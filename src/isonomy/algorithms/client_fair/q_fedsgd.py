@@ -31,6 +31,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Task
 
@@ -44,10 +45,16 @@ class QFedSGD(Algorithm):
     paper: ClassVar[str] = "Li et al., ICLR 2020"
     reveals: ClassVar[str] = "each client's loss; of gradients only the weighted sum"
 
-    q: float = 1.0  # fairness: 0 is one step of FedAvg, large favours the worst off
-    lipschitz: float | None = None  # constant L of the gradients; 1 / learning rate if unset
-    gradient: Literal["first", "full"] = "first"  # of the first minibatch, or of all examples
-    step: Literal["lipschitz", "static"] = "lipschitz"  # by the losses' curvature, or the rate
+    q: float = option(1.0, "fairness: 0 is one step of FedAvg, large favours the worst off")
+    lipschitz: float | None = option(
+        None, "constant L of the gradients; 1 / learning rate if unset"
+    )
+    gradient: Literal["first", "full"] = option(
+        "first", "of the first minibatch, or of all examples"
+    )
+    step: Literal["lipschitz", "static"] = option(
+        "lipschitz", "by the losses' curvature, or the rate"
+    )
 
     def __post_init__(self) -> None:
         if not 0 <= self.q < math.inf:

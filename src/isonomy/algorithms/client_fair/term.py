@@ -31,6 +31,7 @@ from isonomy.blocks.measure import train_loss
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 
@@ -44,9 +45,9 @@ class TERM(Algorithm):
     paper: ClassVar[str] = "Li et al., ICLR 2021"
     reveals: ClassVar[str] = "each client's loss and size; of models only the weighted sum"
 
-    t: float = 1.0  # tilt of clients: 0 is FedAvg, large the worst client, negative robust
-    tau: float = 0.0  # tilt of a client's examples; 0 is their mean
-    weight: Literal["size", "equal"] = "size"  # a client's say before the tilt
+    t: float = option(1.0, "tilt of clients: 0 is FedAvg, large the worst client, negative robust")
+    tau: float = option(0.0, "tilt of a client's examples; 0 is their mean")
+    weight: Literal["size", "equal"] = option("size", "a client's say before the tilt")
 
     def __post_init__(self) -> None:
         for name, value in (("t", self.t), ("tau", self.tau)):

@@ -36,6 +36,7 @@ from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort, NoReplies
 from isonomy.core.mixture import Mixture
+from isonomy.core.options import option
 from isonomy.core.phase import Part, phase
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree
@@ -53,14 +54,16 @@ class Focus(Algorithm):
         "round that splits the common model, its gradient on two halves of each client's examples"
     )
 
-    models: int = 0  # number of models; 0: as many as the clients' gradients show clusters
-    most: int = 10  # the largest number considered with models = 0
-    start: Literal["split", "independent"] = "split"  # one model split, or each drawn by itself
-    warmup: int = 2  # rounds of the common model before it is split
-    trust: float = 0.99  # a client's first share in its cluster's model, after the split
-    weight: Literal["equal", "size"] = "equal"  # a client's say besides its share
-    skip: float = 1e-4  # a share below this, next to the largest, counts as none
-    check: int = 10  # rounds between E steps of clients with a share in one model only
+    models: int = option(0, "number of models; 0: as many as the clients' gradients show clusters")
+    most: int = option(10, "the largest number considered with models = 0")
+    start: Literal["split", "independent"] = option(
+        "split", "one model split, or each drawn by itself"
+    )
+    warmup: int = option(2, "rounds of the common model before it is split")
+    trust: float = option(0.99, "a client's first share in its cluster's model, after the split")
+    weight: Literal["equal", "size"] = option("equal", "a client's say besides its share")
+    skip: float = option(1e-4, "a share below this, next to the largest, counts as none")
+    check: int = option(10, "rounds between E steps of clients with a share in one model only")
 
     def __post_init__(self) -> None:
         if self.models < 0:

@@ -35,6 +35,7 @@ from isonomy.core import random
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 
@@ -50,15 +51,17 @@ class AgnosticFair(Algorithm):
         "sums over all clients of models, group counts, and losses and predictions by kernel"
     )
 
-    penalty: float = 20.0  # strength of the covariance penalty
-    tau: float = 0.0  # covariance of prediction and group that is allowed
-    most: float = 2.0  # largest weight of a kernel; 1 is no reweighting
-    pace: float = 0.2  # how far a round goes to the worst reweighting
-    basis: Literal["kernels", "cells"] = "kernels"  # what is reweighted: regions of x, or (y, z)
-    kernels: int = 8  # how many kernels
-    width: float = 0.5  # their width, in units of the square root of the number of features
-    attribute: str = ""  # protected attribute whose groups are compared; the first if empty
-    least: int = 0  # examples below which a client withholds a group's or a cell's sums
+    penalty: float = option(20.0, "strength of the covariance penalty")
+    tau: float = option(0.0, "covariance of prediction and group that is allowed")
+    most: float = option(2.0, "largest weight of a kernel; 1 is no reweighting")
+    pace: float = option(0.2, "how far a round goes to the worst reweighting")
+    basis: Literal["kernels", "cells"] = option(
+        "kernels", "what is reweighted: regions of x, or (y, z)"
+    )
+    kernels: int = option(8, "how many kernels")
+    width: float = option(0.5, "their width, in units of the square root of the number of features")
+    attribute: str = option("", "protected attribute whose groups are compared; the first if empty")
+    least: int = option(0, "examples below which a client withholds a group's or a cell's sums")
 
     def __post_init__(self) -> None:
         for name, value in {"penalty": self.penalty, "tau": self.tau}.items():

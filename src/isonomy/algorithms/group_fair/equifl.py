@@ -27,6 +27,7 @@ from isonomy.blocks.groups import binary, column, margin, member
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 
@@ -40,10 +41,12 @@ class EquiFL(Algorithm):
     paper: ClassVar[str] = "Makhija et al., 2024"
     reveals: ClassVar[str] = "the weighted sum of the shared part of the models, and client sizes"
 
-    penalty: float = 2.0  # strength of the fairness penalty
-    shared: Literal["first_weight", "first_layer", "all"] = "first_weight"  # what is averaged
-    form: Literal["covariance", "product"] = "covariance"  # the penalty's formula
-    attribute: str = ""  # protected attribute whose groups are compared; the first if empty
+    penalty: float = option(2.0, "strength of the fairness penalty")
+    shared: Literal["first_weight", "first_layer", "all"] = option(
+        "first_weight", "what is averaged"
+    )
+    form: Literal["covariance", "product"] = option("covariance", "the penalty's formula")
+    attribute: str = option("", "protected attribute whose groups are compared; the first if empty")
 
     def __post_init__(self) -> None:
         if not 0 <= self.penalty < math.inf:

@@ -26,6 +26,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import Part, phase
 from isonomy.core.task import Params, Task
 
@@ -43,13 +44,13 @@ class FairFate(Algorithm):
         "each client's fairness and size; of counts by label and group, and of models, only sums"
     )
 
-    lambda0: float = 0.5  # say of the momentum in the first round; 0 is FedAvg
-    rho: float = 0.05  # growth of that say from round to round
-    most: float = 0.9  # the largest say of the momentum
-    beta: float = 0.9  # how much of the momentum stays
-    notion: Literal["dp", "eo"] = "dp"  # whose rates: all examples, or those with label 1
-    attribute: str = ""  # protected attribute whose groups are compared; the first if empty
-    least: int = 0  # examples below which a client withholds a cell's sums
+    lambda0: float = option(0.5, "say of the momentum in the first round; 0 is FedAvg")
+    rho: float = option(0.05, "growth of that say from round to round")
+    most: float = option(0.9, "the largest say of the momentum")
+    beta: float = option(0.9, "how much of the momentum stays")
+    notion: Literal["dp", "eo"] = option("dp", "whose rates: all examples, or those with label 1")
+    attribute: str = option("", "protected attribute whose groups are compared; the first if empty")
+    least: int = option(0, "examples below which a client withholds a cell's sums")
 
     def __post_init__(self) -> None:
         if not 0 <= self.lambda0 <= self.most <= 1:

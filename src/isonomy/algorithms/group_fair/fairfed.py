@@ -42,6 +42,7 @@ from isonomy.blocks.groups import (
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
@@ -57,12 +58,14 @@ class FairFed(Algorithm):
         "each client's distance |F - F_k|; of counts by label and group, and of models, only sums"
     )
 
-    beta: float = 1.0  # how strongly distances change weights; 0 is FedAvg
-    notion: Literal["dp", "eo"] = "dp"  # whose rates: all examples, or those with label 1
-    update: Literal["running", "exponential"] = "running"  # weights move, or are made anew
-    local: Literal["plain", "reweigh"] = "plain"  # local training, or with debiasing weights
-    attribute: str = ""  # protected attribute whose groups are compared; the first if empty
-    least: int = 0  # examples below which a client withholds a cell's sums
+    beta: float = option(1.0, "how strongly distances change weights; 0 is FedAvg")
+    notion: Literal["dp", "eo"] = option("dp", "whose rates: all examples, or those with label 1")
+    update: Literal["running", "exponential"] = option("running", "weights move, or are made anew")
+    local: Literal["plain", "reweigh"] = option(
+        "plain", "local training, or with debiasing weights"
+    )
+    attribute: str = option("", "protected attribute whose groups are compared; the first if empty")
+    least: int = option(0, "examples below which a client withholds a cell's sums")
 
     def __post_init__(self) -> None:
         if not 0 <= self.beta < math.inf:

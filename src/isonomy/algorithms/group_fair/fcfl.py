@@ -39,6 +39,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import Part, phase
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree
@@ -56,14 +57,16 @@ class FCFL(Algorithm):
     paper: ClassVar[str] = "Cui et al., NeurIPS 2021"
     reveals: ClassVar[str] = "each client's loss, disparity, size, and the gradients of both"
 
-    epsilon: float = 0.05  # disparity that every client may have; inf: any
-    first: int = 100  # rounds of stage 1
-    notion: Literal["dp", "eo"] = "dp"  # disparity of all examples, or of those with label 1
-    delta: float = 0.5  # smoothing of the maxima at first
-    shrink: float = 0.01  # factor of delta when it is large against the gradient
-    floor: float = 1e-4  # the smallest delta
-    attribute: str = ""  # protected attribute, of two groups; the first if empty
-    least: int = 0  # examples of each group below which a client withholds its disparity
+    epsilon: float = option(0.05, "disparity that every client may have; inf: any")
+    first: int = option(100, "rounds of stage 1")
+    notion: Literal["dp", "eo"] = option(
+        "dp", "disparity of all examples, or of those with label 1"
+    )
+    delta: float = option(0.5, "smoothing of the maxima at first")
+    shrink: float = option(0.01, "factor of delta when it is large against the gradient")
+    floor: float = option(1e-4, "the smallest delta")
+    attribute: str = option("", "protected attribute, of two groups; the first if empty")
+    least: int = option(0, "examples of each group below which a client withholds its disparity")
 
     def __post_init__(self) -> None:
         if not self.epsilon >= 0:

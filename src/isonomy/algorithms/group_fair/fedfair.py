@@ -29,6 +29,7 @@ from isonomy.blocks.groups import Cells, binary, cells, column, least_cell, shar
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
@@ -44,12 +45,12 @@ class FedFair(Algorithm):
         "sums over all clients of models and of counts and losses by label and group"
     )
 
-    epsilon: float = 0.05  # largest difference of the groups' mean losses; inf is FedAvg
-    eta: float = 0.1  # step size of the multipliers
-    most: float = 1.0  # largest value of a multiplier
-    given: Literal["positive", "all"] = "positive"  # which examples: of label 1, or all
-    attribute: str = ""  # protected attribute whose groups are compared; the first if empty
-    least: int = 0  # examples below which a client withholds a cell's sums
+    epsilon: float = option(0.05, "largest difference of the groups' mean losses; inf is FedAvg")
+    eta: float = option(0.1, "step size of the multipliers")
+    most: float = option(1.0, "largest value of a multiplier")
+    given: Literal["positive", "all"] = option("positive", "which examples: of label 1, or all")
+    attribute: str = option("", "protected attribute whose groups are compared; the first if empty")
+    least: int = option(0, "examples below which a client withholds a cell's sums")
 
     def __post_init__(self) -> None:
         if not self.epsilon >= 0:

@@ -39,6 +39,7 @@ from isonomy.blocks.simplex import project
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
@@ -55,10 +56,12 @@ class FedFB(Algorithm):
         "fairness = 'client' each client's loss"
     )
 
-    alpha: float = 0.3  # step size of the weights; 0 is FedAvg
-    fairness: Literal["dp", "eo", "client"] = "dp"  # parity, equal opportunity, or client parity
-    attribute: str = ""  # protected attribute whose groups are compared; the first if empty
-    least: int = 0  # examples below which a client withholds a cell's sums
+    alpha: float = option(0.3, "step size of the weights; 0 is FedAvg")
+    fairness: Literal["dp", "eo", "client"] = option(
+        "dp", "parity, equal opportunity, or client parity"
+    )
+    attribute: str = option("", "protected attribute whose groups are compared; the first if empty")
+    least: int = option(0, "examples below which a client withholds a cell's sums")
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < math.inf:

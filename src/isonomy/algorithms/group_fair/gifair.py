@@ -29,6 +29,7 @@ from isonomy.blocks.measure import train_loss
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
@@ -45,10 +46,14 @@ class GIFAIR(Algorithm):
         "'clients' each client's loss and size"
     )
 
-    strength: float = 0.5  # lambda, as a share of the largest that keeps all weights at 0 or above
-    groups: Literal["attribute", "clients"] = "attribute"  # groups of examples, or each client
-    attribute: str = ""  # protected attribute whose groups are compared; the first if empty
-    least: int = 0  # examples below which a client withholds a group's sums
+    strength: float = option(
+        0.5, "lambda, as a share of the largest that keeps all weights at 0 or above"
+    )
+    groups: Literal["attribute", "clients"] = option(
+        "attribute", "groups of examples, or each client"
+    )
+    attribute: str = option("", "protected attribute whose groups are compared; the first if empty")
+    least: int = option(0, "examples below which a client withholds a group's sums")
 
     def __post_init__(self) -> None:
         if not 0 <= self.strength <= 1:

@@ -25,6 +25,7 @@ from isonomy.blocks.descent import descend
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 
@@ -40,10 +41,12 @@ class GroupFedAvg(Algorithm):
         "sums over the cohort of models and of the groups' sizes, and each client's size"
     )
 
-    power: float = 1.0  # 1: every group counts the same; 0: FedAvg
-    attributes: tuple[str, ...] = ()  # protected attributes, "sex*race" for groups of both; all
-    weight: Literal["size", "equal"] = "size"  # a client's say in the mean
-    least: int = 0  # examples below which a client withholds a group's number
+    power: float = option(1.0, "1: every group counts the same; 0: FedAvg")
+    attributes: tuple[str, ...] = option(
+        (), 'protected attributes, "sex*race" for groups of both; all'
+    )
+    weight: Literal["size", "equal"] = option("size", "a client's say in the mean")
+    least: int = option(0, "examples below which a client withholds a group's number")
 
     def __post_init__(self) -> None:
         if not 0 <= self.power < math.inf:

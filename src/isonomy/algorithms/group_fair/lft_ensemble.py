@@ -28,6 +28,7 @@ from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.mixture import Mixture
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
@@ -41,9 +42,11 @@ class LFTEnsemble(Algorithm):
     paper: ClassVar[str] = "Zeng et al., 2021 (baseline)"
     reveals: ClassVar[str] = "each client's own model and size, to all who predict"
 
-    alpha: float = 0.3  # step size of a client's weights
-    notion: Literal["dp", "eo"] = "dp"  # fair in what: demographic parity or equal opportunity
-    attribute: str = ""  # protected attribute whose groups are compared; the first if empty
+    alpha: float = option(0.3, "step size of a client's weights")
+    notion: Literal["dp", "eo"] = option(
+        "dp", "fair in what: demographic parity or equal opportunity"
+    )
+    attribute: str = option("", "protected attribute whose groups are compared; the first if empty")
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < math.inf:

@@ -27,6 +27,7 @@ from isonomy.blocks.groups import binary, cells, column, weighted
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
@@ -40,9 +41,11 @@ class LFTFedAvg(Algorithm):
     paper: ClassVar[str] = "Zeng et al., 2021 (baseline)"
     reveals: ClassVar[str] = "only the weighted sum of the clients' models, and each client's size"
 
-    alpha: float = 0.3  # step size of a client's weights; 0 is FedAvg
-    notion: Literal["dp", "eo"] = "dp"  # fair in what: demographic parity or equal opportunity
-    attribute: str = ""  # protected attribute whose groups are compared; the first if empty
+    alpha: float = option(0.3, "step size of a client's weights; 0 is FedAvg")
+    notion: Literal["dp", "eo"] = option(
+        "dp", "fair in what: demographic parity or equal opportunity"
+    )
+    attribute: str = option("", "protected attribute whose groups are compared; the first if empty")
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < math.inf:

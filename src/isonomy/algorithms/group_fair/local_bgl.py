@@ -35,6 +35,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 
@@ -48,15 +49,19 @@ class LocalBGL(Algorithm):
     paper: ClassVar[str] = "Fair federated learning via bounded group loss"
     reveals: ClassVar[str] = "only the sum of the clients' models"
 
-    constraint: Literal["bgl", "cbgl"] = "bgl"  # bound each group, or each group and label
-    zeta: float = 0.6  # bound on the mean loss of every cell
-    zetas: tuple[float, ...] = ()  # with cbgl, a bound for each label; inf for none
-    B: float = 10.0  # largest sum of a client's multipliers
-    beta: float = 1.0  # weight of the client's mean loss
-    eta: float = 2.0  # step of theta, divided by B
-    attributes: tuple[str, ...] = ()  # protected attributes, "sex*race" for groups of both; all
-    scale: bool = True  # whether local steps are divided by beta + B
-    report: Literal["average", "last"] = "average"  # the model used: mean of all so far, or newest
+    constraint: Literal["bgl", "cbgl"] = option("bgl", "bound each group, or each group and label")
+    zeta: float = option(0.6, "bound on the mean loss of every cell")
+    zetas: tuple[float, ...] = option((), "with cbgl, a bound for each label; inf for none")
+    B: float = option(10.0, "largest sum of a client's multipliers")
+    beta: float = option(1.0, "weight of the client's mean loss")
+    eta: float = option(2.0, "step of theta, divided by B")
+    attributes: tuple[str, ...] = option(
+        (), 'protected attributes, "sex*race" for groups of both; all'
+    )
+    scale: bool = option(True, "whether local steps are divided by beta + B")
+    report: Literal["average", "last"] = option(
+        "average", "the model used: mean of all so far, or newest"
+    )
 
     def __post_init__(self) -> None:
         for name in ("B", "beta", "zeta"):

@@ -51,6 +51,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.verdict import About, Verdict
@@ -68,18 +69,24 @@ class PFFL(Algorithm):
         "gradients and Hessians of the risk; each client's size"
     )
 
-    constraint: str = "bgl"  # bgl, cbgl, minmax, or the import path of your own
-    zeta: float = 0.6  # bound on the mean loss of every cell
-    zetas: tuple[float, ...] = ()  # with cbgl, a bound for each label; inf for none
-    B: float = 10.0  # largest sum of the multipliers: strength of the constraints
-    beta: float = 1.0  # weight of the risk
-    eta: float = 2.0  # step of theta, divided by B
-    attributes: tuple[str, ...] = ()  # protected attributes, "sex*race" for groups of both; all
-    factor: Literal["K", 1] = "K"  # before the constraints in a client's objective
-    scale: bool = True  # whether local steps are divided by beta + B
-    report: Literal["average", "last"] = "average"  # the model used: mean of all so far, or newest
-    least: int = 0  # examples below which a client withholds a cell's sums
-    M: float | None = None  # bound on the risk, for the verdict; log of the classes if left out
+    constraint: str = option("bgl", "bgl, cbgl, minmax, or the import path of your own")
+    zeta: float = option(0.6, "bound on the mean loss of every cell")
+    zetas: tuple[float, ...] = option((), "with cbgl, a bound for each label; inf for none")
+    B: float = option(10.0, "largest sum of the multipliers: strength of the constraints")
+    beta: float = option(1.0, "weight of the risk")
+    eta: float = option(2.0, "step of theta, divided by B")
+    attributes: tuple[str, ...] = option(
+        (), 'protected attributes, "sex*race" for groups of both; all'
+    )
+    factor: Literal["K", 1] = option("K", "before the constraints in a client's objective")
+    scale: bool = option(True, "whether local steps are divided by beta + B")
+    report: Literal["average", "last"] = option(
+        "average", "the model used: mean of all so far, or newest"
+    )
+    least: int = option(0, "examples below which a client withholds a cell's sums")
+    M: float | None = option(
+        None, "bound on the risk, for the verdict; log of the classes if left out"
+    )
 
     def __post_init__(self) -> None:
         for name in ("B", "beta", "zeta"):

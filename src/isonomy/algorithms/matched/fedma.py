@@ -38,6 +38,7 @@ from isonomy.blocks.matching import Prior, check_options, class_sizes, match, po
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort, Replies
+from isonomy.core.options import option
 from isonomy.core.phase import Part, phase
 from isonomy.core.task import Batch, Params, Task
 
@@ -54,16 +55,20 @@ class FedMA(Algorithm):
         "examples of each class all clients have together"
     )
 
-    sigma: float = 1.0  # variance of a client's neuron about the server's
-    sigma0: float = 1.0  # variance of the server's neurons about mu0; inf: no pull to it
-    gamma: float = 7.0  # mass of the buffet process: the larger, the more new neurons
-    later: float = 5.0  # gamma of all rounds but the first
-    bias: float = 0.1  # mu0 of biases; that of weights is 0
-    grow: float = 7.0  # most neurons of the server's layers, in widths of the clients'; 1: as many
-    sweeps: int = 5  # times that every client is matched again, at most
-    average: Literal["mean", "posterior"] = "mean"  # of matched neurons
-    output: Literal["classes", "equal"] = "classes"  # a client's say in the last layer
-    start: Literal["common", "own"] = "common"  # first models: the server's, or drawn by clients
+    sigma: float = option(1.0, "variance of a client's neuron about the server's")
+    sigma0: float = option(1.0, "variance of the server's neurons about mu0; inf: no pull to it")
+    gamma: float = option(7.0, "mass of the buffet process: the larger, the more new neurons")
+    later: float = option(5.0, "gamma of all rounds but the first")
+    bias: float = option(0.1, "mu0 of biases; that of weights is 0")
+    grow: float = option(
+        7.0, "most neurons of the server's layers, in widths of the clients'; 1: as many"
+    )
+    sweeps: int = option(5, "times that every client is matched again, at most")
+    average: Literal["mean", "posterior"] = option("mean", "of matched neurons")
+    output: Literal["classes", "equal"] = option("classes", "a client's say in the last layer")
+    start: Literal["common", "own"] = option(
+        "common", "first models: the server's, or drawn by clients"
+    )
 
     def __post_init__(self) -> None:
         for gamma in (self.gamma, self.later):

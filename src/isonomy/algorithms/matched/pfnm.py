@@ -37,6 +37,7 @@ from isonomy.blocks.matching import Prior, check_options, class_sizes, match, po
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
@@ -50,14 +51,18 @@ class PFNM(Algorithm):
     paper: ClassVar[str] = "Yurochkin et al., ICML 2019"
     reveals: ClassVar[str] = "each client's model, and how many examples of each class it has"
 
-    sigma: float = 1.0  # variance of a client's neuron about the server's
-    sigma0: float = 10.0  # variance of the server's neurons about mu0; inf: no pull to it
-    gamma: float = 1.0  # mass of the buffet process: the larger, the more new neurons
-    bias: float = 0.1  # mu0 of biases; that of weights is 0
-    grow: float = 7.0  # most neurons of the server's layers, in widths of the clients'; 1: as many
-    sweeps: int = 5  # times that every client is matched again, at most
-    output: Literal["classes", "equal"] = "classes"  # a client's say in the last layer
-    start: Literal["common", "own"] = "common"  # first models: the server's, or drawn by clients
+    sigma: float = option(1.0, "variance of a client's neuron about the server's")
+    sigma0: float = option(10.0, "variance of the server's neurons about mu0; inf: no pull to it")
+    gamma: float = option(1.0, "mass of the buffet process: the larger, the more new neurons")
+    bias: float = option(0.1, "mu0 of biases; that of weights is 0")
+    grow: float = option(
+        7.0, "most neurons of the server's layers, in widths of the clients'; 1: as many"
+    )
+    sweeps: int = option(5, "times that every client is matched again, at most")
+    output: Literal["classes", "equal"] = option("classes", "a client's say in the last layer")
+    start: Literal["common", "own"] = option(
+        "common", "first models: the server's, or drawn by clients"
+    )
 
     def __post_init__(self) -> None:
         check_options(self.sigma, self.sigma0, self.gamma, self.grow, self.sweeps)

@@ -28,6 +28,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
@@ -42,9 +43,9 @@ class APFL(Algorithm):
     paper: ClassVar[str] = "Deng et al., 2020"
     reveals: ClassVar[str] = "only the weighted sum of the clients' global models; no personal one"
 
-    alpha: float = 0.5  # share of the client's own model; 0 is FedAvg, 1 local training
-    adaptive: bool = False  # whether each client's alpha is learnt, from that one
-    weight: Literal["equal", "size"] = "equal"  # a client's say in the common model
+    alpha: float = option(0.5, "share of the client's own model; 0 is FedAvg, 1 local training")
+    adaptive: bool = option(False, "whether each client's alpha is learnt, from that one")
+    weight: Literal["equal", "size"] = option("equal", "a client's say in the common model")
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:

@@ -38,6 +38,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
@@ -52,14 +53,14 @@ class EWC(Algorithm):
     paper: ClassVar[str] = "Kirkpatrick et al., 2017; Yu et al., 2020"
     reveals: ClassVar[str] = "only the weighted sum of the clients' models; no personal one"
 
-    lam: float = 1.0  # strength of the pull; 0 is plain fine-tuning
-    fisher: Literal["examples", "batches"] = "examples"  # whose gradients are squared
-    batches: int = 4  # how many, with fisher = "batches"
-    pull: Literal["gradient", "proximal"] = "gradient"  # how a step takes it
-    epochs: int = 30  # passes over a client's examples in the last stage
-    steps: int | None = None  # steps of the last stage, instead of epochs
-    lr: float | None = None  # its learning rate; the run's if unset
-    weight: Literal["equal", "size"] = "equal"  # a client's say in the global model
+    lam: float = option(1.0, "strength of the pull; 0 is plain fine-tuning")
+    fisher: Literal["examples", "batches"] = option("examples", "whose gradients are squared")
+    batches: int = option(4, 'how many, with fisher = "batches"')
+    pull: Literal["gradient", "proximal"] = option("gradient", "how a step takes it")
+    epochs: int = option(30, "passes over a client's examples in the last stage")
+    steps: int | None = option(None, "steps of the last stage, instead of epochs")
+    lr: float | None = option(None, "its learning rate; the run's if unset")
+    weight: Literal["equal", "size"] = option("equal", "a client's say in the global model")
 
     def __post_init__(self) -> None:
         check_pull("lam", self.lam)

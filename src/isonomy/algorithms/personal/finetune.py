@@ -21,6 +21,7 @@ from isonomy.blocks.personal import check_pull, check_tuning, pulled, served, tu
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
@@ -34,11 +35,11 @@ class Finetune(Algorithm):
     paper: ClassVar[str] = "Li et al., 2020, section 4.2"
     reveals: ClassVar[str] = "only the weighted sum of the clients' models; no personal one"
 
-    lam: float = 0.0  # strength of the pull to the global model; 0 is plain fine-tuning
-    epochs: int = 30  # passes over a client's examples in the last stage
-    steps: int | None = None  # steps of the last stage, instead of epochs
-    lr: float | None = None  # its learning rate; the run's if unset
-    weight: Literal["equal", "size"] = "equal"  # a client's say in the global model
+    lam: float = option(0.0, "strength of the pull to the global model; 0 is plain fine-tuning")
+    epochs: int = option(30, "passes over a client's examples in the last stage")
+    steps: int | None = option(None, "steps of the last stage, instead of epochs")
+    lr: float | None = option(None, "its learning rate; the run's if unset")
+    weight: Literal["equal", "size"] = option("equal", "a client's say in the global model")
 
     def __post_init__(self) -> None:
         check_pull("lam", self.lam)

@@ -42,6 +42,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
@@ -58,12 +59,16 @@ class FMTL(Algorithm):
     paper: ClassVar[str] = "Li et al., 2020, and ICML 2021 (Ditto)"
     reveals: ClassVar[str] = "only the weighted sum of the clients' global models; no personal one"
 
-    lam: float = 1.0  # strength of the pull to the global model; 0 is local training
-    lams: tuple[float, ...] = ()  # if given, each client chooses among these by validation loss
-    least: int = 4  # validation examples below which a client uses lam itself
-    anchor: Literal["round", "moving"] = "round"  # pulled to the round's w, or the client's copy
-    pull: Literal["gradient", "proximal"] = "gradient"  # how a step takes it
-    weight: Literal["equal", "size"] = "equal"  # a client's say in the global model
+    lam: float = option(1.0, "strength of the pull to the global model; 0 is local training")
+    lams: tuple[float, ...] = option(
+        (), "if given, each client chooses among these by validation loss"
+    )
+    least: int = option(4, "validation examples below which a client uses lam itself")
+    anchor: Literal["round", "moving"] = option(
+        "round", "pulled to the round's w, or the client's copy"
+    )
+    pull: Literal["gradient", "proximal"] = option("gradient", "how a step takes it")
+    weight: Literal["equal", "size"] = option("equal", "a client's say in the global model")
 
     def __post_init__(self) -> None:
         check_pull("lam", self.lam)

@@ -29,6 +29,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 from isonomy.errors import ConfigError
@@ -43,8 +44,8 @@ class L2SGD(Algorithm):
     paper: ClassVar[str] = "Hanzely and Richtarik, 2020"
     reveals: ClassVar[str] = "only the mean of the cohort's models, in the rounds that take it"
 
-    lam: float = 1.0  # strength of the pull to the mean; 0 is local training
-    p: float = 0.1  # probability of a step towards the mean
+    lam: float = option(1.0, "strength of the pull to the mean; 0 is local training")
+    p: float = option(0.1, "probability of a step towards the mean")
 
     def __post_init__(self) -> None:
         check_pull("lam", self.lam)

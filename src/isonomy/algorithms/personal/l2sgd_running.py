@@ -21,6 +21,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
@@ -34,7 +35,7 @@ class L2SGDRunning(Algorithm):
     paper: ClassVar[str] = "as in the public code of Li et al., 2020"
     reveals: ClassVar[str] = "only the mean of the cohort's personal models"
 
-    lam: float = 1.0  # strength of the pull to the running mean; 0 is local training
+    lam: float = option(1.0, "strength of the pull to the running mean; 0 is local training")
 
     def __post_init__(self) -> None:
         check_pull("lam", self.lam)

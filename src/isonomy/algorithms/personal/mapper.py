@@ -28,6 +28,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 
@@ -41,9 +42,11 @@ class Mapper(Algorithm):
     paper: ClassVar[str] = "Mansour et al., 2020"
     reveals: ClassVar[str] = "only the weighted sum of the clients' common models; no personal one"
 
-    shares: tuple[float, ...] = (0.25, 0.5, 0.75)  # shares of one's own model to choose from
-    choose: Literal["train", "validation"] = "train"  # by which loss
-    weight: Literal["equal", "size"] = "equal"  # a client's say in the common model
+    shares: tuple[float, ...] = option(
+        (0.25, 0.5, 0.75), "shares of one's own model to choose from"
+    )
+    choose: Literal["train", "validation"] = option("train", "by which loss")
+    weight: Literal["equal", "size"] = option("equal", "a client's say in the common model")
 
     def __post_init__(self) -> None:
         if not self.shares or not all(0 <= s <= 1 for s in self.shares):

@@ -30,6 +30,7 @@ from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.fold import fold
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree
@@ -44,11 +45,11 @@ class PerFedAvg(Algorithm):
     paper: ClassVar[str] = "Fallah et al., NeurIPS 2020"
     reveals: ClassVar[str] = "only the weighted sum of the clients' models; no personal one"
 
-    alpha: float = 0.01  # rate of the inner step, which is also a client's own in the end
-    first_order: bool = False  # whether the Hessian's part is left out
-    batches: Literal["three", "same"] = "three"  # of a local step
-    tune: int = 1  # steps of every client after the last round
-    weight: Literal["equal", "size"] = "equal"  # a client's say in the common model
+    alpha: float = option(0.01, "rate of the inner step, which is also a client's own in the end")
+    first_order: bool = option(False, "whether the Hessian's part is left out")
+    batches: Literal["three", "same"] = option("three", "of a local step")
+    tune: int = option(1, "steps of every client after the last round")
+    weight: Literal["equal", "size"] = option("equal", "a client's say in the common model")
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < math.inf:

@@ -35,6 +35,7 @@ from isonomy.blocks.trade_off import Terms
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import Part, phase
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree
@@ -55,26 +56,44 @@ class HetPFL(Algorithm):
         "of up to `shown` of its examples"
     )
 
-    objectives: tuple[str, ...] = ("error", "dp")  # error, then dp or eo, of an attribute: dp.sex
-    preferences: int = 8  # N, preferences drawn for every step of the hypernet
-    share: float = 16 / 30  # of the local steps, those that train the body; the rest the hypernet
-    scalar: Literal["logsumexp", "max"] = "logsumexp"  # Tchebycheff's maximum, or smoothed
-    fairness: Literal["squared", "covariance", "gap"] = "squared"  # what unfairness is trained as
-    code: Literal["one-hot", "number"] = "one-hot"  # how groups enter it
-    kappa: float = 0.05  # Adam's rate for the distribution of preferences; 0: it does not learn
-    alpha: float = 1.05  # its parameters at first, 1 being uniform
-    limits: tuple[float, ...] = (1.0, 5.0)  # the least and the largest alpha
-    body: Literal["loss", "front"] = "loss"  # what the body is trained on: eq. 11, or eq. 12's
-    parts: int = 1  # Dirichlet distributions in its mixture; 2 for fronts in two pieces
-    baseline: bool = False  # whether the others' mean contribution is taken off, for less noise
-    fusion: Literal["net", "tuned", "mean", "none"] = "net"  # how the hypernets become one
-    fusion_steps: int = 300  # steps of FusionNet, or epochs at most of the tuned mean
-    fusion_rate: float = 0.01  # their learning rate (Adam)
-    shown: int = 1024  # examples of a client whose latent features the server sees, at most
-    refit: int = 0  # rounds of local work for the hypernets on the final body, before the fusion
-    weight: Literal["equal", "size"] = "equal"  # a client's say in the mean of bodies
-    select: int = 100  # rays by which rounds are compared on validation examples; 0: keep the last
-    preference: tuple[float, ...] = ()  # the trade-off that clients predict with; even if empty
+    objectives: tuple[str, ...] = option(
+        ("error", "dp"), "error, then dp or eo, of an attribute: dp.sex"
+    )
+    preferences: int = option(8, "N, preferences drawn for every step of the hypernet")
+    share: float = option(
+        16 / 30, "of the local steps, those that train the body; the rest the hypernet"
+    )
+    scalar: Literal["logsumexp", "max"] = option("logsumexp", "Tchebycheff's maximum, or smoothed")
+    fairness: Literal["squared", "covariance", "gap"] = option(
+        "squared", "what unfairness is trained as"
+    )
+    code: Literal["one-hot", "number"] = option("one-hot", "how groups enter it")
+    kappa: float = option(
+        0.05, "Adam's rate for the distribution of preferences; 0: it does not learn"
+    )
+    alpha: float = option(1.05, "its parameters at first, 1 being uniform")
+    limits: tuple[float, ...] = option((1.0, 5.0), "the least and the largest alpha")
+    body: Literal["loss", "front"] = option(
+        "loss", "what the body is trained on: eq. 11, or eq. 12's"
+    )
+    parts: int = option(1, "Dirichlet distributions in its mixture; 2 for fronts in two pieces")
+    baseline: bool = option(
+        False, "whether the others' mean contribution is taken off, for less noise"
+    )
+    fusion: Literal["net", "tuned", "mean", "none"] = option("net", "how the hypernets become one")
+    fusion_steps: int = option(300, "steps of FusionNet, or epochs at most of the tuned mean")
+    fusion_rate: float = option(0.01, "their learning rate (Adam)")
+    shown: int = option(1024, "examples of a client whose latent features the server sees, at most")
+    refit: int = option(
+        0, "rounds of local work for the hypernets on the final body, before the fusion"
+    )
+    weight: Literal["equal", "size"] = option("equal", "a client's say in the mean of bodies")
+    select: int = option(
+        100, "rays by which rounds are compared on validation examples; 0: keep the last"
+    )
+    preference: tuple[float, ...] = option(
+        (), "the trade-off that clients predict with; even if empty"
+    )
 
     def __post_init__(self) -> None:
         trade_off.check_options(

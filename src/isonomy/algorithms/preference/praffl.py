@@ -29,6 +29,7 @@ from isonomy.blocks.trade_off import Terms
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 from isonomy.core.work import halves
@@ -47,15 +48,25 @@ class PraFFL(Algorithm):
         "validation examples; hypernets stay with their clients"
     )
 
-    objectives: tuple[str, ...] = ("error", "dp")  # error, then dp or eo, of an attribute: dp.sex
-    preferences: int = 8  # N, preferences drawn for every step of the hypernet
-    share: float = 16 / 30  # of the local steps, those that train the body; the rest the hypernet
-    scalar: Literal["logsumexp", "max"] = "logsumexp"  # Tchebycheff's maximum, or smoothed
-    fairness: Literal["squared", "covariance", "gap"] = "squared"  # what unfairness is trained as
-    code: Literal["one-hot", "number"] = "one-hot"  # how groups enter it
-    weight: Literal["equal", "size"] = "equal"  # a client's say in the mean of bodies
-    select: int = 100  # rays by which rounds are compared on validation examples; 0: keep the last
-    preference: tuple[float, ...] = ()  # the trade-off that clients predict with; even if empty
+    objectives: tuple[str, ...] = option(
+        ("error", "dp"), "error, then dp or eo, of an attribute: dp.sex"
+    )
+    preferences: int = option(8, "N, preferences drawn for every step of the hypernet")
+    share: float = option(
+        16 / 30, "of the local steps, those that train the body; the rest the hypernet"
+    )
+    scalar: Literal["logsumexp", "max"] = option("logsumexp", "Tchebycheff's maximum, or smoothed")
+    fairness: Literal["squared", "covariance", "gap"] = option(
+        "squared", "what unfairness is trained as"
+    )
+    code: Literal["one-hot", "number"] = option("one-hot", "how groups enter it")
+    weight: Literal["equal", "size"] = option("equal", "a client's say in the mean of bodies")
+    select: int = option(
+        100, "rays by which rounds are compared on validation examples; 0: keep the last"
+    )
+    preference: tuple[float, ...] = option(
+        (), "the trade-off that clients predict with; even if empty"
+    )
 
     def __post_init__(self) -> None:
         trade_off.check_options(
