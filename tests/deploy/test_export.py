@@ -480,7 +480,9 @@ def test_a_class_of_ones_own_needs_trust(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.syspath_prepend(str(tmp_path))
     changed = {**BASE, "model": {"name": "own_net:Net"}, "rounds": 1}
     isonomy.run(
-        isonomy.make_config(**changed, algorithm={"name": "focus", "models": 2, "start": "independent"}),
+        isonomy.make_config(
+            **changed, algorithm={"name": "focus", "models": 2, "start": "independent"}
+        ),
         tmp_path / "run",
     )
     isonomy.export(tmp_path / "run", tmp_path / "m", client=0)

@@ -17,6 +17,7 @@ from isonomy.config.schema import Config
 from isonomy.core import tree
 from isonomy.core.capabilities import objectives as objectives_of
 from isonomy.core.mixture import Mixture
+from isonomy.core.options import check
 from isonomy.core.task import Params, Task
 from isonomy.data.datasets import DATASETS
 from isonomy.data.download import fetch
@@ -243,7 +244,7 @@ def _architecture(config: Config, task: Task, stored: dict[str, Any], weights: A
     one = dict(task.net.named_parameters())
     return Architecture(
         name=name,
-        options=given if entry is None else _plain(entry.complete(name, given)),
+        options=given if entry is None else _plain(check("model", name, entry.options, given)),
         convert=config.model.convert,
         inputs=tuple(stored["inputs"]),
         outputs=stored["classes"] if task.loss_name == "cross_entropy" else 1,

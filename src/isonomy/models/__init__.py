@@ -23,22 +23,22 @@ from typing import Any, get_args
 import torch
 from torch import nn
 
+from isonomy.core.options import check as check_options
 from isonomy.core.task import Loss, Task
 from isonomy.data.federation import Federation
 from isonomy.errors import ConfigError, DataError, unknown
 from isonomy.models import check, custom
 from isonomy.models.cnn import CNN
 from isonomy.models.custom import converted
+from isonomy.models.entry import Entry
 from isonomy.models.linear import LINEAR, LOGISTIC, SVM
 from isonomy.models.mlp import MLP
-from isonomy.models.options import Entry, Option
 from isonomy.models.resnet import RESNET18
 
 __all__ = [
     "LOSSES",
     "MODELS",
     "Entry",
-    "Option",
     "converted",
     "make_task",
 ]
@@ -104,7 +104,9 @@ def make_task(
                 f"model '{model}' needs images [channels, height, width] but "
                 f"{check.source(federation)} rows have shape {list(shape)}; use mlp."
             )
-        build = partial(entry.build, shape, outputs, **entry.complete(model, given))
+        build = partial(
+            entry.build, shape, outputs, **check_options("model", model, entry.options, given)
+        )
     task = Task(
         build=build,
         loss_name=chosen,
