@@ -130,7 +130,7 @@ def test_who_predicts_in_a_way_of_its_own_has_no_export(runs: dict[str, Path]) -
             return -super().predict(task, server, state, x)
 
     with pytest.raises(RunError, match="says by no `model` which model that is"):
-        changed(isonomy.predictor(runs["fedavg"], 0), algorithm=Odd()).weights()
+        changed(isonomy.predictor(runs["fedavg"], 0).model, algorithm=Odd()).weights()
 
 
 # --- on a front ------------------------------------------------------------------------------

@@ -144,7 +144,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_tables_in_python(tables: Path) -> None:
     """Of a client that answers the other way round: 20 is yes, 60 is no."""
-    from isonomy.deploy.predictor import features
+    from isonomy.deploy.new_client import table_features as features
 
     usual, other = isonomy.predictor(tables / "run", "site-0"), isonomy.predictor(tables / "run", 5)
     new = isonomy.predictor(tables / "run", examples=tables / "own.csv")
