@@ -93,8 +93,8 @@ def test_resnet_groups_divide_width(data):
 def test_images_wanted(data, model):
     says(
         DataError,
-        f"model '{model}' needs images [channels, height, width] but 'adult' rows have shape "
-        "[104]; use mlp.",
+        f"model '{model}' needs images [channels, height, width] but the rows of 'adult' have "
+        "the shape [104]; use mlp.",
         model,
         data((104,), source="adult"),
     )
@@ -118,7 +118,7 @@ def test_images_too_small(data, padding, side, advice):
 def test_rows_without_features(data):
     says(
         DataError,
-        "model 'mlp' needs rows with features but 'toy' has one bare number a row; give x the "
+        "model 'mlp' needs rows with features but 'toy' has a single number in each row; give x the "
         "shape [rows, 1].",
         "mlp",
         data(()),
