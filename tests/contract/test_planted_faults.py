@@ -28,11 +28,11 @@ from isonomy.algorithms.personal.local import Local
 from isonomy.blocks.descent import descend
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
+from isonomy.core.batches import Plan
 from isonomy.core.client import Client, Message
 from isonomy.core.cohort import Ask, Cohort
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
-from isonomy.core.work import Plan
 from isonomy.engines.base import Engine
 from isonomy.engines.batched.engine import Batched
 from isonomy.engines.loop import Loop

@@ -79,7 +79,8 @@ def test_a_single_width_is_a_list_of_one(data):
 def test_resnet_groups_divide_width(data):
     says(
         ConfigError,
-        "model.groups = 3 does not divide model.width = 8; give a number of groups that divides it.",
+        "model.groups = 3 does not divide model.width = 8; give a number of groups that divides "
+        "it.",
         "resnet18",
         data((3, 16, 16)),
         {"groups": 3, "width": 8},
@@ -118,8 +119,8 @@ def test_images_too_small(data, padding, side, advice):
 def test_rows_without_features(data):
     says(
         DataError,
-        "model 'mlp' needs rows with features but 'toy' has a single number in each row; give x the "
-        "shape [rows, 1].",
+        "model 'mlp' needs rows with features but 'toy' has a single number in each row; give x "
+        "the shape [rows, 1].",
         "mlp",
         data(()),
     )

@@ -295,22 +295,9 @@ def _show_preset(name: str) -> bool:
 def _show_config(name: str) -> bool:
     if name != "config":
         return False
-    from pydantic import BaseModel
+    from isonomy.config.reference import all_keys
 
-    from isonomy.config.schema import Config
-
-    rows: list[tuple[str, ...]] = []
-
-    def walk(model: type[BaseModel], prefix: str) -> None:
-        for key, field in model.model_fields.items():
-            kind = field.annotation
-            if isinstance(kind, type) and issubclass(kind, BaseModel):
-                walk(kind, f"{prefix}{key}.")
-            elif key != "versions":
-                default = field.get_default(call_default_factory=True)
-                rows.append((prefix + key, _value(default), field.description or ""))
-
-    walk(Config, "")
+    rows = [(name, _value(k.default), k.meaning) for name, k in all_keys() if name != "versions"]
     out = console()
     _head(out, "config: every key of an experiment's config", "a TOML file, or key=value")
     table(out, "Keys", ("key", "default", "meaning"), rows)

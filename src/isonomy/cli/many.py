@@ -118,7 +118,7 @@ def sweep(
     Example: isonomy sweep quickstart algorithm.mu=0,0.1,1 --algorithms fedprox --seeds 2
     """
     from isonomy import api
-    from isonomy.config.schema import parse_override, toml_value
+    from isonomy.config.overrides import parse_override, toml_value
 
     fixed = []
     for axis in axes:

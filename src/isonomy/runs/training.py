@@ -311,7 +311,7 @@ def _one_round(setting: Setting, now: _Progress) -> dict[str, Any]:
     count = config.cohort.size or len(federation)
     chosen = config.cohort.sampling
     ids = sample(federation, count, seed=config.seed, round=now.round, how=chosen)
-    work = config.local.work()
+    work = config.local
     about = Middleware(setting)
     cohort = now.engine.cohort(
         ids,
@@ -340,7 +340,7 @@ def _one_round(setting: Setting, now: _Progress) -> dict[str, Any]:
 
 def _finish(setting: Setting, now: _Progress, line: dict[str, Any]) -> Any:
     """The algorithm's last phase, with all clients; its traffic goes with the last round's."""
-    work, rounds = setting.config.local.work(), setting.config.rounds
+    work, rounds = setting.config.local, setting.config.rounds
     everyone = now.engine.everyone()
     about = Middleware(setting)
     cohort = now.engine.cohort(
