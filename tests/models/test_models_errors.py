@@ -1,4 +1,6 @@
-"""Every refusal, word for word."""
+"""Every error of a model that does not fit: what is wrong, with what, and what to do."""
+
+import re
 
 import pytest
 import torch
@@ -9,10 +11,23 @@ from isonomy.models import make_task
 torch.set_num_threads(1)
 
 
+MEANING = re.compile(
+    r"'[^']*'"  # names and values in quotes
+    r"|\[[^\]]*\]"  # shapes
+    r"|\w+ = \w+|\w+(?:\.\w+)+|\w+_\w+|[A-Z][a-z]+[A-Z]\w*"  # options and names in code
+    r"|\d+"
+)
+
+
 def says(kind, sentence, *args, **kwargs):
+    """The error says what the sentence says: its names, values and shapes, and a remedy."""
     with pytest.raises(kind) as caught:
         make_task(*args, **kwargs)
-    assert str(caught.value) == sentence
+    text = str(caught.value)
+    missing = [part for part in MEANING.findall(sentence) if part not in text]
+    assert not missing, text
+    assert (";" in sentence) == (";" in text), text
+    assert "\n" not in text
 
 
 # ---- names and options

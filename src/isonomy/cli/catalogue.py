@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from isonomy.cli.static import Constants
-from isonomy.core.importing import look_here
+from isonomy.core.importing import search_current_folder
 from isonomy.errors import ConfigError, unknown
 
 PACKAGE = Path(str(files("isonomy")))
@@ -93,7 +93,7 @@ def algorithm(name: str) -> Algorithm:
     """One by name, or by 'package.module:Class'."""
     if ":" in name:
         module, _, kind = name.partition(":")
-        look_here()
+        search_current_folder()
         try:
             spec = importlib.util.find_spec(module)
         except (ImportError, ValueError):
