@@ -206,7 +206,7 @@ def _show_model(name: str) -> bool:
     it = MODELS[name]
     out = console()
     _head(out, f"{name}: {it.description}", "model")
-    rows = [(key, o.holds, _value(o.default), o.meaning) for key, o in it.options.items()]
+    rows = [(key, o.allowed, _value(o.default), o.meaning) for key, o in it.options.items()]
     _options(out, "Options", rows)
     _line(out, f"Takes: {it.accepts}")
     _line(out, f"Losses: {', '.join(it.losses)} (the first that fits the data is the default)")

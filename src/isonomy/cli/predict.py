@@ -12,6 +12,7 @@ from isonomy.cli.shell import note
 
 if TYPE_CHECKING:
     from isonomy.deploy.model import Model
+    from isonomy.deploy.predictor import Predictor
 
 
 def add(app: typer.Typer) -> None:
@@ -71,10 +72,9 @@ def predict(
     from isonomy.deploy import card
 
     if card.is_model(folder):
-        made = _exported(folder, seal, trust, client or own or preference)
+        found = _exported(folder, seal, trust, client or own or preference).predict(table)
     else:
-        made = _of_run(folder, client, own, preference, seal)
-    found = made.predict(table)
+        found = _of_run(folder, client, own, preference, seal).predict_rows(table)
     for text in found.notes:
         note(text)
     if out is None:
@@ -101,9 +101,9 @@ def _exported(folder: Path, seal: str | None, trust: bool, other: object) -> Mod
 
 def _of_run(
     folder: Path, client: str | None, own: Path | None, preference: str | None, seal: str | None
-) -> Model:
+) -> Predictor:
     from isonomy.cli.export import numbers
-    from isonomy.deploy import export
+    from isonomy.deploy.predictor import predictor
     from isonomy.errors import ConfigError, RunError
     from isonomy.runs.folder import RunFolder
 
@@ -116,4 +116,4 @@ def _of_run(
             f"'{folder}' is neither an exported model (it has no card.json) nor a run's folder (no "
             "config.toml); give one of them."
         )
-    return export.model_of(folder, client, numbers(preference), examples=own, measure=False)
+    return predictor(folder, client, own, numbers(preference))

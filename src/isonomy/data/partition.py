@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.core.examples import SPLITS, Split
-from isonomy.data.options import Option, settle
+from isonomy.core.options import Option, check
 from isonomy.errors import ConfigError, DataError, unknown
 
 Integers = NDArray[np.int64]
@@ -423,7 +423,7 @@ def plan(
         )
     if name not in known:
         raise ConfigError(unknown("partition", name, known))
-    return known[name], settle(f"partition '{name}'", known[name].options, given)
+    return known[name], check("data.partition", name, known[name].options, given)
 
 
 def allocate(
