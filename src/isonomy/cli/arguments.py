@@ -36,9 +36,7 @@ Report = Annotated[bool, typer.Option("--report/--no-report", help="Write report
 
 Algorithms = Annotated[
     str | None,
-    typer.Option(
-        "--algorithms", metavar="NAME,...", help="Run only these algorithms, with defaults if new."
-    ),
+    typer.Option("--algorithms", metavar="NAME,...", help="Run only these algorithms."),
 ]
 Seeds = Annotated[
     str | None,
