@@ -137,7 +137,7 @@ def squeezed(at: np.ndarray, j: int) -> np.ndarray:
 @pytest.mark.parametrize("sweeps", [1, 2, 50])
 def test_the_client_matched_last_cannot_do_better(seed: int, sweeps: int) -> None:
     """Brute force over all its assignments: none adds more than the one found. (For the other
-    clients this need not hold: the r-th new neuron's 2 log r belongs to the client that is matched.)
+    clients this need not hold: the 2 log r of the r-th new neuron belongs to the matched client.)
     """
     random = np.random.default_rng(seed)
     units, clients = 3, 3
