@@ -357,7 +357,7 @@ def _show_metric(name: str) -> bool:
     out = console()
     way = registry.better(name)
     _head(out, name, "metric" + (f"; {way} is better" if way else ""))
-    _text(out, registry.meaning(name))
+    _text(out, registry.describe(name))
     return True
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeAlias
 
+from isonomy.core.notions import read_objective
 from isonomy.metrics import registry
 from isonomy.report import front_choice, fronts, runs
 from isonomy.report.runs import Method
@@ -180,7 +181,7 @@ def curves(records: list[Record]) -> Plot | None:
     pages = [entry.get("metrics") or {} for record in records for entry in record.rounds]
     views = _Views()
     for name in _ordered(runs.metric_names(pages)):
-        views.view(registry.title(name), **_axes(y=_axis_title(name)))
+        views.view(registry.find(name).title, **_axes(y=_axis_title(name)))
         for i, method in enumerate(found):
             at = _over_rounds(method, name)
             if not at:
@@ -248,7 +249,7 @@ def clients(records: list[Record]) -> Plot | None:
     for name in names:
         about = "" if name in ("accuracy", "loss") else " inside a client"
         text = _axis_title(name, "of each client")
-        views.view(f"{registry.title(name)}{about}", **_axes(x="", y=text), **boxes)
+        views.view(f"{registry.find(name).title}{about}", **_axes(x="", y=text), **boxes)
         drawn = [(i, m, at[name]) for i, (m, at) in enumerate(zip(found, columns, strict=True))
                  if at.get(name)]  # fmt: skip
         points = sum(len(at) for _, _, at in drawn)
@@ -271,7 +272,9 @@ def clients(records: list[Record]) -> Plot | None:
                 )
             )
         along = "clients, from the lowest value to the highest"
-        views.view(f"{registry.title(name)}{about}, sorted", **_axes(x=along, y=text), **ordered)
+        views.view(
+            f"{registry.find(name).title}{about}, sorted", **_axes(x=along, y=text), **ordered
+        )
         for i, method, at in drawn:
             order = sorted(at, key=lambda client: client.value)
             share = [100 * (k + 0.5) / len(order) for k in range(len(order))]
@@ -295,7 +298,8 @@ def trade_offs(records: list[Record]) -> Plot | None:
     views = _Views()
     for front in fronts.fronts(records):
         views.view(
-            registry.title(front.notion), **_axes(x=_axis_title(front.notion), y="error<br>(lower)")
+            registry.find(front.notion).title,
+            **_axes(x=_axis_title(front.notion), y="error<br>(lower)"),
         )
         for i, curve in enumerate(front.curves):
             for on in (False, True):
@@ -347,9 +351,10 @@ def tradeoff(records: list[Record]) -> Plot | None:
     what = "accuracy" if "accuracy" in there else "loss"
     views = _Views()
     for name in _ordered(there):
-        if name in ("accuracy", "loss") or registry.rate(name) or registry.better(name) is None:
+        metric = registry.find(name)
+        if name in ("accuracy", "loss") or metric.level is not None or metric.better is None:
             continue
-        views.view(registry.title(name), **_axes(x=_axis_title(name), y=_axis_title(what)))
+        views.view(registry.find(name).title, **_axes(x=_axis_title(name), y=_axis_title(what)))
         for i, method in enumerate(found):
             points = [
                 (x, y, run)
@@ -359,7 +364,7 @@ def tradeoff(records: list[Record]) -> Plot | None:
             ]
             if not points:
                 continue
-            title, axis = safe(method.title), safe(registry.title(name))
+            title, axis = safe(method.title), safe(registry.find(name).title)
             hover = f"<br>{what} %{{y:.4g}}<br>%{{customdata[2]}} %{{x:.4g}}"
             if len(points) > 1:
                 views.add(
@@ -403,7 +408,7 @@ def learnt_fronts(records: list[Record]) -> Plot | None:
     parts = [front_choice.parts(method.runs[0].front) for method in found]
     clients = sorted({key for each in parts for key in each})
     names = front_choice.coordinates(found[0].runs[0].front)
-    x, y = (_axis_title(registry.front_title(name)) for name in names[:2])
+    x, y = (_axis_title(read_objective(name).metric) for name in names[:2])
     views = _Views()
     for client in clients[:_MANY_FRONTS]:
         who = "all clients together" if client < 0 else _client_said(found, client)
@@ -444,13 +449,14 @@ def groups(records: list[Record]) -> Plot | None:
     found = runs.methods(records)
     rates: dict[tuple[str, str], dict[str, str]] = {}
     for name in runs.metric_names(record.metrics for record in records):
-        if at := registry.rate(name):
-            rates.setdefault((at.attribute, at.what), {})[at.level] = name
-    order = list(registry.RATES)
+        metric = registry.find(name)
+        if metric.attribute is not None and metric.level is not None:
+            rates.setdefault((metric.attribute, metric.kind), {})[metric.level] = name
+    order = [*(r for r in registry.RATES if registry.RATES[r].binary), "accuracy", "loss"]
     views = _Views()
     for (attribute, what), levels in sorted(rates.items(), key=lambda r: order.index(r[0][1])):
         views.view(
-            f"{registry.RATES[what]} by {attribute}",
+            f"{registry.RATES[what].title} by {attribute}",
             **_axes(x=safe(attribute), y=_axis_title(what, "over examples")),
             **_ticks(list(levels)),
             **{"xaxis.range": [-0.6, len(levels) - 0.4]},
@@ -752,7 +758,7 @@ def _ordered(names: Iterable[str]) -> list[str]:
     def place(name: str) -> tuple[int, str]:
         if name in first:
             return first.index(name), ""
-        gap = registry.attribute(name) is not None
+        gap = registry.find(name).compares_groups
         kind = len(first) + (0 if gap else 1 if name.startswith("client.") else 2)
         return kind, "" if gap or name.startswith("client.") else name
 
@@ -771,10 +777,11 @@ def _axes(x: str | None = None, y: str | None = None) -> dict[str, Any]:
 
 def _axis_title(name: str, over: str | None = None) -> str:
     """The metric on one line; below it over whom, and which way is better."""
-    way = registry.better(name)
-    said = [registry.scope(name) if over is None else over, f"{way} is better" if way else ""]
+    metric = registry.find(name)
+    way = metric.better
+    said = [metric.scope if over is None else over, f"{way} is better" if way else ""]
     below = safe(", ".join(part for part in said if part))
-    top = safe(registry.title(name))
+    top = safe(metric.title)
     return f'{top}<br><span style="font-size:0.85em">{below}</span>' if below else top
 
 

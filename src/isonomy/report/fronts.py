@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from isonomy.core.notions import NOTIONS
 from isonomy.metrics import registry
 from isonomy.metrics.front import hypervolume, nondominated
 from isonomy.report import runs
@@ -21,7 +22,7 @@ from isonomy.report.tables import Cell, Column, Table
 from isonomy.runs.record import Record
 
 BEYOND = 1.1  # the reference point, in units of the worst value
-_FIRST = ("max_loss", "demographic_parity", "equal_opportunity", "equalised_odds")
+_FIRST = ("max_loss", *(notion.name for notion in NOTIONS.values()))
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,8 @@ def fronts(records: Sequence[Record]) -> list[Front]:
 def notions(records: Sequence[Record]) -> list[str]:
     """The metrics that a front is drawn against: gaps and worst losses, where lower is better."""
     there = runs.metric_names(record.metrics for record in records)
-    names = [
-        n for n in there if registry.attribute(n) is not None and registry.better(n) == "lower"
-    ]
+    metrics = [registry.find(name) for name in there]
+    names = [m.name for m in metrics if m.compares_groups and m.better == "lower"]
 
     def place(name: str) -> tuple[int, int]:
         kind = name.rpartition(".")[2]
@@ -147,7 +147,7 @@ def points_table(found: Sequence[Front]) -> Table:
                 if point.on_front:
                     rows.append(
                         (
-                            Cell(registry.title(front.notion)),
+                            Cell(registry.find(front.notion).title),
                             Cell(curve.name),
                             Cell(point.method.label),
                             _cell(point.error),
@@ -180,7 +180,7 @@ def volumes_table(found: Sequence[Front]) -> Table:
             for n in names
         ]
         told = f"{front.reference[0]:.3f}, {front.reference[1]:.3f}"
-        rows.append((Cell(registry.title(front.notion)), Cell(told), *cells))
+        rows.append((Cell(registry.find(front.notion).title), Cell(told), *cells))
     note = (
         "The area that a method's points dominate up to the reference point, which is a tenth "
         "beyond the worst run's error and unfairness; larger is better, and only comparable within "

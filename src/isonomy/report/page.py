@@ -325,7 +325,7 @@ def _td(cell: Cell, column: Column, first: bool) -> str:
     at = cell.value
     value = at if isinstance(at, str) else "" if at is None or math.isnan(at) else _js(at)
     if first:
-        tip = f' title="{_e(registry.meaning(value))}"' if column.name == "metric" else ""
+        tip = f' title="{_e(registry.find(value).meaning())}"' if column.name == "metric" else ""
         return f'<th scope="row" data-value="{_e(value)}"{tip}>{main}</th>'
     if cell.best:
         main = f'<strong>{main}</strong><span class="hidden"> (best)</span>'
@@ -408,8 +408,8 @@ def _every_metric(records: list[Record]) -> str:
     caption = "Every metric of the last evaluation. Hover over a name for what it means."
     grid = _html_table(table, caption, sortable=False)
     meanings = [
-        f"<li><code>{_e(str(row[0].value))}</code>: {_e(registry.meaning(str(row[0].value)))}</li>"
-        for row in table.rows
+        f"<li><code>{_e(name)}</code>: {_e(registry.find(name).meaning())}</li>"
+        for name in (str(row[0].value) for row in table.rows)
     ]
     return (
         '<section id="metrics"><h2>Every metric</h2>'

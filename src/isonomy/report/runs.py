@@ -142,11 +142,8 @@ def stat(values: Iterable[float]) -> Stat:
 
 def interval(record: Record, name: str) -> tuple[float, float] | None:
     """The ends of the metric's interval, where the run has both and they are finite."""
-    for mark in (":", "."):
-        low, high = (number(record.metrics.get(f"{name}{mark}{end}")) for end in ("low", "high"))
-        if math.isfinite(low) and math.isfinite(high):
-            return low, high
-    return None
+    low, high = (number(record.metrics.get(f"{name}:{end}")) for end in ("low", "high"))
+    return (low, high) if math.isfinite(low) and math.isfinite(high) else None
 
 
 def metric_names(pages: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -154,15 +151,15 @@ def metric_names(pages: Iterable[Mapping[str, Any]]) -> list[str]:
     found: dict[str, None] = {}
     for page in pages:
         for name in page:
-            if registry.whole(name) not in page:
+            if registry.interval_of(name) not in page:
                 found.setdefault(name)
     return list(found)
 
 
 def attributes(records: Iterable[Record]) -> list[str]:
     """The protected attributes that some run has gaps for, in order."""
-    names = (registry.attribute(name) for name in metric_names(r.metrics for r in records))
-    return list(dict.fromkeys(name for name in names if name is not None))
+    found = (registry.find(name) for name in metric_names(r.metrics for r in records))
+    return list(dict.fromkeys(m.attribute for m in found if m.attribute and m.compares_groups))
 
 
 def last_round(record: Record) -> int | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from isonomy.errors import ConfigError, unknown
 from isonomy.metrics import registry
+from isonomy.metrics.client import Better
 from isonomy.report import runs
 from isonomy.report.runs import Method
 from isonomy.runs.record import Record
@@ -42,7 +43,7 @@ class Column:
     name: str
     title: str
     meaning: str = ""
-    better: registry.Better | None = None
+    better: Better | None = None
     scope: str = ""
     text: bool = False
     digits: int = 3
@@ -477,7 +478,8 @@ def _cell(method: Method, name: str) -> Cell:
 def _column(name: str, cells: Sequence[Cell]) -> Column:
     values = [cell.value for cell in cells if isinstance(cell.value, float)]
     spreads = [cell.spread for cell in cells]
-    title, scale = registry.title(name), 1.0
+    metric = registry.find(name)
+    title, scale = metric.title, 1.0
     if name.startswith("bytes"):
         top = max((abs(v) for v in values if math.isfinite(v)), default=0.0)
         scale, unit = next(
@@ -494,9 +496,9 @@ def _column(name: str, cells: Sequence[Cell]) -> Column:
     return Column(
         name,
         title,
-        registry.meaning(name),
-        registry.better(name),
-        registry.scope(name),
+        metric.meaning(),
+        metric.better,
+        metric.scope,
         digits=digits,
         scale=scale,
     )
