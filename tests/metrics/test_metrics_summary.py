@@ -23,6 +23,7 @@ from isonomy.metrics import (
     describe,
     interval,
     intervals,
+    names,
     parse,
     per_client,
     registry,
@@ -354,7 +355,7 @@ def test_a_name_is_parsed_into_its_parts():
 
 
 def test_an_unknown_name_is_found_without_a_direction():
-    found = registry.find("my.number")
+    found = names.find_metric("my.number")
     assert (found.title, found.better, found.scope) == ("my.number", None, "")
     assert found.meaning().endswith(".")
 
@@ -372,7 +373,7 @@ def test_the_public_names_are_there_and_documented():
 
 
 @pytest.mark.parametrize(
-    "module", ["counts", "client", "group", "excess", "front", "registry", "summary"]
+    "module", ["counts", "client", "group", "excess", "front", "names", "summary"]
 )
 def test_examples_in_docstrings_run(module):
     found = doctest.testmod(importlib.import_module(f"isonomy.metrics.{module}"))

@@ -191,7 +191,7 @@ def test_what_users_name_is_escaped_everywhere():
 
 
 def test_names_in_hover_are_data_and_not_templates():
-    plot = figures.clients([record(names=["%{y}", "b"])])
+    plot = figures.clients.draw([record(names=["%{y}", "b"])])
     assert plot is not None
     assert not any("%{y}" in trace.hovertemplate for trace in plot.data)
     assert plot.data[0].customdata[0][1] == "%{y}"
@@ -236,7 +236,7 @@ def test_regression_has_no_accuracy():
     text = render([run])
     Page(text)
     assert "accuracy" not in re.sub(r"<p>.*?</p>|Accuracy", "", prose(text))
-    plot = figures.tradeoff([run])
+    plot = figures.trade_off.draw([run])
     assert plot is not None
     assert plot.layout.yaxis.title.text.startswith("loss")
 
@@ -272,7 +272,7 @@ def test_curves_have_the_mean_and_the_band():
         )
         for s, v in enumerate((1.0, 3.0))
     ]
-    plot = figures.curves(records)
+    plot = figures.rounds.draw(records)
     assert plot is not None
     band, line = plot.data
     assert list(line.x) == [1, 2]
@@ -294,14 +294,14 @@ def test_clients_are_those_of_the_last_round_mean_over_seeds():
         }
         return Record("a", seed, {"seed": seed}, [], clients, {})
 
-    plot = figures.clients([run(0, [0.5, math.nan]), run(1, [0.75, math.nan])])
+    plot = figures.clients.draw([run(0, [0.5, math.nan]), run(1, [0.75, math.nan])])
     assert plot is not None
     assert list(plot.data[0].y) == [0.625]
     assert plot.data[0].customdata[0] == ["a", "A", "5", 2]
 
 
 def test_tradeoff_marks_runs_and_their_mean():
-    plot = figures.tradeoff(
+    plot = figures.trade_off.draw(
         [plain(seed=s, accuracy=a, faa=f) for s, a, f in ((0, 0.5, 0.1), (1, 0.75, 0.3))]
     )
     assert plot is not None
@@ -316,7 +316,7 @@ def test_groups_show_each_rate_that_is_there():
         "group.a.b.positive_rate.x": 0.25,
         "group.a.b.max_loss": 1,
     }
-    plot = figures.groups([plain(**metrics)])
+    plot = figures.groups.draw([plain(**metrics)])
     assert plot is not None
     labels = [button.label for button in plot.layout.updatemenus[0].buttons]
     assert labels == ["positive rate by a.b", "accuracy by a.b"]

@@ -348,16 +348,13 @@ def _show_metric(name: str) -> bool:
         *costs,
     ):
         return False
-    if name not in costs:
-        from isonomy.metrics import describe
+    from isonomy.metrics import parse
 
-        describe(name)  # refuses an unknown name with a sentence
-    from isonomy.metrics import registry
-
+    metric = parse(name)
     out = console()
-    way = registry.better(name)
+    way = metric.better
     _head(out, name, "metric" + (f"; {way} is better" if way else ""))
-    _text(out, registry.describe(name))
+    _text(out, metric.meaning())
     return True
 
 

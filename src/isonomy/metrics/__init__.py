@@ -26,7 +26,7 @@ from isonomy.metrics.group import (
     max_loss_given_label,
     min_accuracy,
 )
-from isonomy.metrics.registry import Metric, better, describe, parse
+from isonomy.metrics.names import Metric, better, describe, parse
 from isonomy.metrics.summary import intervals, per_client, spread, summarise
 
 __all__ = [
