@@ -111,7 +111,7 @@ def test_evenness_stays_in_its_range(values):
 
 @quick
 @given(some_values)
-def test_jain_is_told_by_the_coefficient_of_variation(values):
+def test_jain_follows_from_the_coefficient_of_variation(values):
     assert float(jain(values)) == pytest.approx(1 / (1 + float(variation(values)) ** 2))
 
 

@@ -325,7 +325,7 @@ def test_meaning_and_direction(name, direction, sentence):
     assert sentence in describe(name)
 
 
-def test_inside_a_client_the_sentence_says_so():
+def test_the_meaning_inside_a_client():
     text = describe("group.sex.demographic_parity", inside_client=True)
     assert text.startswith("Over the client's own examples, the largest difference in the share")
 

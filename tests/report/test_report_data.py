@@ -117,7 +117,7 @@ def test_little_or_odd_facts(given):
     Page(render_data(given))
 
 
-def test_seeds_that_deal_anew_are_said(facts):
+def test_a_note_says_if_seeds_distribute_rows_differently(facts):
     other = {**facts, "sizes": facts["sizes"][::-1]}
     (one,) = data.held([run(facts), run(other, seed=1)])
     assert "seed 0; other seeds" in one.note

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
+import pkgutil
 import re
 import tomllib
 from dataclasses import replace
@@ -197,7 +199,7 @@ def test_names_in_hover_are_data_and_not_templates():
     assert plot.data[0].customdata[0][1] == "%{y}"
 
 
-def test_unfinished_runs_are_said():
+def test_unfinished_runs_are_noted():
     text = prose(render([record("FedAvg", 0), record("q-FFL", 0, rounds=7, complete=False)]))
     assert "q-FFL, seed 0: unfinished, stopped at round 7 of 20." in text
     assert "q-FFL (unfinished)" in text
@@ -245,7 +247,7 @@ def _without_accuracy(metrics: dict[str, float]) -> dict[str, float]:
     return {name: at for name, at in metrics.items() if "accuracy" not in name}
 
 
-def test_write_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_write_is_atomic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     to = write([plain(accuracy=0.5)], tmp_path / "new" / "report.html", title="One")
     assert [at.name for at in to.parent.iterdir()] == ["report.html"]
     before = to.read_text(encoding="utf-8")
@@ -324,6 +326,13 @@ def test_groups_show_each_rate_that_is_there():
 
 def test_nothing_to_draw():
     assert figures.all_figures([plain(accuracy=0.5)]) == []
+
+
+def test_every_figure_is_registered():
+    modules = {name for _, name, _ in pkgutil.iter_modules(figures.__path__)} - {"drawing"}
+    found = [importlib.import_module(f"isonomy.report.figures.{name}").FIGURE for name in modules]
+    assert {kind.name for kind in found} == {kind.name for kind in figures.FIGURES}
+    assert len(found) == len(figures.FIGURES)
 
 
 def test_every_made_up_method_is_in_the_study():

@@ -113,15 +113,15 @@ def test_csv_is_in_full_precision_with_spread_columns():
     assert float(rows[0]["accuracy std"]) == pytest.approx(math.sqrt(1 / 18), abs=1e-15)
 
 
-@pytest.mark.parametrize(("width", "lies"), [(200, True), (60, False)])
-def test_rich_turns_the_table_where_the_terminal_is_narrow(width, lies):
+@pytest.mark.parametrize(("width", "as_rows"), [(200, True), (60, False)])
+def test_rich_swaps_rows_and_columns_on_a_narrow_terminal(width, as_rows):
     console = Console(width=width, file=io.StringIO(), record=True)
     console.print(comparison(study()).rich())
     text = console.export_text()
     assert "0.824* ±" in text
     assert "…" not in text
     line = next(line for line in text.splitlines() if line.split()[:1] == ["method"])
-    assert ("FedAvg" not in line) is lies
+    assert ("FedAvg" not in line) is as_rows
 
 
 def test_rich_takes_names_literally():
@@ -160,7 +160,7 @@ def test_a_metric_without_direction_has_no_best():
     assert not any(row[1].best for row in comparison(records, ["odd"]).rows)
 
 
-def test_nan_in_a_seed_is_said_and_never_best():
+def test_nan_in_a_seed_is_noted_and_never_best():
     records = [
         plain("a", 0, accuracy=0.9),
         plain("a", 1, accuracy=math.nan),
@@ -179,7 +179,7 @@ def test_nan_in_a_seed_is_said_and_never_best():
     assert any(note.startswith("(n of m)") for note in table.footnotes)
 
 
-def test_nan_absent_and_null_are_told_apart():
+def test_nan_absent_and_null_are_distinguished():
     records = [plain("a", accuracy=math.nan, loss=1.0), plain("b", loss=2.0)]
     records.append(plain("c", accuracy=None, loss=3.0))  # as null comes back from JSON
     table = comparison(records, ["accuracy", "loss"])
@@ -203,7 +203,7 @@ def test_with_one_seed_the_interval_is_shown():
     assert any("95% bootstrap interval over clients" in note for note in table.footnotes)
 
 
-def test_groups_called_low_and_high_are_no_interval():
+def test_groups_called_low_and_high_are_not_an_interval():
     run = plain(**{"accuracy": 0.8, "group.pay.loss.low": 0.1, "group.pay.loss.high": 0.2})
     assert [row[0].value for row in everything([run]).rows] == [
         "accuracy",
@@ -238,7 +238,7 @@ def test_regression_falls_back_to_loss():
     assert names == ["method", "loss", "client.loss.std", "client.loss.worst10"]
 
 
-def test_footnotes_say_what_between_whom_and_over_how_many():
+def test_footnotes_define_each_metric_and_name_the_seeds():
     notes = "\n".join(comparison(study()).footnotes)
     assert "demographic-parity gap (sex): Over all clients' examples together" in notes
     assert "between the groups of sex" in notes

@@ -33,7 +33,7 @@ class Metric:
     """One metric, as its name describes it.
 
     `attribute` is set for comparisons between groups and for rates of one group, `level` for rates
-    only, and `kind` is the part of the name that an entry of this module defines, such as
+    only, and `kind` is the part of the name that an entry of the registry defines, such as
     `demographic_parity`, `positive_rate` or `worst10`.
     """
 
@@ -74,7 +74,7 @@ class Metric:
 def parse(name: str) -> Metric:
     """The metric with this name.
 
-    Raises ConfigError for a name that no entry of this module defines.
+    Raises ConfigError for a name that the registry does not define.
 
     >>> found = parse("group.sex.true_positive_rate.female")
     >>> found.attribute, found.kind, found.level, found.title

@@ -176,7 +176,7 @@ def _most_common(levels: Sequence[str], shares: Sequence[float]) -> str:
 
 
 def _kept(
-    sizes: Sequence[float], columns: Mapping[str, Sequence[Any]], most: int
+    sizes: Sequence[float], columns: Mapping[str, Sequence[object]], most: int
 ) -> tuple[list[int], str]:
     """The clients to show: all, or a third each of the largest, most unusual and smallest."""
     every = list(range(len(sizes)))
@@ -230,7 +230,7 @@ def _levels(facts: Mapping[str, Any], title: str, levels: Sequence[str]) -> str:
     return ", ".join(shown) if len(shown) <= 10 else f"{len(shown)} levels"
 
 
-def p_value(p: Any) -> str:
+def p_value(p: object) -> str:
     """A p-value with three decimals, or `<0.001`; empty if there is none.
 
     >>> p_value(0.0312), p_value(1e-9), p_value(None)
@@ -242,7 +242,7 @@ def p_value(p: Any) -> str:
     return "<0.001" if at < 0.001 else f"{at:.3f}"
 
 
-def _sizes(record: Record) -> Any:
+def _sizes(record: Record) -> object:
     facts = record.facts.get("data")
     return facts.get("sizes") if isinstance(facts, Mapping) else None
 

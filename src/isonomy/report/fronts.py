@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from isonomy.core.notions import NOTIONS
 from isonomy.metrics.front import hypervolume, nondominated
@@ -24,6 +23,9 @@ from isonomy.runs.record import Record
 
 BEYOND = 1.1  # the reference point divided by the worst value
 _FIRST = ("max_loss", *(notion.name for notion in NOTIONS.values()))
+
+Pairs = dict[int, tuple[float, float]]
+"""(error, unfairness) by seed."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def _front(notion: str, series: dict[str, list[Method]]) -> Front | None:
     return Front(notion, tuple(curves), reference)
 
 
-def _pairs(method: Method, notion: str) -> dict[int, tuple[float, float]]:
+def _pairs(method: Method, notion: str) -> Pairs:
     """The (error, unfairness) of each seed that has both."""
     found = {}
     for run in method.runs:
@@ -115,7 +117,7 @@ def _pairs(method: Method, notion: str) -> dict[int, tuple[float, float]]:
     return found
 
 
-def _curve(name: str, members: list[tuple[Method, Any]], reference: tuple[float, float]) -> Curve:
+def _curve(name: str, members: list[tuple[Method, Pairs]], reference: tuple[float, float]) -> Curve:
     stats = [
         (m, runs.stat(e for e, _ in pairs.values()), runs.stat(v for _, v in pairs.values()))
         for m, pairs in members

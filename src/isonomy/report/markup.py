@@ -124,7 +124,7 @@ def html_list(items: Iterable[str]) -> str:
     return f'<ul class="notes">{rows}</ul>' if rows else ""
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     """JSON that cannot end the script element that contains it."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     for letter in "<>&":

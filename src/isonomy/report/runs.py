@@ -121,10 +121,10 @@ def traffic(entry: Mapping[str, Any]) -> tuple[float, float] | None:
     return None
 
 
-def number(at: Any) -> float:
+def number(at: object) -> float:
     """A number read from a file, in which NaN may have become null."""
     try:
-        return float(at)
+        return float(at)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return math.nan
 
@@ -146,7 +146,7 @@ def interval(record: Record, name: str) -> tuple[float, float] | None:
     return (low, high) if math.isfinite(low) and math.isfinite(high) else None
 
 
-def metric_names(pages: Iterable[Mapping[str, Any]]) -> list[str]:
+def metric_names(pages: Iterable[Mapping[str, object]]) -> list[str]:
     """Every metric that any of the dictionaries has, without the ends of intervals."""
     found: dict[str, None] = {}
     for page in pages:
@@ -226,7 +226,7 @@ def left_out(record: Record) -> list[str]:
     ]
 
 
-def client_name(columns: Mapping[str, Sequence[Any]], i: int) -> str:
+def client_name(columns: Mapping[str, Sequence[object]], i: int) -> str:
     """The name of the client in a row of `clients`, or its number."""
     if "name" in columns and columns["name"][i] not in (None, ""):
         return str(columns["name"][i])
@@ -240,7 +240,7 @@ def _one_per_seed(runs: Sequence[Record]) -> tuple[list[Record], list[Record]]:
     return counted, [run for run in runs if not any(run is kept for kept in counted)]
 
 
-def _flat(tree: Any, prefix: str = "") -> dict[str, str]:
+def _flat(tree: object, prefix: str = "") -> dict[str, str]:
     """A nested configuration as dotted names and texts, without seeds, labels and paths."""
     if not isinstance(tree, Mapping):
         return {prefix: tree if isinstance(tree, str) else json.dumps(tree, default=str)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from isonomy.metrics.names import find_metric
 from isonomy.report import runs
@@ -130,7 +129,7 @@ def _per_client(method: Method) -> dict[str, list[_Client]]:
     return found
 
 
-def _hover_data(method: Method, at: Sequence[_Client]) -> list[list[Any]]:
+def _hover_data(method: Method, at: Sequence[_Client]) -> list[list[object]]:
     size = [f"{c.size:,.0f}" if math.isfinite(c.size) else "an unknown number of" for c in at]
     title = safe(method.title)
     return [[title, safe(c.name), size[i], c.n] for i, c in enumerate(at)]

@@ -19,6 +19,12 @@ go: Any = import_module("plotly.graph_objects")  # plotly has no types
 Plot: TypeAlias = Any
 """A `plotly.graph_objects.Figure`."""
 
+Trace: TypeAlias = Any
+"""A trace of a plotly figure, such as `plotly.graph_objects.Scatter`."""
+
+Layout = dict[str, object]
+"""Settings of a figure's layout by their dotted names."""
+
 PALETTE = (
     "#2f86c9",
     "#d9602b",
@@ -56,20 +62,20 @@ class Kind:
 class Views:
     """The views of a figure: the traces of each entry of its menu, and the layout it sets."""
 
-    traces: list[Any] = field(default_factory=list)
+    traces: list[Trace] = field(default_factory=list)
     of: list[int] = field(default_factory=list)
-    entries: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    entries: list[tuple[str, Layout]] = field(default_factory=list)
 
-    def view(self, title: str, **layout: Any) -> None:
+    def view(self, title: str, **layout: object) -> None:
         """Begin a view; traces added from now on belong to it."""
         self.entries.append((title, layout))
 
-    def add(self, trace: Any) -> None:
+    def add(self, trace: Trace) -> None:
         """Add a trace to the current view."""
         self.traces.append(trace)
         self.of.append(len(self.entries) - 1)
 
-    def figure(self, **layout: Any) -> Plot | None:
+    def figure(self, **layout: object) -> Plot | None:
         """The figure with its first view shown; None without a trace."""
         used = [i for i in range(len(self.entries)) if i in self.of]
         if not used:
@@ -128,9 +134,9 @@ def ordered(names: Iterable[str]) -> list[str]:
     return sorted((n for n in names if n not in ("client.number", "client.left_out")), key=place)
 
 
-def axis_titles(x: str | None = None, y: str | None = None) -> dict[str, Any]:
+def axis_titles(x: str | None = None, y: str | None = None) -> Layout:
     """Axis titles, already escaped, for the layout of a view."""
-    found: dict[str, Any] = {}
+    found: Layout = {}
     if x is not None:
         found["xaxis.title.text"] = x
     if y is not None:
@@ -148,7 +154,7 @@ def metric_axis(name: str, over: str | None = None) -> str:
     return f'{top}<br><span style="font-size:0.85em">{below}</span>' if below else top
 
 
-def name_ticks(names: Sequence[str] | None) -> dict[str, Any]:
+def name_ticks(names: Sequence[str] | None) -> Layout:
     """The layout that puts names at 0, 1, 2, ... of the x axis; None restores its numbers."""
     return {
         "xaxis.tickmode": "auto" if names is None else "array",
@@ -196,7 +202,7 @@ def plus_minus(spread: float | None) -> str:
     return "" if spread is None else f" ± {spread:.2g}"
 
 
-def _layout(**layout: Any) -> Any:
+def _layout(**layout: object) -> Any:
     axis = {
         "gridcolor": _GRID,
         "linecolor": _GRID,

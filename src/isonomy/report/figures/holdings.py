@@ -10,6 +10,7 @@ from isonomy.report import runs
 from isonomy.report.figures.drawing import (
     PALETTE,
     Kind,
+    Layout,
     Plot,
     Views,
     axis_titles,
@@ -60,18 +61,20 @@ def draw(records: list[Record]) -> Plot | None:
                 [runs.number(r[j]) if j < len(r) else math.nan for j in range(many)] for r in rows
             ]
             if many > len(PALETTE):
-                _hold_map(views, f"share of each {what}{after}", what, names, level_names, even)
+                _add_share_map(
+                    views, f"share of each {what}{after}", what, names, level_names, even
+                )
                 continue
             if len(sizes) == len(rows) <= _MANY_CLIENTS:
-                _hold_rows(views, f"rows of each {what}{after}", names, sizes, level_names, even)
-            _hold_shares(views, f"share of each {what}{after}", names, level_names, even)
+                _add_rows(views, f"rows of each {what}{after}", names, sizes, level_names, even)
+            _add_shares(views, f"share of each {what}{after}", names, level_names, even)
         if sizes and (not shares or len(sizes) > _MANY_CLIENTS):
-            _hold_rows(views, f"rows of each client{after}", names, sizes, [""], [[1.0]] * number)
+            _add_rows(views, f"rows of each client{after}", names, sizes, [""], [[1.0]] * number)
     plot = views.figure(barmode="stack", showlegend=True)
     return None if plot is None else plot.update_layout(legend={"traceorder": "normal"})
 
 
-def _hold_rows(
+def _add_rows(
     views: Views,
     title: str,
     names: Sequence[str],
@@ -100,7 +103,7 @@ def _hold_rows(
         )
 
 
-def _hold_shares(
+def _add_shares(
     views: Views,
     title: str,
     names: Sequence[str],
@@ -125,7 +128,7 @@ def _hold_shares(
         )
 
 
-def _hold_map(
+def _add_share_map(
     views: Views,
     title: str,
     what: str,
@@ -165,7 +168,7 @@ def _by_share(shares: Sequence[Sequence[float]]) -> list[int]:
     return sorted(order, key=lambda k: (top[k], -shares[k][top[k]]))
 
 
-def _level_axis(levels: Sequence[str] | None) -> dict[str, Any]:
+def _level_axis(levels: Sequence[str] | None) -> Layout:
     """The layout that puts names at 0, 1, 2, ... of the y axis; None restores its numbers."""
     most = 31  # names that fit
     step = 1 if levels is None else -(-len(levels) // most)
@@ -181,7 +184,7 @@ def _items(holder: Mapping[str, Any], key: str) -> list[Any]:
     return [] if found is None else list(found)
 
 
-def _client_axis(names: Sequence[str], order: str = "") -> dict[str, Any]:
+def _client_axis(names: Sequence[str], order: str = "") -> Layout:
     """The axis of clients: with names if they are few, else with the order they are shown in."""
     many = len(names) > _MANY_CLIENTS
     title = f"clients ({len(names)})" + (f", {order}" if many and order else "")

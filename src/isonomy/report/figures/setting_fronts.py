@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from isonomy.metrics.names import find_metric
 from isonomy.report import fronts
 from isonomy.report.figures.drawing import (
     Kind,
     Plot,
+    Trace,
     Views,
     axis_titles,
     colour,
@@ -41,7 +41,7 @@ def draw(records: list[Record]) -> Plot | None:
     return views.figure()
 
 
-def _points(curve: fronts.Curve, points: Sequence[fronts.Point], i: int, on: bool) -> Any:
+def _points(curve: fronts.Curve, points: Sequence[fronts.Point], i: int, on: bool) -> Trace:
     """Points of a curve: those on its front, or those beside it."""
     bars = {"thickness": 1, "width": 3, "color": faint_colour(i) if not on else colour(i)}
     symbols = [symbol(i) + "-open" * (not on) + "-dot" * (p.nulls > 0) for p in points]
