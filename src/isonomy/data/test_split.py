@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.core.examples import SPLITS, Split
-from isonomy.data.partition import Integers, Partition, Rows, Seed, deal, generator, split
+from isonomy.data.partition import Integers, Partition, Rows, Seed, assign, generator, split
 from isonomy.errors import ConfigError
 
 Flags = NDArray[np.bool_]
@@ -38,7 +38,7 @@ def allocate_tested(
             "0 or more and below 1."
         )
     if partition.tested is None:
-        members, names = deal(train, partition, options, clients, seed)
+        members, names = assign(train, partition, options, clients, seed)
         tests = follow(members, train, test, seed)
     else:
         members, tests = partition.tested(train, test)

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from isonomy.core.examples import SPLITS, Attribute
 from isonomy.data.federation import Federation
-from isonomy.data.partition import FRACTIONS, Categories, Partition, Rows, column_names
+from isonomy.data.partition import FRACTIONS, Categories, Partition, Rows, assign
 from isonomy.data.tables.columns import Column, Numbers, Table, Words, as_words, column
 from isonomy.data.tables.files import Files, Pieces, Source, find, read, read_clients, reorder
 from isonomy.data.tables.fit import Asking, agree, fit
 from isonomy.data.tables.preprocessing import check_finite
 from isonomy.data.tables.roles import Roles
-from isonomy.errors import ConfigError, DataError
+from isonomy.errors import ConfigError
 
 if TYPE_CHECKING:
     from isonomy.data.dataset import Request
@@ -67,14 +67,7 @@ def share_out(
         check_finite(table, name)
     named = {name: _categories(values) for name, values in table.columns.items() if _short(values)}
     rows = Rows(labels, groups[:, 0] if groups.shape[1] else None, named)
-    if not len(rows):
-        raise DataError("there are no rows to share out; give at least one a client.")
-    members = partition.function(rows, clients, seed, **options)
-    names = (
-        column_names(rows, options["column"], options["minimum"])
-        if partition.counts
-        else tuple(f"client {k}" for k in range(len(members)))
-    )
+    members, names = assign(rows, partition, options, clients, seed)
     order = torch.cat(members).numpy()
     bounds = np.concatenate([[0], np.cumsum([len(m) for m in members])]).tolist()
     ordered = {name: reorder(values, order) for name, values in table.columns.items()}
