@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from isonomy.data.tables import guess as rules
-from isonomy.data.tables import name_hints
-from isonomy.data.tables.column_profile import Seen, same, see
+from isonomy.data.tables import guess_columns, guess_label, name_hints
+from isonomy.data.tables.column_profile import ColumnProfile, profile_columns, same
 from isonomy.data.tables.sample import Look, broken_lines, encoding_of, look_at, spread, text_kind
 from isonomy.errors import DataError
 
@@ -105,7 +105,7 @@ def test_names_of_labels(name, number):
     ],
 )
 def test_names_of_clients(name, number):
-    assert rules.client_rank(name) == number
+    assert guess_columns.client_rank(name) == number
 
 
 # --- what a column is good for -------------------------------------------------------------------
@@ -116,7 +116,7 @@ def text(name, values, **more):
     if isinstance(values, int):
         values = {f"{name} {i}": 1 for i in range(values)}
     held = sum(values.values())
-    return Seen(
+    return ColumnProfile(
         name,
         "text",
         rows=more.pop("rows", held),
@@ -133,7 +133,7 @@ def number(name, values, **more):
     values = np.asarray(values, dtype=float)
     distinct, counts = np.unique(values, return_counts=True)
     shown = [str(int(v)) if v == int(v) else repr(float(v)) for v in distinct]
-    return Seen(
+    return ColumnProfile(
         name,
         "number",
         rows=len(values),
@@ -153,11 +153,11 @@ RNG = np.random.default_rng(0)
 @pytest.mark.parametrize(
     ("one", "reason"),
     [
-        (Seen("lab", "number", absent=("b", "c"), rows=9, held=9), "not at b, c"),
-        (Seen("x", "empty", rows=100), "empty"),
-        (Seen("x", "time", rows=100, held=100), "dates"),
+        (ColumnProfile("lab", "number", absent=("b", "c"), rows=9, held=9), "not at b, c"),
+        (ColumnProfile("x", "empty", rows=100), "empty"),
+        (ColumnProfile("x", "time", rows=100, held=100), "dates"),
         (text("x", 30, dated=True), "dates"),
-        (Seen("x", "other", rows=100, held=100), "lists or bytes"),
+        (ColumnProfile("x", "other", rows=100, held=100), "lists or bytes"),
         (text("x", {"a": 10, "b": 10}, alone=True), "one value in each file"),
         (text("x", {"a": 100}), "the same value everywhere"),
         (text("x", 100), "another value in nearly every row"),
@@ -170,7 +170,7 @@ RNG = np.random.default_rng(0)
     ],
 )
 def test_columns_of_no_use(one, reason):
-    assert rules.unusable(one).startswith(reason)
+    assert guess_columns.unusable(one).startswith(reason)
 
 
 @pytest.mark.parametrize(
@@ -187,27 +187,27 @@ def test_columns_of_no_use(one, reason):
     ],
 )
 def test_columns_of_use(one):
-    assert rules.unusable(one) == ""
+    assert guess_columns.unusable(one) == ""
 
 
 def test_the_split():
     part = text("part", {"Train": 70, "dev": 10, "TEST": 20})
-    assert rules.guess_split([text("a", {"train": 5, "b": 5}), part]) == "part"
-    assert rules.guess_split([text("vehicle", {"train": 50, "car": 50})]) == ""
-    assert rules.guess_split([text("part", {"train": 70, "test": 20}, rows=100)]) == ""
-    assert rules.guess_split([text("part", {"train": 70, "validation": 20})]) == ""
+    assert guess_columns.guess_split([text("a", {"train": 5, "b": 5}), part]) == "part"
+    assert guess_columns.guess_split([text("vehicle", {"train": 50, "car": 50})]) == ""
+    assert guess_columns.guess_split([text("part", {"train": 70, "test": 20}, rows=100)]) == ""
+    assert guess_columns.guess_split([text("part", {"train": 70, "validation": 20})]) == ""
 
 
 def test_the_client_column():
     state = text("state", {"BY": 50, "BE": 50})
     hospital = number("hospital_id", RNG.integers(0, 8, 400))
     stay = number("time_in_hospital", RNG.integers(1, 14, 400))
-    found = rules.rank_clients([state, stay, hospital])
+    found = guess_columns.rank_clients([state, stay, hospital])
     assert [one.name for one in found] == ["hospital_id", "state"]
-    assert rules.rank_clients([stay, text("hospital", {"a": 100})]) == []
-    assert rules.rank_clients([text("user", 80)]) == []  # a row each is no client
+    assert guess_columns.rank_clients([stay, text("hospital", {"a": 100})]) == []
+    assert guess_columns.rank_clients([text("user", 80)]) == []  # a row each is no client
     holes = text("bank", {"a": 40, "b": 40}, rows=100)
-    assert rules.rank_clients([holes]) == []
+    assert guess_columns.rank_clients([holes]) == []
 
 
 def test_protected_columns():
@@ -216,7 +216,7 @@ def test_protected_columns():
     band = text("age_band", {"young": 50, "old": 50})
     origin = text("ethnicity", 41)
     car = number("vehicle_age", RNG.integers(0, 20, 500))
-    chosen, bins, others = rules.guess_protected([car, age, band, origin, sex])
+    chosen, bins, others = guess_columns.guess_protected([car, age, band, origin, sex])
     assert chosen == ("sex", "age")
     assert bins == {"age": (30, 60)}
     assert set(others) == {"age_band", "ethnicity"}
@@ -225,20 +225,20 @@ def test_protected_columns():
 
 
 def test_ages_in_few_stretches_are_not_cut():
-    chosen, bins, _ = rules.guess_protected([number("age_group", RNG.integers(1, 7, 300))])
+    chosen, bins, _ = guess_columns.guess_protected([number("age_group", RNG.integers(1, 7, 300))])
     assert (chosen, bins) == (("age_group",), {})
 
 
 def test_not_all_that_could_be_protected_is():
     two = {"a": 50, "b": 50}
     names = ["married", "disability", "religion", "race", "sex", "nationality"]
-    chosen, _, others = rules.guess_protected([text(name, two) for name in names])
+    chosen, _, others = guess_columns.guess_protected([text(name, two) for name in names])
     assert chosen == ("sex", "race", "religion", "nationality")
     assert set(others) == {"disability", "married"}
 
 
 def test_a_star_in_a_name_would_be_an_intersection():
-    assert rules.guess_protected([text("sex*", {"f": 50, "m": 50})])[0] == ()
+    assert guess_columns.guess_protected([text("sex*", {"f": 50, "m": 50})])[0] == ()
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_star_in_a_name_would_be_an_intersection():
     ],
 )
 def test_where_ages_are_cut(ages, cut):
-    assert rules.guess_bins(tuple(float(age) for age in ages)) == cut
+    assert guess_columns.guess_bins(tuple(float(age) for age in ages)) == cut
 
 
 @pytest.mark.parametrize(
@@ -282,26 +282,26 @@ def test_the_label(names, right):
         else:
             one = number(name, RNG.normal(size=200), at=at, last=last)
         seen.append(one)
-    ranked = rules.rank_labels(seen)
+    ranked = guess_label.rank_labels(seen)
     assert (ranked[0].name if ranked else None) == right
 
 
 def test_a_label_that_is_mostly_missing_is_none():
-    assert rules.label_score(text("died", {"yes": 20, "no": 20}, rows=200)) == 0
+    assert guess_label.label_score(text("died", {"yes": 20, "no": 20}, rows=200)) == 0
 
 
 def test_reasons_and_doubts_of_a_label():
     two = {"no": 50, "yes": 50}
     named = text("died", two, last=True)
     other = text("readmitted", two)
-    reason, doubts = rules.label_reason(named, [other])
+    reason, doubts = guess_label.label_reason(named, [other])
     assert reason == "two values, a usual name, last column; others: readmitted"
     assert len(doubts) == 1
     assert "readmitted may be it too" in doubts[0]
-    reason, doubts = rules.label_reason(text("smoker", two), [])
+    reason, doubts = guess_label.label_reason(text("smoker", two), [])
     assert reason == "two values"
     assert "no column has a usual name" in doubts[0]
-    reason, doubts = rules.label_reason(None, [])
+    reason, doubts = guess_label.label_reason(None, [])
     assert "put the column to be predicted here" in reason
     assert "LABEL" in doubts[0]
 
@@ -324,14 +324,14 @@ def test_reasons_and_doubts_of_a_label():
     ],
 )
 def test_the_positive_value(values, positive):
-    assert rules.guess_positive(text("y", values))[0] == positive
+    assert guess_label.guess_positive(text("y", values))[0] == positive
 
 
 def mixed(name, numbers, odd):
     values = {**{str(v): 10 for v in numbers}, **odd}
     held = sum(values.values())
     steps = tuple(float(v) for v in np.percentile(numbers, range(101)))
-    return Seen(
+    return ColumnProfile(
         name,
         "mixed",
         rows=held,
@@ -347,10 +347,10 @@ def mixed(name, numbers, odd):
 def test_texts_that_stand_for_nothing():
     age = mixed("age", range(20, 80), {"unknown": 3, "k.A.": 1})
     icd = mixed("diagnosis", range(200, 300), {"V57": 3, "unknown": 2})
-    assert rules.guess_missing([age, icd]) == ("unknown", "k.A.")
-    plain = rules.as_number(age)
+    assert guess_columns.guess_missing([age, icd]) == ("unknown", "k.A.")
+    plain = guess_columns.as_number(age)
     assert (plain.kind, plain.whole, plain.distinct, plain.held) == ("number", True, 60, 600)
-    assert rules.as_number(icd) is icd
+    assert guess_columns.as_number(icd) is icd
 
 
 def test_numbers_that_are_codes():
@@ -364,18 +364,18 @@ def test_numbers_that_are_codes():
         mixed("diagnosis", range(200, 300), {"V57": 3}),
         text("insurance", {"a": 5, "b": 5}),
     ]
-    codes, unfit = rules.guess_categorical(seen)
+    codes, unfit = guess_columns.guess_categorical(seen)
     assert set(codes) == {"admission_type_id", "ward", "diagnosis"}
     assert "'V57'" in codes["diagnosis"]
     assert set(unfit) == {"plz"}
-    said = rules.categorical_reason(seen[:3], codes)
+    said = guess_columns.categorical_reason(seen[:3], codes)
     assert said == "numbers that are codes; few whole numbers, taken as numbers: children"
 
 
 def test_a_label_or_protected_column_is_never_unfit():
     one = mixed("sex", [1, 2], {"f": 30, "m": 30})
     many = mixed("y", range(2_000), {"V57": 3})
-    codes, unfit = rules.guess_categorical([one, many], keep={"sex", "y"})
+    codes, unfit = guess_columns.guess_categorical([one, many], keep={"sex", "y"})
     assert set(codes) == {"sex", "y"}
     assert not unfit
 
@@ -468,7 +468,7 @@ def test_of_many_files_some_are_looked_into_and_all_headers(tmp_path):
     assert len(look.tables) == 5
     assert {0, 29} <= set(look.tables)
     assert look.rows == pytest.approx(1_500, rel=0.1)
-    extra = next(one for one in see(look) if one.name == "extra")
+    extra = next(one for one in profile_columns(look) if one.name == "extra")
     assert len(extra.absent) == 29
     assert spread(30, 5) == sorted(look.tables)
 
@@ -509,7 +509,7 @@ def test_columns_over_all_tables(tmp_path):
         a=["x,who,when,code,note,gone", *(f"{i},A,2020-01-01,{i % 3},t{i}," for i in range(9))],
         b=["who,x,when,code,note,gone", *(f"B,{i}.5,2020-01-02,V{i % 3},1," for i in range(9))],
     )
-    seen = {one.name: one for one in see(look)}
+    seen = {one.name: one for one in profile_columns(look)}
     assert (seen["x"].kind, seen["x"].whole, seen["x"].distinct) == ("number", False, 18)
     assert seen["who"].alone
     assert seen["when"].kind == "time"

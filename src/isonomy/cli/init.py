@@ -147,9 +147,10 @@ def _counts(found: Federation | None) -> str:
 
 def _check_look(options: dict[str, Any], look: Look) -> None:
     """Whether the columns agree in what was looked at."""
+    from isonomy.data.tables.agreement import agree
     from isonomy.data.tables.columns import Table
     from isonomy.data.tables.files import client_name
-    from isonomy.data.tables.fit import Asking, agree
+    from isonomy.data.tables.local_clients import LocalClients
     from isonomy.data.tables.roles import Roles
 
     there = {name for table in look.tables.values() for name in table.columns}
@@ -167,7 +168,7 @@ def _check_look(options: dict[str, Any], look: Look) -> None:
             columns = {name: table.columns[name] for name in table.columns if name in there}
             return Table(columns, table.rows, table.place)
 
-    agree(Asking(cast(Any, Looked())), Looked.names, Roles(**chosen))
+    agree(LocalClients(cast(Any, Looked())), Looked.names, Roles(**chosen))
 
 
 def _write(out: Path, text: str) -> None:

@@ -21,7 +21,7 @@ _DATE = re.compile(
 
 
 @dataclass(frozen=True)
-class Seen:
+class ColumnProfile:
     """One column of all tables together.
 
     `kind` is mixed where most values are numbers and `odd` are the texts among them, or where some
@@ -55,13 +55,13 @@ class Seen:
         return 2 <= self.distinct <= 20 and (self.kind in ("text", "mixed") or self.whole)
 
 
-def see(look: Look) -> list[Seen]:
+def profile_columns(look: Look) -> list[ColumnProfile]:
     """Every column, in the order in which the first tables have them."""
     every = list(dict.fromkeys(name for header in look.headers for name in header))
-    return [_see(name, look) for name in every]
+    return [_profile(name, look) for name in every]
 
 
-def _see(name: str, look: Look) -> Seen:
+def _profile(name: str, look: Look) -> ColumnProfile:
     positions = [header.index(name) for header in look.headers if name in header]
     last = sum(header[-1] == name for header in look.headers)
     absent = tuple(
@@ -70,7 +70,7 @@ def _see(name: str, look: Look) -> Seen:
         if name not in header
     )
     columns = [table.columns[name] for table in look.tables.values() if name in table.columns]
-    base = Seen(
+    base = ColumnProfile(
         name=name,
         kind="empty",
         at=positions[0],
@@ -81,7 +81,7 @@ def _see(name: str, look: Look) -> Seen:
     return _values(base, [column for column in columns if column.kind != "empty"])
 
 
-def _values(base: Seen, columns: Sequence[Column]) -> Seen:
+def _values(base: ColumnProfile, columns: Sequence[Column]) -> ColumnProfile:
     if not columns:
         return base
     held = sum(int((~column.missing()).sum()) for column in columns)
@@ -127,7 +127,7 @@ def _values(base: Seen, columns: Sequence[Column]) -> Seen:
     )
 
 
-def _with(base: Seen, **changes: object) -> Seen:
+def _with(base: ColumnProfile, **changes: object) -> ColumnProfile:
     return replace(base, **changes)  # type: ignore[arg-type]
 
 

@@ -268,3 +268,17 @@ def as_words(of: Column) -> Words:
 def as_text(value: float) -> str:
     """A number as a person would write it."""
     return str(int(value)) if abs(value) < 2**64 and value == int(value) else repr(value)
+
+
+def is_number(text: str) -> bool:
+    """Whether Python reads a text as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def numbers_first(text: str) -> tuple[bool, float, str]:
+    """A sort key: numbers in their order, then other texts."""
+    return (False, float(text), text) if is_number(text) else (True, 0.0, text)

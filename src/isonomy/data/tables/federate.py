@@ -14,11 +14,14 @@ from numpy.typing import NDArray
 from isonomy.core.examples import SPLITS, Attribute
 from isonomy.data.federation import Federation
 from isonomy.data.partition import FRACTIONS, Categories, Partition, Rows, assign
+from isonomy.data.tables.agreement import agree
 from isonomy.data.tables.columns import Column, Numbers, Table, Words, as_words, column
-from isonomy.data.tables.files import Files, Pieces, Source, find, read, read_clients, reorder
-from isonomy.data.tables.fit import Asking, agree, fit
+from isonomy.data.tables.files import find, read
+from isonomy.data.tables.fit import fit
+from isonomy.data.tables.local_clients import LocalClients
 from isonomy.data.tables.preprocessing import check_finite
 from isonomy.data.tables.roles import Roles
+from isonomy.data.tables.sources import Files, Pieces, Source, read_clients, reorder
 from isonomy.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,7 +57,7 @@ def share_out(
     """One table's rows as the clients that a partition makes. Only a simulation can do this."""
     if partition.function is None:
         raise ConfigError(f"partition '{partition.name}' does not share out a table's rows.")
-    schema, _ = agree(Asking(Pieces(table, [0, table.rows], ["all"])), ["all"], roles)
+    schema, _ = agree(LocalClients(Pieces(table, [0, table.rows], ["all"])), ["all"], roles)
     target, labelled = schema.target(table)
     if not labelled.all():  # a partition deals rows with labels; `fit` would drop the others
         keep = np.flatnonzero(labelled)
@@ -98,7 +101,7 @@ def assemble(
     notes: Sequence[str] = (),
 ) -> Federation:
     """Fit from what clients reply, then let each prepare its own rows."""
-    ask = Asking(source_of)
+    ask = LocalClients(source_of)
     names = source_of.names
     fitted = fit(ask, names, roles, seed=seed, fractions=fractions)
     prepared = fitted.preprocessing

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from isonomy.core.examples import SPLITS
 from isonomy.data.partition import split as deal
-from isonomy.data.tables.columns import Numbers, Other, Table, Words, as_words
+from isonomy.data.tables.columns import Numbers, Other, Table, Words, as_words, is_number
 from isonomy.data.tables.preprocessing import Schema, check_finite
 from isonomy.errors import DataError
 
@@ -56,6 +56,9 @@ class Client:
 
 Phase = Callable[[Message, Client], tuple[Reply, Kept | None]]
 
+Ask = Callable[[Phase, Message], list[Reply]]
+"""Runs a phase at every client and returns the replies, in the clients' order."""
+
 
 def look(message: Message, client: Client) -> tuple[Reply, None]:
     """How many rows there are, and each column's kind."""
@@ -81,20 +84,12 @@ def _strange(column: Words) -> int | None:
     """The first row with a text where most values are numbers; its content stays here."""
     plain = np.ones(len(column.levels) + 1, dtype=np.bool_)  # the last for what is missing
     for level in np.flatnonzero(column.counts()):
-        plain[level] = _is_number(column.levels[level])
+        plain[level] = is_number(column.levels[level])
     texts = ~plain[column.codes]
     there = column.codes >= 0
     if not texts.any() or 2 * texts.sum() > there.sum():
         return None
     return int(texts.argmax()) + 1
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def values(message: Message, client: Client) -> tuple[Reply, None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from isonomy.data.tables.columns import Column, Numbers, Other, Table, as_words
+from isonomy.data.tables.columns import Column, Numbers, Other, Table, as_words, is_number
 from isonomy.data.tables.preprocessing import GONE, HELD, Groups, Schema
 from isonomy.data.tables.roles import listed
 from isonomy.errors import did_you_mean
@@ -50,17 +50,9 @@ def _where(column: Column) -> str:
     if column.kind != "text":
         return ""
     words = as_words(column)
-    texts = np.array([not _is_number(level) for level in words.levels] + [False])[words.codes]
+    texts = np.array([not is_number(level) for level in words.levels] + [False])[words.codes]
     few = 0 < texts.sum() < 0.5 * len(texts)
     return f" (row {int(texts.argmax()) + 1})" if few else ""
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _label(column: Column, schema: Schema) -> list[str]:
