@@ -9,7 +9,7 @@ import pytest
 
 from isonomy.data.tables import guess as rules
 from isonomy.data.tables import guess_columns, guess_label, name_hints
-from isonomy.data.tables.column_profile import ColumnProfile, profile_columns, same
+from isonomy.data.tables.column_profile import ColumnProfile, one_to_one, profile_columns
 from isonomy.data.tables.sample import Look, broken_lines, encoding_of, look_at, spread, text_kind
 from isonomy.errors import DataError
 
@@ -122,7 +122,7 @@ def text(name, values, **more):
         rows=more.pop("rows", held),
         held=held,
         distinct=len(values),
-        apart=len(values) / held,
+        distinct_share=len(values) / held,
         values=values,
         **more,
     )
@@ -139,10 +139,10 @@ def number(name, values, **more):
         rows=len(values),
         held=len(values),
         distinct=len(distinct),
-        apart=len(distinct) / len(values),
+        distinct_share=len(distinct) / len(values),
         values=dict(zip(shown[:1000], counts.tolist()[:1000], strict=True)),
         whole=bool((values == np.round(values)).all()),
-        steps=tuple(np.percentile(values, range(101)).tolist()),
+        percentiles=tuple(np.percentile(values, range(101)).tolist()),
         **more,
     )
 
@@ -153,19 +153,25 @@ RNG = np.random.default_rng(0)
 @pytest.mark.parametrize(
     ("one", "reason"),
     [
-        (ColumnProfile("lab", "number", absent=("b", "c"), rows=9, held=9), "not at b, c"),
+        (
+            ColumnProfile("lab", "number", absent=("b", "c"), rows=9, held=9),
+            "not in the table of b, c",
+        ),
         (ColumnProfile("x", "empty", rows=100), "empty"),
         (ColumnProfile("x", "time", rows=100, held=100), "dates"),
         (text("x", 30, dated=True), "dates"),
         (ColumnProfile("x", "other", rows=100, held=100), "lists or bytes"),
-        (text("x", {"a": 10, "b": 10}, alone=True), "one value in each file"),
+        (text("x", {"a": 10, "b": 10}, names_client=True), "one value per file"),
         (text("x", {"a": 100}), "the same value everywhere"),
-        (text("x", 100), "another value in nearly every row"),
+        (text("x", 100), "a different value in nearly every row"),
         (text("x", 60, length=80.0), "free text"),
-        (number("x", range(100), counted=True), "numbers the rows"),
-        (number("patient_nr", RNG.permutation(500) // 2), "an identifier by its name"),
-        (number("phone", RNG.permutation(900) + 1_000_000), "another value in nearly every row"),
-        (text("surname", {f"n{i}": 3 for i in range(50)}), "tells who a person is"),
+        (number("x", range(100), numbers_rows=True), "numbers the rows"),
+        (number("patient_nr", RNG.permutation(500) // 2), "an identifier"),
+        (
+            number("phone", RNG.permutation(900) + 1_000_000),
+            "a different value in nearly every row",
+        ),
+        (text("surname", {f"n{i}": 3 for i in range(50)}), "identifies a person"),
         (text("x", {f"n{i}": 2 for i in range(1500)}), "more than 1,000 different texts"),
     ],
 )
@@ -221,7 +227,7 @@ def test_protected_columns():
     assert bins == {"age": (30, 60)}
     assert set(others) == {"age_band", "ethnicity"}
     assert "41 values" in others["ethnicity"]
-    assert "tell the age too" in others["age_band"]
+    assert "about age" in others["age_band"]
 
 
 def test_ages_in_few_stretches_are_not_cut():
@@ -295,12 +301,12 @@ def test_reasons_and_doubts_of_a_label():
     named = text("died", two, last=True)
     other = text("readmitted", two)
     reason, doubts = guess_label.label_reason(named, [other])
-    assert reason == "two values, a usual name, last column; others: readmitted"
+    assert reason == "two values, a typical name, last column; others: readmitted"
     assert len(doubts) == 1
     assert "readmitted may be it too" in doubts[0]
     reason, doubts = guess_label.label_reason(text("smoker", two), [])
     assert reason == "two values"
-    assert "no column has a usual name" in doubts[0]
+    assert "no column has a typical name" in doubts[0]
     reason, doubts = guess_label.label_reason(None, [])
     assert "put the column to be predicted here" in reason
     assert "LABEL" in doubts[0]
@@ -337,9 +343,9 @@ def mixed(name, numbers, odd):
         rows=held,
         held=held,
         distinct=len(values),
-        apart=len(values) / held,
+        distinct_share=len(values) / held,
         values=values,
-        steps=steps,
+        percentiles=steps,
         odd=tuple(odd),
     )
 
@@ -369,7 +375,7 @@ def test_numbers_that_are_codes():
     assert "'V57'" in codes["diagnosis"]
     assert set(unfit) == {"plz"}
     said = guess_columns.categorical_reason(seen[:3], codes)
-    assert said == "numbers that are codes; few whole numbers, taken as numbers: children"
+    assert said == "numbers that are codes; few whole numbers, used as numbers: children"
 
 
 def test_a_label_or_protected_column_is_never_unfit():
@@ -423,9 +429,9 @@ def test_a_large_file_is_looked_at_along_its_length(tmp_path):
     assert set(table.columns["site"].levels) == set("abcdefgh")
     assert table.columns["x"].values.max() == 6
     made = rules.guess(look)
-    assert (made.client, made.why["client"]) == ("site", "8 values or more, and a usual name")
+    assert (made.client, made.why["client"]) == ("site", "8 values or more, and a typical name")
     more = rules.resized(made, 200, 16_000)
-    assert more.why["client"] == "200 values, and a usual name"
+    assert more.why["client"] == "200 values, and a typical name"
     assert more.sizes.cohort == 20
 
 
@@ -487,7 +493,7 @@ def test_encodings(tmp_path):
     new = write(tmp_path / "c.csv", rows, "city,y")
     assert encoding_of([old, plain], [0, 1]) == "cp1252"
     assert encoding_of([plain, new], [0, 1]) == "utf-8"
-    with pytest.raises(DataError, match=r"a\.csv is not UTF-8 text and c\.csv is"):
+    with pytest.raises(DataError, match=r"a\.csv is not UTF-8 text but c\.csv is"):
         encoding_of([old, plain, new], [0, 1, 2])
     assert text_kind(b"\x81") == "latin-1"
     assert not broken_lines(b'"a","b"\n"c","d"\n')
@@ -511,21 +517,21 @@ def test_columns_over_all_tables(tmp_path):
     )
     seen = {one.name: one for one in profile_columns(look)}
     assert (seen["x"].kind, seen["x"].whole, seen["x"].distinct) == ("number", False, 18)
-    assert seen["who"].alone
+    assert seen["who"].names_client
     assert seen["when"].kind == "time"
     assert (seen["code"].kind, set(seen["code"].odd)) == ("mixed", {"V0", "V1", "V2"})
-    assert seen["note"].apart == pytest.approx(10 / 18)
+    assert seen["note"].distinct_share == pytest.approx(10 / 18)
     assert seen["gone"].kind == "empty"
     assert seen["gone"].last
-    assert not seen["x"].counted
+    assert not seen["x"].numbers_rows
 
 
 def test_columns_that_go_together(tmp_path):
     rows = [f"{'ab'[i % 2]},{i % 2},{i % 3}" for i in range(60)]
     look = tables(tmp_path, all=["letter,number,other", *rows])
     (table,) = look.tables.values()
-    assert same([table], "letter", "number")
-    assert not same([table], "letter", "other")
+    assert one_to_one([table], "letter", "number")
+    assert not one_to_one([table], "letter", "other")
 
 
 # --- whole tables --------------------------------------------------------------------------------
@@ -551,7 +557,7 @@ def test_columns_that_differ_by_a_letter_are_pointed_out(tmp_path):
     first, second = people(40), people(40, 1)
     second[0] = second[0].replace("glucose", "Glucose")
     made = rules.guess(tables(tmp_path, a=first, b=second))
-    assert made.drop == {"glucose": "not at b", "Glucose": "not at a"}
+    assert made.drop == {"glucose": "not in the table of b", "Glucose": "not in the table of a"}
     assert any("'glucose' and 'Glucose'" in doubt for doubt in made.doubts)
 
 
@@ -576,7 +582,7 @@ def test_what_tells_the_label_is_dropped(tmp_path):
     ]
     made = rules.guess(tables(tmp_path, a=rows, b=rows))
     assert made.label == "died"
-    assert made.drop["state_at_end"].startswith("tells the label exactly")
+    assert made.drop["state_at_end"].startswith("determines the label")
 
 
 def test_what_names_the_client_twice_is_dropped(tmp_path):
@@ -586,7 +592,7 @@ def test_what_names_the_client_twice_is_dropped(tmp_path):
     ]
     made = rules.guess(tables(tmp_path, all=rows))
     assert (made.client, made.label) == ("site", "died")
-    assert made.drop == {"site_city": "goes with site one to one"}
+    assert made.drop == {"site_city": "corresponds one to one to site"}
     assert made.features == ("glucose",)
     assert made.clients == 0
 
@@ -600,7 +606,7 @@ def test_a_habit_of_writing_missing_values_is_pointed_out(tmp_path):
 def test_rows_of_one_table_without_clients_are_dealt_out(tmp_path):
     made = rules.guess(tables(tmp_path, all=people(300)))
     assert (made.client, made.clients) == ("", 6)
-    assert "no column seems to tell clients apart" in made.why["client"]
+    assert "no column seems to identify clients" in made.why["client"]
 
 
 def test_unknown_ages(tmp_path):

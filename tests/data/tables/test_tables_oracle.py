@@ -258,7 +258,7 @@ def test_equally_large_groups_are_cut_where_numpy_would(groups, missing):
 
 def test_what_cannot_be_cut_is_refused():
     tables = [{"a": np.zeros(40), "b": np.arange(40), "y": [0, 1] * 20, "part": ["train"] * 40}]
-    with pytest.raises(DataError, match="'a' cannot be cut into 4 groups"):
+    with pytest.raises(DataError, match="'a' cannot be divided into 4 groups"):
         assemble(clients(tables), Roles(label="y", protected=("a",), bins={"a": 4}), 0)
 
 

@@ -10,7 +10,7 @@ import pytest
 from isonomy.data.tables import Roles, csv_files, files, own, parquet_files
 from isonomy.data.tables.columns import Numbers, Other, Words, as_words, column
 from isonomy.data.tables.files import read
-from isonomy.data.tables.quantiles import _place, _real
+from isonomy.data.tables.quantiles import _position, _real
 from isonomy.data.tables.sources import Files, read_clients
 from isonomy.errors import DataError
 
@@ -241,9 +241,9 @@ def test_many_columns_take_no_time_to_agree_on(tmp_path):
 
 def test_reals_are_numbered_in_their_order():
     reals = [-3e38, -1.0, -5e-324, 0.0, 5e-324, 1e-300, 0.1, np.nextafter(0.1, 1), 1.0, 3e38]
-    places = [_place(real) for real in reals]
+    places = [_position(real) for real in reals]
     assert places == sorted(set(places))
     assert [_real(place) for place in places] == reals
-    assert _place(-0.0) == _place(0.0) == 0
-    assert all(_place(np.nextafter(r, np.inf)) == _place(r) + 1 for r in reals)
+    assert _position(-0.0) == _position(0.0) == 0
+    assert all(_position(np.nextafter(r, np.inf)) == _position(r) + 1 for r in reals)
     assert [_real(p) for p in itertools.accumulate([1] * 3)] == [5e-324, 1e-323, 1.5e-323]

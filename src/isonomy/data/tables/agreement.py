@@ -11,56 +11,57 @@ from isonomy.data.tables import phases
 from isonomy.data.tables.columns import numbers_first
 from isonomy.data.tables.phases import MOST, Ask
 from isonomy.data.tables.preprocessing import (
+    CONTENT,
     GONE,
-    HELD,
     Groups,
     Label,
     Schema,
-    stretches,
+    intervals,
 )
 from isonomy.data.tables.quantiles import order_statistics
 from isonomy.data.tables.roles import Roles, listed
 from isonomy.errors import ConfigError, DataError, did_you_mean
 
-CLASSES = 20  # whole numbers with at most so many values are classes, unless the user says so
-
-
-GROUPS = 12  # likewise groups
+CLASSES = 20  # whole numbers with at most so many values are classes, unless configured
+GROUPS = 12  # likewise for groups
 
 
 def agree(ask: Ask, names: Sequence[str], roles: Roles) -> tuple[Schema, list[str]]:
-    """What the columns are, from every client's; refuses what does not fit together."""
+    """Return the schema of all clients' tables, and warnings.
+
+    Raises DataError or ConfigError if the tables do not agree.
+    """
     replies = ask(phases.look, {})
     tables = [reply["columns"] for reply in replies]
     every = list(dict.fromkeys(name for table in tables for name in table))
     roles.check(every, len(names))
     needed = _needed(every, roles)
-    _same_columns(tables, names, roles, needed)
+    _check_same_columns(tables, names, roles, needed)
     kinds = {name: _kind(name, tables, names, roles) for name in needed}
     warnings: list[str] = []
-    asked = {name: _of_use(name, kinds[name], roles) for name in roles.protected_columns}
-    asked[roles.label] = _of_use(roles.label, kinds[roles.label], roles)
-    told = ask(phases.values, {"columns": asked})
-    label = _label(told, kinds[roles.label], roles)
+    asked = {name: _useful_values(name, kinds[name], roles) for name in roles.protected_columns}
+    asked[roles.label] = _useful_values(roles.label, kinds[roles.label], roles)
+    replies = ask(phases.values, {"columns": asked})
+    label = _label(replies, kinds[roles.label], roles)
     groups = [
-        _groups(ask, name, kinds[name], [t[name] for t in told], roles)
+        _groups(ask, name, kinds[name], [reply[name] for reply in replies], roles)
         for name in roles.protected_columns
     ]
-    warnings += _label_warnings(label, told, names)
+    warnings += _label_warnings(label, replies, names)
     features: dict[str, Any] = {}
     for name in _candidates(every, roles):
         kind = kinds[name]
-        refused = _unusable(name, kind, tables, roles)
-        if not refused:
+        reason = _unusable(name, kind, tables, roles)
+        if not reason:
             features[name] = "number" if kind == "number" else "category"
         elif name in roles.features:
-            raise DataError(f"feature '{name}' {refused}; take it out of features.")
+            raise DataError(f"feature '{name}' {reason}; remove it from data.features.")
         else:
-            warnings.append(f"Column '{name}' {refused}, so it is no feature.")
+            warnings.append(f"Column '{name}' {reason}, so it is not used as a feature.")
     if not features:
         raise DataError(
-            "no column is left to be a feature; the table needs at least one beside the label, "
-            "the protected columns and what is dropped."
+            "no column is left to use as a feature; the tables need at least one column besides "
+            "the label, the protected columns and the dropped columns."
         )
     schema = Schema(
         label=label,
@@ -73,7 +74,7 @@ def agree(ask: Ask, names: Sequence[str], roles: Roles) -> tuple[Schema, list[st
     for attribute in roles.protected:
         if len(schema.levels(attribute)) < 2:
             warnings.append(
-                f"Everyone is in one group of '{attribute}', so there is no gap to measure."
+                f"All rows are in one group of '{attribute}', so there is no gap between groups."
             )
     return schema, warnings
 
@@ -86,13 +87,13 @@ def _candidates(every: Sequence[str], roles: Roles) -> list[str]:
 
 
 def _needed(every: Sequence[str], roles: Roles) -> list[str]:
-    """The columns that every client has to have, in their order."""
+    """Return the columns that every client must have, in their order."""
     named = {roles.label, roles.split, *roles.protected_columns, *_candidates(every, roles)}
     return [name for name in every if name in named]
 
 
-def _of_use(name: str, kind: str, roles: Roles) -> int:
-    """How many values of the label or a protected column are of use; no more are asked for."""
+def _useful_values(name: str, kind: str, roles: Roles) -> int:
+    """Return how many values of the label or a protected column clients may report at most."""
     if name == roles.label:
         number = 0 if roles.task == "regression" else CLASSES if roles.task == "auto" else MOST
         return MOST if kind == "text" else number
@@ -101,7 +102,7 @@ def _of_use(name: str, kind: str, roles: Roles) -> int:
     return MOST if kind == "text" else GROUPS
 
 
-def _same_columns(
+def _check_same_columns(
     tables: Sequence[Mapping[str, Any]], names: Sequence[str], roles: Roles, needed: Sequence[str]
 ) -> None:
     for name in needed:
@@ -113,12 +114,15 @@ def _same_columns(
         others = {0: "", 1: " and another client"}.get(
             len(without) - 1, f" and {len(without) - 1} other clients"
         )
-        ways = [f"rename '{close}' if it is that" for close in get_close_matches(name, own, 1)]
+        ways = [
+            f"rename '{close}' if it is the same column"
+            for close in get_close_matches(name, own, 1)
+        ]
         ways.append("add it there")
         if name not in (roles.label, roles.split):
             ways[-1] += " (it may be empty)"
             if name not in (*roles.features, *roles.protected_columns):
-                ways.append(f'leave it out with drop = ["{name}"]')
+                ways.append(f'exclude it with drop = ["{name}"]')
         raise DataError(
             f"client '{names[k]}'{others} {'have' if others else 'has'} no column '{name}', which "
             f"client '{_holder(name, tables, names)}' has; {_either(ways)}."
@@ -132,7 +136,7 @@ def _holder(name: str, tables: Sequence[Mapping[str, Any]], names: Sequence[str]
 def _kind(
     name: str, tables: Sequence[Mapping[str, Any]], names: Sequence[str], roles: Roles
 ) -> str:
-    """A column's kind, the same at every client that has values in it."""
+    """Return the kind of a column, which must be the same at all clients with values in it."""
     held = {table[name]["kind"] for table in tables} - {"empty"}
     if not held:
         return "empty"
@@ -144,79 +148,82 @@ def _kind(
         )
         texts = tables[k][name]["kind"] == "text"
         raise DataError(
-            f"column '{name}' is said to be numeric and {_who(names, k)} holds "
-            f"{_held(tables[k][name])} in it; mend it, or "
-            f"{'list that text under missing' if texts else 'take it out of numeric'}."
+            f"column '{name}' is declared numeric but contains {_content(tables[k][name])} "
+            f"{_where(names, k)}; fix the values, or "
+            f"{'list that text in data.missing' if texts else 'remove it from data.numeric'}."
         )
     if len(held) == 1:
         return str(held.pop())
     odd, usual = _odd_one(name, tables, held)
     other = next(k for k, table in enumerate(tables) if table[name]["kind"] == usual)
-    ways = ["mend it"]
+    ways = ["fix the values"]
     if held == {"number", "text"}:
         ways += [
-            "list a text that stands for nothing under missing",
-            f'say categorical = ["{name}"]',
+            "list a text that means a missing value in data.missing",
+            f'set categorical = ["{name}"]',
         ]
     if name not in (roles.label, roles.split, *roles.protected_columns, *roles.features):
-        ways.append(f'leave it out with drop = ["{name}"]')
+        ways.append(f'exclude it with drop = ["{name}"]')
     raise DataError(
-        f"column '{name}' holds {_held(tables[odd][name])} at client '{names[odd]}' and "
-        f"{HELD[usual]} at client '{names[other]}'; {_either(ways)}."
+        f"column '{name}' contains {_content(tables[odd][name])} at client '{names[odd]}' and "
+        f"{CONTENT[usual]} at client '{names[other]}'; {_either(ways)}."
     )
 
 
-def _who(names: Sequence[str], k: int) -> str:
-    return "the table" if len(names) == 1 else f"client '{names[k]}'"
+def _where(names: Sequence[str], k: int) -> str:
+    return "in the table" if len(names) == 1 else f"at client '{names[k]}'"
 
 
-def _held(told: Mapping[str, Any]) -> str:
-    row = f" (row {told['strange']})" if told.get("strange") else ""
-    return f"{HELD[told['kind']]}{row}"
+def _content(report: Mapping[str, Any]) -> str:
+    row = f" (row {report['strange']})" if report.get("strange") else ""
+    return f"{CONTENT[report['kind']]}{row}"
 
 
 def _either(ways: Sequence[str]) -> str:
-    """Ways to choose from, in a sentence."""
+    """Join alternatives for a sentence: "a, b, or c"."""
     return f"{', '.join(ways[:-1])}, or {ways[-1]}" if len(ways) > 1 else ways[0]
 
 
 def _odd_one(name: str, tables: Sequence[Mapping[str, Any]], held: set[str]) -> tuple[int, str]:
-    """A client whose kind is the rarer one, and the usual kind."""
+    """Return a client whose kind of column is the rarer one, and the more frequent kind."""
     kinds = [table[name]["kind"] for table in tables]
     usual = max(sorted(held), key=lambda kind: (kinds.count(kind), kind == "number"))
     return next(k for k, kind in enumerate(kinds) if kind not in (usual, "empty")), usual
 
 
 def _unusable(name: str, kind: str, tables: Sequence[Mapping[str, Any]], roles: Roles) -> str:
-    """Why a column can be no feature; nothing if it can."""
+    """Return why a column cannot be a feature; empty if it can."""
     if kind == "empty":
         return "is empty at every client"
     if kind == "time":
-        return "holds dates, which have to be made numbers first"
+        return "contains dates, which must be converted to numbers first"
     if kind == "other":
-        return "holds lists or bytes, which have to be made numbers first"
+        return "contains lists or bytes, which must be converted to numbers first"
     if name in (*roles.categorical, *roles.numeric, *roles.features):
         return ""
-    told = [table[name] for table in tables if table[name]["held"]]
-    if all("distinct" in one for one in told):
-        distinct, held = (sum(one[key] for one in told) for key in ("distinct", "held"))
+    reports = [table[name] for table in tables if table[name]["held"]]
+    if all("distinct" in one for one in reports):
+        distinct, held = (sum(one[key] for one in reports) for key in ("distinct", "held"))
         if held >= 20 and distinct > 0.9 * held:
-            return "has another value in nearly every row, as an identifier has"
-        if kind == "text" and max(one["distinct"] for one in told) > MOST:
-            return f"holds more than {MOST:,} different texts at one client"
+            return "has a different value in nearly every row, like an identifier"
+        if kind == "text" and max(one["distinct"] for one in reports) > MOST:
+            return f"contains more than {MOST:,} different texts at one client"
     return ""
 
 
-def _label(told: Sequence[Mapping[str, Any]], kind: str, roles: Roles) -> Label:
+def _label(replies: Sequence[Mapping[str, Any]], kind: str, roles: Roles) -> Label:
     name = roles.label
     if kind == "empty":
-        raise DataError(f"the label '{name}' is empty in every row; name another column.")
+        raise DataError(
+            f"the label '{name}' is empty in every row; set data.label to another column."
+        )
     if kind not in ("number", "text"):
         raise DataError(
-            f"the label '{name}' holds {HELD[kind]}; name a column of classes or numbers."
+            f"the label '{name}' contains {CONTENT[kind]}; set data.label to a column of classes "
+            "or numbers."
         )
-    found = _union([t[name] for t in told])
-    whole = all(t[name].get("whole", True) for t in told)
+    found = _union([reply[name] for reply in replies])
+    whole = all(reply[name].get("whole", True) for reply in replies)
     few = found is not None and len(found) <= CLASSES
     classes = roles.task == "classification" or (
         roles.task == "auto" and (kind == "text" or (whole and few))
@@ -224,48 +231,48 @@ def _label(told: Sequence[Mapping[str, Any]], kind: str, roles: Roles) -> Label:
     if not classes:
         if kind == "text":
             raise DataError(
-                f"the label '{name}' holds texts, which regression cannot predict; set task = "
-                '"classification", or name a column of numbers.'
+                f"the label '{name}' contains text, which regression cannot predict; set task = "
+                '"classification", or set data.label to a column of numbers.'
             )
         if roles.positive:
             raise ConfigError(
-                f"positive is '{roles.positive}', but '{name}' is predicted as a number; leave "
-                'positive out, or set task = "classification".'
+                f"positive is '{roles.positive}', but '{name}' is predicted as a number; remove "
+                'positive, or set task = "classification".'
             )
         return Label(name=name)
     if found is None or len(found) > MOST:
         raise DataError(
             f"the label '{name}' has more than {MOST:,} different values, too many for classes; "
-            'name another column, or set task = "regression" if it is a number.'
+            'set data.label to another column, or set task = "regression" if it is a number.'
         )
     levels = sorted(found, key=numbers_first)
     if len(levels) < 2:
         raise DataError(
-            f"the label '{name}' is '{levels[0]}' in every row of every client; there is nothing "
-            "to learn, so name another column."
+            f"the label '{name}' is '{levels[0]}' in every row of every client, so there is "
+            "nothing to learn; set data.label to another column."
         )
     if roles.positive:
         truths = {"true": "1", "false": "0"} if kind == "number" else {}
         positive = truths.get(roles.positive.casefold(), roles.positive)
         if positive not in levels:
             raise ConfigError(
-                f"positive is '{roles.positive}', which is no value of '{name}': these are "
+                f"positive is '{roles.positive}', which is not a value of '{name}'; its values are "
                 f"{listed(levels)}.{did_you_mean(positive, levels)}"
             )
         if len(levels) > 2:
             raise ConfigError(
                 f"positive is '{roles.positive}', but '{name}' has {len(levels)} values "
-                f"({listed(levels)}) and only one of two can be positive; mend those that are "
-                "misspelt, or leave positive out."
+                f"({listed(levels)}) and positive needs exactly two; fix misspelt values, or "
+                "remove positive."
             )
         levels = sorted(levels, key=lambda level: level == positive)
     return Label(name=name, classes=tuple(levels))
 
 
-def _union(told: Sequence[Mapping[str, Any]]) -> dict[str, int] | None:
-    """All clients' values with their counts; None where a client had too many to tell."""
+def _union(replies: Sequence[Mapping[str, Any]]) -> dict[str, int] | None:
+    """Return all clients' values with their counts; None if a client has too many to report."""
     out: dict[str, int] = {}
-    for one in told:
+    for one in replies:
         if "values" not in one:
             return None
         for value, count in one["values"].items():
@@ -274,34 +281,35 @@ def _union(told: Sequence[Mapping[str, Any]]) -> dict[str, int] | None:
 
 
 def _groups(
-    ask: Ask, name: str, kind: str, told: Sequence[Mapping[str, Any]], roles: Roles
+    ask: Ask, name: str, kind: str, replies: Sequence[Mapping[str, Any]], roles: Roles
 ) -> Groups:
-    gone = sum(one["missing"] for one in told)
+    gone = sum(one["missing"] for one in replies)
     if kind == "empty":
-        raise DataError(f"protected column '{name}' is empty in every row; name another.")
+        raise DataError(f"protected column '{name}' is empty in every row; name another column.")
     if kind not in ("number", "text"):
         raise DataError(
-            f"protected column '{name}' holds {HELD[kind]}; turn them into numbers, such as an age."
+            f"protected column '{name}' contains {CONTENT[kind]}; convert them to numbers, such as "
+            "an age."
         )
     cut = roles.bins.get(name)
     if cut is not None and kind != "number":
-        held = "is said to be categorical" if name in roles.categorical else "holds texts"
-        raise ConfigError(f"bins cuts '{name}', which {held}; take it out of bins.")
+        why = "is declared categorical" if name in roles.categorical else "contains text"
+        raise ConfigError(f"bins names '{name}', which {why}; remove it from bins.")
     if cut is not None:
         edges = _edges(ask, name, cut)
         return Groups(
-            name=name, levels=(*stretches(edges), *((GONE,) if gone else ())), edges=edges
+            name=name, levels=(*intervals(edges), *((GONE,) if gone else ())), edges=edges
         )
-    found = _union(told)
+    found = _union(replies)
     if kind == "number" and (found is None or len(found) > GROUPS):
         raise ConfigError(
-            f"protected column '{name}' holds numbers; say where groups begin, e.g. bins = "
-            f"{{ {name} = [25, 60] }}, or how many equally large groups there are."
+            f"protected column '{name}' contains numbers; give the values at which groups begin, "
+            f"for example bins = {{ {name} = [25, 60] }}, or a number of equally large groups."
         )
     if found is None or len(found) > MOST:
         raise DataError(
-            f"protected column '{name}' has more than {MOST:,} different values; a group needs "
-            "many people, so name another column."
+            f"protected column '{name}' has more than {MOST:,} different values, too many for "
+            "groups; name another column."
         )
     levels = sorted(found, key=numbers_first)
     return Groups(name=name, levels=(*levels, *((GONE,) if gone and GONE not in levels else ())))
@@ -316,28 +324,29 @@ def _edges(ask: Ask, name: str, cut: Sequence[float] | int) -> tuple[float, ...]
     edges = tuple(sorted({edge for edge in found if edge > lowest}))
     if not edges:
         raise DataError(
-            f"protected column '{name}' cannot be cut into {cut} groups: most rows have the same "
-            "value; give the edges yourself."
+            f"protected column '{name}' cannot be divided into {cut} groups because most rows have "
+            "the same value; give the edges yourself."
         )
     return edges
 
 
 def _label_warnings(
-    label: Label, told: Sequence[Mapping[str, Any]], names: Sequence[str]
+    label: Label, replies: Sequence[Mapping[str, Any]], names: Sequence[str]
 ) -> list[str]:
     out = []
     for level in label.classes:
-        holders = [k for k, t in enumerate(told) if level in t[label.name]["values"]]
+        holders = [k for k, reply in enumerate(replies) if level in reply[label.name]["values"]]
         if len(holders) == 1 and len(names) > 2:
-            count = told[holders[0]][label.name]["values"][level]
+            count = replies[holders[0]][label.name]["values"][level]
             out.append(
-                f"Label '{level}' occurs at client '{names[holders[0]]}' alone ({count:,} rows); "
-                "check that it is no misspelling."
+                f"Label '{level}' occurs only at client '{names[holders[0]]}' ({count:,} rows); "
+                "check that it is not a misspelling."
             )
     return out + case_warnings(label.name, label.classes)
 
 
 def case_warnings(name: str, levels: Sequence[str]) -> list[str]:
+    """Return a warning if two levels differ only in letter case or spaces."""
     seen: dict[str, list[str]] = {}
     for level in levels:
         seen.setdefault(" ".join(level.casefold().split()), []).append(level)
@@ -345,6 +354,6 @@ def case_warnings(name: str, levels: Sequence[str]) -> list[str]:
     if not twins:
         return []
     return [
-        f"Column '{name}' holds '{twins[0][0]}' and '{twins[0][1]}', which count as different; "
-        "write them alike if they are the same."
+        f"Column '{name}' contains '{twins[0][0]}' and '{twins[0][1]}', which count as different "
+        "values; write them in the same way if they mean the same."
     ]

@@ -1,4 +1,4 @@
-"""Read CSV files: find the delimiter and the header, and explain what is wrong with a file."""
+"""Read CSV files: find the delimiter and the header line, and say what is wrong with a file."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ def read_csv(
     piece: bytes | None = None,
     known: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Any, str]:
+    """Read a CSV file, or `piece`: some complete lines of it. Returns the table and the delimiter.
+
+    Columns in `known` are read as text.
+    """
     text, whole = peek(path, encoding)
     delimiter = _delimiter(text)
     names = header(path, text, loose=known is not None)
@@ -69,19 +73,21 @@ def read_csv(
     try:
         try:
             table = parse('"' in text)
-        except pa.ArrowInvalid:  # line breaks in values further on, or a row known by its number
+        except (
+            pa.ArrowInvalid
+        ):  # a value with a line break, or a bad row: single-threaded, errors name it
             table = parse(True, threads=False)
     except UNREADABLE as error:
-        raise DataError(_csv_trouble(path, encoding, error, blank + 1)) from error
+        raise DataError(_message(path, encoding, error, blank + 1)) from error
     if any(pa.types.is_binary(getattr(f.type, "value_type", f.type)) for f in table.schema):
-        raise DataError(_encoding_trouble(path, encoding))  # what is no text was left as bytes
-    if piece is None and _doubtful(table):
+        raise DataError(_encoding_message(path, encoding))  # undecodable values are left as bytes
+    if piece is None and _may_lack_quotes(table):
         _check_quotes(path, delimiter, encoding)
     return table, delimiter
 
 
-def _doubtful(table: Any) -> bool:
-    """Whether a value looks as if a quotation mark were missing: arrow lets it go on for lines."""
+def _may_lack_quotes(table: Any) -> bool:
+    """Whether a value looks as if a quotation mark were missing, since arrow reads on for lines."""
     last = table.column(table.num_columns - 1)[-1].as_py() if len(table) else None
     if isinstance(last, str) and _BREAK.search(last):
         return True
@@ -96,7 +102,7 @@ def _doubtful(table: Any) -> bool:
 
 def _check_quotes(path: Path, delimiter: str, encoding: str) -> None:
     csv.field_size_limit(max(csv.field_size_limit(), 1 << 30))
-    row = -1  # the line of names
+    row = -1  # the header line
     try:
         with open_bytes(path) as stream:
             lines = io.TextIOWrapper(stream, encoding=encoding, newline="")
@@ -104,32 +110,32 @@ def _check_quotes(path: Path, delimiter: str, encoding: str) -> None:
                 row += bool(values)
     except csv.Error as error:
         raise DataError(
-            f"a quotation mark in row {row + 1} of {path} is not closed where its value ends, so "
-            "what follows is taken into it; close it, or double it if it is part of the value."
+            f"a quotation mark in row {row + 1} of {path} is not closed at the end of its value; "
+            "close it, or write it twice if it is part of the value."
         ) from error
 
 
 _RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 
 
-def _csv_trouble(path: Path, encoding: str, error: Exception, skip: int) -> str:
-    said = short_reason(error)
-    if isinstance(error, UnicodeDecodeError) or "UTF8" in said or "utf" in said.lower():
-        return _encoding_trouble(path, encoding)
+def _message(path: Path, encoding: str, error: Exception, skip: int) -> str:
+    reason = short_reason(error)
+    if isinstance(error, UnicodeDecodeError) or "UTF8" in reason or "utf" in reason.lower():
+        return _encoding_message(path, encoding)
     if isinstance(error, OSError):
         return cannot_read(path, error)
-    ragged = _RAGGED.search(said)
+    ragged = _RAGGED.search(reason)
     if ragged is None:
-        return f"{path} cannot be read as CSV ({said}); write it again."
+        return f"{path} cannot be read as CSV ({reason}); write the file again."
     row, wanted, got = (int(number) for number in ragged.groups())
     return (
-        f"row {row - skip} of {path} has {got} value{'s' * (got != 1)} where there are {wanted} "
-        "columns; give it one for each, and check its quotation marks: a value that holds a "
-        "delimiter or a line break needs a pair of them."
+        f"row {row - skip} of {path} has {got} value{'s' * (got != 1)} but there are {wanted} "
+        "columns; give it one value per column, and put a value that contains a delimiter or a "
+        "line break in quotation marks."
     )
 
 
-def _encoding_trouble(path: Path, encoding: str) -> str:
+def _encoding_message(path: Path, encoding: str) -> str:
     line = ""
     with open_bytes(path) as stream:
         for number, raw in enumerate(stream, start=1):
@@ -140,12 +146,13 @@ def _encoding_trouble(path: Path, encoding: str) -> str:
                 line = f" (line {number}, byte 0x{raw[at]:02x})"
                 break
     return (
-        f"{path} is not {encoding.upper()} text{line}; save it as UTF-8, or say what all files "
-        'are in, e.g. encoding = "cp1252".'
+        f"{path} is not {encoding.upper()} text{line}; save it as UTF-8, or set the encoding of "
+        'all files, for example encoding = "cp1252".'
     )
 
 
 def open_bytes(path: Path) -> Any:
+    """Open a file for reading bytes; a .gz file is decompressed."""
     return gzip.open(path, "rb") if _packed(path) else path.open("rb")
 
 
@@ -154,12 +161,13 @@ def _packed(path: Path) -> bool:
 
 
 def peek(path: Path, encoding: str) -> tuple[str, bool]:
-    """The file's beginning, decoded, with at least its first line; and whether that is all."""
+    """Return the beginning of a file, at least its first line, and whether that is all of it."""
     try:
         "a".encode(encoding)
     except (LookupError, ValueError):
         raise ConfigError(
-            f"there is no encoding '{encoding}' of texts; usual ones are utf-8, cp1252 and latin-1."
+            f"encoding is '{encoding}', which is not a text encoding; usual ones are utf-8, cp1252 "
+            "and latin-1."
         ) from None
     try:
         with open_bytes(path) as stream:
@@ -172,29 +180,29 @@ def peek(path: Path, encoding: str) -> tuple[str, bool]:
         raise DataError(f"{path} is UTF-16 text; save it as UTF-8.")
     if b"\0" in raw:
         raise DataError(
-            f"{path} holds null bytes, so it is no text; save it as UTF-8, or name it .parquet if "
-            "it is that."
+            f"{path} contains null bytes, so it is not a text file; save it as UTF-8, or rename it "
+            "to .parquet if it is a Parquet file."
         )
     raw = raw.removeprefix(codecs.BOM_UTF8)
     if not raw.strip():
         raise DataError(
-            f"{path} is empty; a table has a line of column names and a line for each row, so "
-            "fill it or take it away."
+            f"{path} is empty; a table needs a header line with column names and one line per row, "
+            "so fill the file or remove it."
         )
-    try:  # a letter that is cut in two at the end is none to complain of
+    try:  # a character that is cut off at the end is not an error
         return codecs.getincrementaldecoder(encoding)().decode(raw), whole
     except UnicodeError as error:
-        raise DataError(_encoding_trouble(path, encoding)) from error
+        raise DataError(_encoding_message(path, encoding)) from error
 
 
-_BREAK = re.compile(r"\r\n|\r|\n")  # str.splitlines knows more of them than CSV does
+_BREAK = re.compile(r"\r\n|\r|\n")  # unlike str.splitlines, which also splits at other characters
 
 
 _BLANK = re.compile(r"(?:[^\S\r\n]*(?:\r\n|\r|\n))*")
 
 
 def _first(text: str) -> tuple[int, str, str]:
-    """How many lines are blank before the line of names, that line, and what follows it."""
+    """Return the number of blank lines before the header line, that line, and what follows."""
     blank = _BLANK.match(text)
     assert blank is not None
     line, *rest = _BREAK.split(text[blank.end() :], maxsplit=1)
@@ -202,18 +210,19 @@ def _first(text: str) -> tuple[int, str, str]:
 
 
 def header(path: Path, text: str, loose: bool = False) -> list[str]:
+    """Return the column names; `loose` accepts missing and repeated names."""
     try:
-        header = next(csv.reader([_first(text)[1]], delimiter=_delimiter(text), strict=True))
+        names = next(csv.reader([_first(text)[1]], delimiter=_delimiter(text), strict=True))
     except csv.Error:
         raise DataError(
-            f"the line of names in {path} has a quotation mark too many or too few; write every "
-            "column's name on one line, and in quotation marks only as a whole."
+            f"the header line of {path} has a wrong quotation mark; write all column names on one "
+            "line, and quote a name completely or not at all."
         ) from None
-    return clean_names(path, _told_apart(header) if loose else header)
+    return clean_names(path, _make_unique(names) if loose else names)
 
 
-def _told_apart(header: Sequence[str]) -> list[str]:
-    """Every column with a name of its own: the second of a name is called NAME.1."""
+def _make_unique(header: Sequence[str]) -> list[str]:
+    """Return unique column names: the second column called NAME becomes NAME.1."""
     names = [name.strip().removeprefix("\ufeff") for name in header]
     named = [name or f"column {i + 1}" for i, name in enumerate(names)]
     before = [named[:i].count(name) for i, name in enumerate(named)]
@@ -221,7 +230,7 @@ def _told_apart(header: Sequence[str]) -> list[str]:
 
 
 def _delimiter(text: str) -> str:
-    """What stands between the names of the first line, most often, outside quotes."""
+    """Return the most frequent delimiter of the header line, outside quotation marks."""
     counts, quoted = dict.fromkeys(_DELIMITERS, 0), False
     for c in _first(text)[1]:
         if c == '"':
@@ -233,16 +242,15 @@ def _delimiter(text: str) -> str:
 
 
 def clean_names(path: Path, header: Sequence[str]) -> list[str]:
+    """Return the column names without spaces around them; raise DataError if one repeats."""
     names = [name.strip().removeprefix("\ufeff") for name in header]
     seen: set[str] = set()
     for i, name in enumerate(names):
         if not name:
             raise DataError(
-                f"column {i + 1} of {path} has no name; give every column a name in the first line."
+                f"column {i + 1} of {path} has no name; name every column in the header line."
             )
         if name in seen:
-            raise DataError(
-                f"{path} has two columns called '{name}'; give every column its own name."
-            )
+            raise DataError(f"{path} has two columns called '{name}'; give them different names.")
         seen.add(name)
     return names

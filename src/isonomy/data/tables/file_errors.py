@@ -1,4 +1,4 @@
-"""Messages for table files that cannot be read."""
+"""Messages about table files that cannot be read."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ UNREADABLE = (OSError, EOFError, ValueError, zlib.error, pa.ArrowException)
 
 
 def short_reason(error: BaseException) -> str:
-    """What an error says, in a few words that go inside of a sentence."""
+    """Return what an error says, shortened so that it fits inside a sentence."""
     text = getattr(error, "strerror", None) or " ".join(str(error).split())
     text = "".join(c for c in text.split(". ")[0].rstrip(".") if c.isprintable())
     return text if len(text) <= 140 else text[:137] + "..."
 
 
 def cannot_read(path: Path, error: Exception) -> str:
+    """Return the message for a file that cannot be read."""
     if isinstance(error, PermissionError):
-        return f"{path} may not be read; have yourself given the permission."
+        return f"{path} cannot be read: you do not have permission; change the file's permissions."
     return (
-        f"{path} cannot be read ({short_reason(error)}); it may be cut off or another kind of file, so "
-        "get a whole copy."
+        f"{path} cannot be read ({short_reason(error)}); it may be cut off or another kind of "
+        "file, so get a complete copy."
     )

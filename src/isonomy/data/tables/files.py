@@ -1,8 +1,8 @@
-"""Tables on disk: CSV and Parquet, one file a client or one file for all.
+"""Find and read table files, CSV and Parquet.
 
-Read with care for what organisations really send: another column order, semicolons, decimal
-commas, spaces about names, a byte-order mark. What cannot be read is refused with the file and,
-where it is known, the line.
+Files differ between organisations: column order, semicolons, decimal commas, spaces around names,
+a byte-order mark. All of that is accepted. A file that cannot be read is an error that names the
+file and, if known, the line.
 """
 
 from __future__ import annotations
@@ -27,42 +27,40 @@ from isonomy.data.tables.readings import like
 from isonomy.errors import DataError, did_you_mean
 
 CSV = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz")
-
-
 PARQUET = (".parquet", ".pq")
 
 
 def find(path: str | Path) -> tuple[list[Path], bool]:
-    """The table files at a path, and whether each is a client (a folder was named)."""
-    place = Path(os.path.expanduser(path))  # a user that does not exist stays as it is
+    """Return the table files at a path, and whether the path is a folder: one file per client."""
+    place = Path(os.path.expanduser(path))  # ~name of an unknown user is left as it is
     try:
         return _find(place)
     except OSError as error:
         raise DataError(
-            f"'{place}' cannot be looked into ({short_reason(error)}); check data.path and who may read "
-            "it."
+            f"'{place}' cannot be opened ({short_reason(error)}); check data.path and its "
+            "permissions."
         ) from error
 
 
 def _find(place: Path) -> tuple[list[Path], bool]:
     if place.is_dir():
-        found = _ordered(p for p in place.iterdir() if p.is_file() and _kind(p) and _seen(p))
+        found = _ordered(p for p in place.iterdir() if p.is_file() and _kind(p) and _is_visible(p))
         if not found:
             raise DataError(
-                f"there is no table in the folder '{place}'; put one file for each client there, "
-                f"ending in {', '.join((*CSV[:2], *PARQUET[:1]))}."
+                f"there is no table in the folder '{place}'; put one file per client there, with a "
+                f"name that ends in {', '.join((*CSV[:2], *PARQUET[:1]))}."
             )
         for name, times in Counter(client_name(p) for p in found).items():
             if times > 1:
                 raise DataError(
-                    f"two tables in '{place}' are called '{name}'; each file is a client, so give "
-                    "them different names."
+                    f"two tables in '{place}' are called '{name}'; each file is one client, so "
+                    "give them different names."
                 )
         return found, True
     if place.is_file():
         if not _kind(place):
             raise DataError(
-                f"'{place}' is no table by its name; give a file that ends in "
+                f"'{place}' is not a table file; give a file with a name that ends in "
                 f"{', '.join((*CSV, *PARQUET))}."
             )
         return [place], False
@@ -73,7 +71,7 @@ def _find(place: Path) -> tuple[list[Path], bool]:
 
 
 def _ordered(paths: Iterable[Path]) -> list[Path]:
-    """In the order in which a client column would have them: by name, or by number if all are."""
+    """Sort files by client name, or by number if all names are numbers, as a client column is."""
     found = sorted(paths, key=lambda p: (client_name(p), p.name))
     try:
         return sorted(found, key=lambda p: float(client_name(p)))
@@ -82,7 +80,7 @@ def _ordered(paths: Iterable[Path]) -> list[Path]:
 
 
 def client_name(path: Path) -> str:
-    """A file's name without its endings."""
+    """Return the name of a file without its endings."""
     name = path.name
     for ending in (*CSV, *PARQUET):
         if name.lower().endswith(ending) and len(name) > len(ending):
@@ -97,8 +95,8 @@ def _kind(path: Path) -> str:
     return "csv" if name.endswith(CSV) else ""
 
 
-def _seen(path: Path) -> bool:
-    """Not a file that an editor or a system hides, nor a note beside the tables."""
+def _is_visible(path: Path) -> bool:
+    """Whether a file is neither hidden or temporary nor a text note next to the tables."""
     return not path.name.startswith((".", "~", "_")) and path.name.lower() not in (
         "readme.txt",
         "license.txt",
@@ -112,10 +110,10 @@ def read(
     encoding: str = "utf-8",
     known: Mapping[str, Sequence[str]] | None = None,
 ) -> Table:
-    """A file's table, all its columns.
+    """Read all columns of a file.
 
-    With `known`, what the columns are is known: those in it are categories with these levels, and
-    columns that nobody asks for may lack a name or have another's.
+    `known` gives the levels of columns that are known to be categories. With it, other columns may
+    lack a name or share one.
     """
     raw = open_table(path, missing, encoding, known)
     columns = {name: raw.column(name, (known or {}).get(name)) for name in raw.names}
@@ -125,15 +123,17 @@ def read(
 def read_piece(
     path: Path, piece: bytes, missing: Sequence[str] = MISSING, encoding: str = "utf-8"
 ) -> Table:
-    """Some whole lines of a CSV file, read as all of it would be; broken ones are left out."""
+    """Read some complete lines of a CSV file as the whole file would be read; skip bad lines."""
     read_, delimiter = read_csv(path, missing, encoding, piece)
-    raw = _Raw(path, read_.column_names, len(read_), read_.column, missing, comma=delimiter != ",")
+    raw = OpenTable(
+        path, read_.column_names, len(read_), read_.column, missing, comma=delimiter != ","
+    )
     return Table({name: raw.column(name) for name in raw.names}, raw.rows, str(path))
 
 
 @dataclass
-class _Raw:
-    """An open file: its columns' names, and how to read one of them."""
+class OpenTable:
+    """An open file: the names of its columns, and a function that reads one of them."""
 
     path: Path
     names: list[str]
@@ -146,6 +146,7 @@ class _Raw:
         self.at = {name: i for i, name in enumerate(self.names)}
 
     def column(self, name: str, known: Sequence[str] | None = None) -> Column:
+        """Read a column; `known` are its levels if it is categorical."""
         try:
             values = self.one(self.at[name])
             if known is not None:
@@ -153,8 +154,8 @@ class _Raw:
             return column(values, self.missing, self.comma)
         except UNREADABLE as error:
             raise DataError(
-                f"column '{name}' of {self.path} cannot be read ({short_reason(error)}); write the file "
-                "again, or leave the column out of it."
+                f"column '{name}' of {self.path} cannot be read ({short_reason(error)}); write the "
+                "file again, or remove the column from it."
             ) from error
 
 
@@ -163,7 +164,8 @@ def open_table(
     missing: Sequence[str],
     encoding: str,
     known: Mapping[str, Sequence[str]] | None = None,
-) -> _Raw:
+) -> OpenTable:
+    """Open a file; see `read` for the arguments."""
     if _kind(path) == "parquet":
         file = parquet.open_file(path)
         given = parquet.given_names(file)
@@ -171,16 +173,16 @@ def open_table(
         if path.stat().st_size < parquet.SMALL:
             whole = parquet.read_whole(path, file)
             one = lambda i: whole.column(given[i])  # noqa: E731
-        else:  # by name, since "a" also reads what is called "a.b"
+        else:  # select by name afterwards, since "a" also reads "a.b"
             one = lambda i: file.read(columns=[given[i]]).column(given[i])  # noqa: E731
-        return _Raw(path, names, file.metadata.num_rows, one, missing, comma=False)
+        return OpenTable(path, names, file.metadata.num_rows, one, missing, comma=False)
     table, delimiter = read_csv(path, missing, encoding, known=known)
     names = clean_names(path, table.column_names)
-    return _Raw(path, names, len(table), table.column, missing, comma=delimiter != ",")
+    return OpenTable(path, names, len(table), table.column, missing, comma=delimiter != ",")
 
 
 def column_names(path: Path, encoding: str = "utf-8") -> list[str]:
-    """The names of a file's columns, without reading its rows."""
+    """Return the names of a file's columns without reading its rows."""
     if _kind(path) == "parquet":
         return clean_names(path, parquet.given_names(parquet.open_file(path)))
     text, _ = peek(path, encoding)

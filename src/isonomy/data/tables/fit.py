@@ -1,7 +1,7 @@
-"""What the server does to prepare tables: it asks clients, and fits from what they reply.
+"""The server side of table preparation: fit the preprocessing from what clients reply.
 
-`fit` is given one function, `ask`, and never a table: whoever holds the tables runs the phases.
-In a simulation that is `Asking` below, in a federation the network.
+`fit` gets a function `ask` and never a table; the phases run where the tables are. In a simulation
+`ask` is a `LocalClients`, in a real federation it goes over the network.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from isonomy.data.tables.roles import Roles
 
 @dataclass
 class Fitted:
-    """What a federation agreed on: the preprocessing, split sizes, and things to know."""
+    """The outcome: the preprocessing, the sizes of splits, and warnings."""
 
     preprocessing: Preprocessing
-    sizes: list[list[int]]  # of every client: train, validation, test
+    sizes: list[list[int]]  # for every client: train, validation, test
     warnings: list[str] = field(default_factory=list)
 
 
@@ -45,7 +45,7 @@ def fit(
     fractions: Sequence[float],
     schema: Schema | None = None,
 ) -> Fitted:
-    """Agree on the columns (unless a schema is given), survey the training rows, fit."""
+    """Agree on the columns (unless a schema is given), survey the training rows, and fit."""
     warnings: list[str] = []
     if schema is None:
         schema, warnings = agree(ask, names, roles)
@@ -53,34 +53,34 @@ def fit(
     encoders: list[Number | Category] = []
     for name, kind in schema.features.items():
         if kind == "number":
-            told = [reply["numbers"][name] for reply in replies]
-            encoders.append(_number(ask, name, told, roles))
+            reports = [reply["numbers"][name] for reply in replies]
+            encoders.append(_number(ask, name, reports, roles))
         else:
-            told = [reply["categories"][name] for reply in replies]
-            encoders.append(_category(name, told, roles.rare))
-    warnings += _missing_values(encoders, names, replies)
-    warnings += _alike(encoders)
+            reports = [reply["categories"][name] for reply in replies]
+            encoders.append(_category(name, reports, roles.rare))
+    warnings += _missing_value_warnings(encoders, names, replies)
+    warnings += _level_warnings(encoders)
     unlabelled = sum(reply["unlabelled"] for reply in replies)
     if unlabelled:
         warnings.append(
-            f"{unlabelled:,} rows have no '{schema.label.name}' and were left out; if they were "
-            "lost in a way that depends on the group, what is measured is not what is there."
+            f"{unlabelled:,} rows have no '{schema.label.name}' and are not used; if labels are "
+            "missing more often in some groups, the measured gaps between groups are biased."
         )
     preprocessing = Preprocessing(table=schema, encoders=tuple(encoders))
     return Fitted(preprocessing, [reply["sizes"] for reply in replies], warnings)
 
 
 def survey_message(schema: Schema, seed: int, fractions: Sequence[float]) -> Message:
-    """What clients are asked when they split and survey their rows."""
+    """Return the message of the phase `survey`."""
     plain = schema.model_dump(mode="json")
     return {"schema": plain, "seed": seed, "fractions": list(fractions)}
 
 
-def _number(ask: Ask, name: str, told: Sequence[Mapping[str, Any]], roles: Roles) -> Number:
-    """Mean and spread of all clients' numbers, from each one's count, mean and squares."""
+def _number(ask: Ask, name: str, reports: Sequence[Mapping[str, Any]], roles: Roles) -> Number:
+    """Combine the counts, means and squares of all clients into one encoder."""
     count, mean, squares = 0, 0.0, 0.0
-    gone = sum(one["missing"] for one in told)
-    held = [one for one in told if one["count"]]
+    gone = sum(one["missing"] for one in reports)
+    held = [one for one in reports if one["count"]]
     for one in held:
         total = count + one["count"]
         away = one["mean"] - mean
@@ -90,7 +90,7 @@ def _number(ask: Ask, name: str, told: Sequence[Mapping[str, Any]], roles: Roles
     if not held:
         return Number(name=name, fill=0.0, shift=0.0, scale=1.0)
     low, high = min(one["low"] for one in held), max(one["high"] for one in held)
-    fill = min(max(mean, low), high)  # but for rounding it is between them
+    fill = min(max(mean, low), high)  # it lies between them except for rounding
     if roles.impute == "zero":
         fill = 0.0
     elif roles.impute == "median":
@@ -108,23 +108,23 @@ def _number(ask: Ask, name: str, told: Sequence[Mapping[str, Any]], roles: Roles
     centre = mean + (fill - mean) * gone / rows
     squares += count * (mean - centre) ** 2 + gone * (fill - centre) ** 2
     spread = math.sqrt(squares / rows)
-    flat = low == high or spread <= 4 * np.finfo(float).eps * abs(centre)  # but for rounding
+    flat = low == high or spread <= 4 * np.finfo(float).eps * abs(centre)  # up to rounding
     return Number(
         name=name, fill=fill, shift=centre, scale=1.0 if flat else spread, indicate=indicate
     )
 
 
-def _category(name: str, told: Sequence[Mapping[str, Any]], rare: int) -> Category:
+def _category(name: str, reports: Sequence[Mapping[str, Any]], rare: int) -> Category:
     counts: dict[str, int] = {}
-    for one in told:
+    for one in reports:
         for value, count in one["values"].items():
             counts[value] = counts.get(value, 0) + count
     levels = sorted((value for value, n in counts.items() if n >= rare), key=numbers_first)
-    gone = sum(one["missing"] for one in told)
+    gone = sum(one["missing"] for one in reports)
     return Category(name=name, levels=tuple(levels), missing=gone >= rare)
 
 
-def _alike(encoders: Sequence[Number | Category]) -> list[str]:
+def _level_warnings(encoders: Sequence[Number | Category]) -> list[str]:
     return [
         text
         for encoder in encoders
@@ -133,12 +133,12 @@ def _alike(encoders: Sequence[Number | Category]) -> list[str]:
     ]
 
 
-def _missing_values(
+def _missing_value_warnings(
     encoders: Sequence[Number | Category],
     names: Sequence[str],
     replies: Sequence[Mapping[str, Any]],
 ) -> list[str]:
-    """One sentence on the numbers that were filled in and that no feature tells of."""
+    """Return a warning about numbers that were filled in without an indicator feature."""
     shares = []
     for name in (e.name for e in encoders if isinstance(e, Number) and not e.indicate):
         gone = [reply["numbers"][name]["missing"] for reply in replies]
@@ -156,6 +156,6 @@ def _missing_values(
     ]
     more = f" and {len(shares) - 5} more columns" if len(shares) > 5 else ""
     return [
-        f"Numbers are missing and were filled in: {', '.join(texts)}{more}; if they are missing "
-        "for a reason, indicate = true lets the model know."
+        f"Missing numbers were filled in: {', '.join(texts)}{more}; if missing values carry "
+        "information, set indicate = true to add a feature that marks them."
     ]

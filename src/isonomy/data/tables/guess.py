@@ -1,7 +1,7 @@
-"""First guesses at what the columns of a table are, each with its reason.
+"""Guess the roles of a table's columns, each with a reason.
 
-The rules go by `words` in names and by what was `seen` of the values. A guess is there to be
-corrected: `isonomy init` writes each one beside its reason.
+The rules use words in the names of columns (`name_hints`) and a summary of the values
+(`column_profile`). Guesses are meant to be corrected: `isonomy init` writes each with its reason.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from isonomy.data.tables.column_profile import MOST, ColumnProfile, profile_columns, same
+from isonomy.data.tables.column_profile import MOST, ColumnProfile, one_to_one, profile_columns
 from isonomy.data.tables.guess_columns import (
     as_number,
     bins_reason,
@@ -36,21 +36,21 @@ from isonomy.data.tables.sample import Look
 
 @dataclass(frozen=True)
 class Sizes:
-    """What suits so many clients and rows."""
+    """Settings that suit a number of clients and rows."""
 
     rounds: int
     batch: int
     lr: float
-    hidden: tuple[int, ...] = ()  # of a perceptron; none: a linear model
+    hidden: tuple[int, ...] = ()  # of a perceptron; empty: a linear model
     cohort: int | None = None
 
 
 @dataclass(frozen=True)
 class Guess:
-    """All guesses; `why` has an option's reason, `doubts` what a person should look at.
+    """All guesses. `why` has the reason for each option, `doubts` what a person should check.
 
-    `drop` and `categorical` hold a reason for each column. `clients` is the number of clients that
-    rows of one table are dealt to where no column tells clients apart.
+    `drop` and `categorical` have a reason for each column. `clients` is the number of clients for
+    a random partition of one table, used if no column identifies clients.
     """
 
     sizes: Sizes
@@ -72,7 +72,7 @@ class Guess:
 
 
 def guess(look: Look) -> Guess:
-    """Guess everything about the tables that were looked at."""
+    """Guess everything about the sampled tables."""
     before = profile_columns(look)
     seen = [as_number(one) for one in before]
     tables = list(look.tables.values())
@@ -93,10 +93,12 @@ def guess(look: Look) -> Guess:
     name = label.name if label else ""
     rest = [s for s in left if s.name not in {client, split, name, *protected}]
     for one in rest:
-        if client and same(tables, one.name, client):
-            drop[one.name] = f"goes with {client} one to one"
-        elif name and one.distinct <= MOST and same(tables, one.name, name):
-            drop[one.name] = "tells the label exactly; put it back if it is known beforehand"
+        if client and one_to_one(tables, one.name, client):
+            drop[one.name] = f"corresponds one to one to {client}"
+        elif name and one.distinct <= MOST and one_to_one(tables, one.name, name):
+            drop[one.name] = (
+                "determines the label exactly; keep it only if it is known before predicting"
+            )
     rest = [one for one in rest if one.name not in drop]
     used = [by for by in left if by.name in (name, *protected)] + rest
     missing = guess_missing([one for one in before if one.name in {use.name for use in used}])
@@ -117,20 +119,20 @@ def guess(look: Look) -> Guess:
         shown = f"; others: {names_of(other_clients)}" if other_clients else ""
         more_of_them = "" if look.whole else " or more"
         count = f"{_by(seen, client).distinct:,} values{more_of_them}"
-        why["client"] = f"{count}, and a usual name{shown}"
+        why["client"] = f"{count}, and a typical name{shown}"
         doubts += client_doubts(_by(seen, client))
     elif not look.folder:
-        why["client"] = "no column seems to tell clients apart, so rows are dealt out at random"
+        why["client"] = "no column seems to identify clients, so rows are assigned at random"
         doubts.append(
-            "Who holds which row: no column seems to tell clients apart. If one does, name it with "
-            "`client` and take `partition` and `clients` out."
+            "Clients: no column seems to identify them. If one does, name it with `client` and "
+            "remove `partition` and `clients`."
         )
     if split:
-        why["split"] = "holds train and test"
+        why["split"] = "contains train and test"
     why["bins"] = bins_reason(bins)
     why["categorical"] = categorical_reason([s for s in rest if s.name in features], categorical)
     if missing:
-        why["missing"] = "texts in columns of numbers, beside the usual ones"
+        why["missing"] = "texts found in columns of numbers, added to the defaults"
     doubts += sentinel_doubts([s for s in rest if s.name in features])
     number = len(look.paths) if look.folder else _by(seen, client).distinct if client else 0
     dealt = 0 if number else max(2, min(10, look.rows // 50))
@@ -155,7 +157,7 @@ def guess(look: Look) -> Guess:
 
 
 def resized(guess: Guess, clients: int, rows: int) -> Guess:
-    """With sizes for the clients and rows that there really are, and their number told."""
+    """Return the guess with sizes for the actual numbers of clients and rows."""
     regression = not guess.sizes.hidden
     sizes = guess_sizes(clients, rows, not regression, len(guess.features))
     why = dict(guess.why)
@@ -165,14 +167,14 @@ def resized(guess: Guess, clients: int, rows: int) -> Guess:
 
 
 def guess_sizes(clients: int, rows: int, classes: bool, features: int) -> Sizes:
-    """Rounds, batch and step for a first comparison that takes minutes and not hours."""
+    """Return rounds, batch size and learning rate for a first comparison that takes minutes."""
     each = rows / max(clients, 1)
     batch = next((b for b, most in ((16, 200), (32, 2_000), (64, 20_000)) if each < most), 128)
     batch = 512 if rows > 2_000_000 else batch
     cohort = max(10, min(50, clients // 10)) if clients > 50 else None
     rounds = 50 if cohort else 30 if rows < 20_000 else 20
     rounds = 10 if rows > 2_000_000 else rounds
-    if not classes:  # a squared loss in the label's own unit: small steps of a linear model
+    if not classes:  # squared loss in the unit of the label: a linear model with small steps
         lr = 0.2 / max(features, 2)
         nice = next(n for n in (0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0) if n <= lr)
         return Sizes(rounds, batch, nice or 0.0005, (), cohort)

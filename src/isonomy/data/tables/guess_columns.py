@@ -1,4 +1,4 @@
-"""Guess the roles of columns other than the label: client, split, protected, dropped, categorical."""
+"""Guess the roles of columns other than the label: client, split, protected, drop, categorical."""
 
 from __future__ import annotations
 
@@ -32,58 +32,58 @@ from isonomy.data.tables.roles import listed
 AGES = ((30, 60), (30, 50), (30, 45), (40, 65), (50, 70), (60, 75), (70, 80), (18, 40), (6, 12))
 
 
-MOST_GROUPS = 12  # of a protected column that is not cut
+MOST_GROUPS = 12  # of a protected column without bins
 
 
 MOST_PROTECTED = 4
 
 
 def unusable(one: ColumnProfile) -> str:
-    """Why a column can be nothing but dropped; nothing if it can be of use."""
+    """Return why a column has to be dropped; empty if it may be used."""
     if one.absent:
-        return f"not at {listed(one.absent, 3)}"
+        return f"not in the table of {listed(one.absent, 3)}"
     if one.kind == "empty":
         return "empty"
     if one.kind == "other":
         return "lists or bytes"
     if one.kind == "time" or one.dated:
         return "dates"
-    if one.alone:
-        return "one value in each file, so it only names the client"
+    if one.names_client:
+        return "one value per file, so it only identifies the client"
     if one.distinct == 1 and one.held > 0.98 * one.rows:
         return "the same value everywhere"
     if one.held < 20:
         return ""
-    share, number = one.apart, one.kind == "number"
-    if one.counted:
+    share, number = one.distinct_share, one.kind == "number"
+    if one.numbers_rows:
         return "numbers the rows"
     if not number and share > 0.5 and one.length > 30:
         return "free text"
     if share > 0.9 and (not number or _long_numbers(one)):
-        return "another value in nearly every row"
+        return "a different value in nearly every row"
     if number and not one.whole:
         return ""
     words = name_words(one.name)
     named = words and (called(words[-1], IDENTIFIERS) or called(words[0], "id uuid guid"))
     if named and one.distinct > 20 and share > 0.2:
-        return "an identifier by its name"
+        return "an identifier, judging by its name"
     if called(one.name, PERSONS) and not number and one.distinct > 20 and share > 0.2:
-        return "tells who a person is"
+        return "identifies a person"
     if not number and one.distinct > MOST:
         return f"more than {MOST:,} different texts"
     return ""
 
 
 def _long_numbers(one: ColumnProfile) -> bool:
-    """Whole numbers of six or more digits, as many in each: account and phone numbers."""
-    if not one.whole or not one.steps:
+    """Whether all values are whole numbers of equal length, six digits or more."""
+    if not one.whole or not one.percentiles:
         return False
-    low, high = as_text(one.steps[0]), as_text(one.steps[-1])
+    low, high = as_text(one.percentiles[0]), as_text(one.percentiles[-1])
     return len(low) == len(high) >= 6
 
 
 def guess_split(seen: Sequence[ColumnProfile], tables: Sequence[Table] = ()) -> str:
-    """The column that says train, validation or test in every row, and train in every table."""
+    """Return the column that contains train, validation or test in every row."""
     for one in seen:
         parts = {part_of(value) for value in one.values}
         if one.held < one.rows or one.distinct > 3 or not {0, 2} <= parts <= {0, 1, 2}:
@@ -95,7 +95,7 @@ def guess_split(seen: Sequence[ColumnProfile], tables: Sequence[Table] = ()) -> 
 
 
 def rank_clients(seen: Sequence[ColumnProfile]) -> list[ColumnProfile]:
-    """The columns that may tell clients apart, best first: five rows a client, at the least."""
+    """Return the columns that may identify clients, best first; at least five rows per client."""
 
     def fits(one: ColumnProfile) -> bool:
         return (
@@ -113,7 +113,7 @@ def rank_clients(seen: Sequence[ColumnProfile]) -> list[ColumnProfile]:
 
 
 def client_rank(name: str) -> int:
-    """How much a name says that a column tells clients apart.
+    """Score how strongly a name suggests that a column identifies clients.
 
     >>> client_rank("hospital_id"), client_rank("home_hospital"), client_rank("time_in_hospital")
     (80, 30, 0)
@@ -131,7 +131,7 @@ def client_rank(name: str) -> int:
 def guess_protected(
     seen: Sequence[ColumnProfile],
 ) -> tuple[tuple[str, ...], dict[str, tuple[int, ...] | int], dict[str, str]]:
-    """Protected columns, where to cut numbers, and others that might be, with a doubt if any."""
+    """Return the protected columns, their bins, and other candidates, each with a doubt if any."""
     chosen: list[str] = []
     bins: dict[str, tuple[int, ...] | int] = {}
     others: dict[str, str] = {}
@@ -143,20 +143,20 @@ def guess_protected(
                 continue
             if taken:
                 others[one.name] = (
-                    f"'{one.name}' seems to tell the {kind} too and is a feature; drop it if the "
-                    "model should not know."
+                    f"'{one.name}' also seems to be about {kind} and is used as a feature; drop it "
+                    "if the model should not use it."
                 )
             elif len(chosen) == MOST_PROTECTED:
                 others[one.name] = ""
             elif one.kind == "number" and one.distinct > MOST_GROUPS:
                 if kind == "age":
-                    bins[one.name] = guess_bins(one.steps)
+                    bins[one.name] = guess_bins(one.percentiles)
                     chosen.append(one.name)
                     taken = True
             elif one.distinct > MOST_GROUPS:
                 others[one.name] = (
-                    f"'{one.name}' has {one.distinct:,} values, too many for groups; join them "
-                    "into fewer and name it under protected, or drop it: it is a feature now."
+                    f"'{one.name}' has {one.distinct:,} values, too many for groups, and is used "
+                    "as a feature; merge values and add it to protected, or drop it."
                 )
             elif one.distinct >= 2:
                 chosen.append(one.name)
@@ -165,7 +165,7 @@ def guess_protected(
 
 
 def guess_bins(steps: Sequence[float]) -> tuple[int, ...] | int:
-    """Usual ages at which every group has at least a tenth of the rows; else three groups.
+    """Return typical ages that give every group a tenth of the rows or more; else three groups.
 
     >>> guess_bins([float(age) for age in range(101)])
     (30, 60)
@@ -180,7 +180,7 @@ def guess_bins(steps: Sequence[float]) -> tuple[int, ...] | int:
 
 
 def as_number(one: ColumnProfile) -> ColumnProfile:
-    """A column of numbers as such, where all texts in it stand for nothing."""
+    """Return a mixed column as a column of numbers if all its texts mean a missing value."""
     if one.kind != "mixed" or not one.odd or not all(is_nothing(text) for text in one.odd):
         return one
     values = {value: n for value, n in one.values.items() if value not in one.odd}
@@ -196,7 +196,7 @@ def as_number(one: ColumnProfile) -> ColumnProfile:
 
 
 def guess_missing(seen: Iterable[ColumnProfile]) -> tuple[str, ...]:
-    """Texts in columns of numbers that stand for nothing."""
+    """Return the texts in columns of numbers that mean a missing value."""
     found: dict[str, None] = {}
     for one in seen:
         if one.kind == "mixed" and one.odd and all(is_nothing(text) for text in one.odd):
@@ -207,54 +207,54 @@ def guess_missing(seen: Iterable[ColumnProfile]) -> tuple[str, ...]:
 def guess_categorical(
     seen: Sequence[ColumnProfile], missing: Sequence[str] = (), keep: Iterable[str] = ()
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Columns whose numbers are codes, and columns that fit nothing, each with its reason.
+    """Return the columns whose numbers are codes, and those to drop, each with its reason.
 
-    `keep` are columns that are not dropped, whatever they hold.
+    Columns in `keep` are never dropped.
     """
     codes: dict[str, str] = {}
     unfit: dict[str, str] = {}
     for one in seen:
         if one.kind == "mixed" and not set(one.odd) <= set(missing):
             text = next(text for text in one.odd if text not in missing)
-            if one.name in keep or (one.distinct <= MOST and one.apart < 0.5):
-                codes[one.name] = f"numbers, and texts such as '{text}'"
+            if one.name in keep or (one.distinct <= MOST and one.distinct_share < 0.5):
+                codes[one.name] = f"numbers and texts such as '{text}'"
             else:
-                unfit[one.name] = f"numbers, and texts such as '{text}'"
+                unfit[one.name] = f"numbers and texts such as '{text}'"
         elif one.name in keep or one.kind != "number" or not one.whole or one.distinct < 3:
             continue
         elif called(one.name, CODES) and not called(one.name, COUNTS):
             if one.distinct <= MOST:
-                codes[one.name] = "codes by its name"
+                codes[one.name] = "codes, judging by its name"
             else:
-                unfit[one.name] = f"codes by its name, more than {MOST:,}"
+                unfit[one.name] = f"codes, judging by its name, with more than {MOST:,} values"
     return codes, unfit
 
 
 def categorical_reason(features: Sequence[ColumnProfile], categorical: Mapping[str, str]) -> str:
-    """Why these, and which whole numbers with few values stay numbers."""
+    """Return the reason, and which whole numbers with few values are used as numbers."""
     few = [
         one.name
         for one in features
         if one.name not in categorical and one.kind == "number" and one.few and one.distinct > 2
     ]
-    stay = f"few whole numbers, taken as numbers: {listed(few, 8)}" if few else ""
+    stay = f"few whole numbers, used as numbers: {listed(few, 8)}" if few else ""
     said = "numbers that are codes" if categorical else "none" if few else ""
     return "; ".join(text for text in (said, stay) if text)
 
 
 def protected_reason(protected: Sequence[str], others: Iterable[str]) -> str:
-    """Why these columns are protected."""
+    """Return why these columns are protected."""
     rest = list(others)
     shown = f"; others: {listed(rest, 6)}" if rest else ""
-    return ("by their names" if protected else "none found") + shown
+    return ("judging by their names" if protected else "none found") + shown
 
 
 def bins_reason(bins: Mapping[str, tuple[int, ...] | int]) -> str:
-    """What the cuts mean."""
+    """Return what the bins mean."""
     texts = []
     for name, cut in bins.items():
         if isinstance(cut, int):
-            texts.append(f"{name} in {cut} groups of about the same number of rows")
+            texts.append(f"{name} in {cut} groups of similar size")
         else:
             edges = " and ".join(str(edge) for edge in cut)
             texts.append(f"groups of {name} begin at {edges}")

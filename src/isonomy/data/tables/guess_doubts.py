@@ -21,21 +21,21 @@ _NUMBER = re.compile(r"-?\d+([.,]\d+)?")
 
 
 def file_doubts(look: Look, seen: Sequence[ColumnProfile]) -> list[str]:
-    """What is odd about the files themselves."""
+    """Return what seems wrong with the files."""
     out = []
     names = [client_name(path) for path in look.paths]
     if look.folder and all(part_of(name) >= 0 for name in names):
         out.append(
-            f"Each file is taken as a client, but these are called {listed(names)}: if they are "
-            "parts of one table, join them and name the column that says which with `split`."
+            f"Each file is read as one client, but these are called {listed(names)}. If they are "
+            "parts of one table, merge them and add a column that `split` names."
         )
     header = look.headers[0]
     own = {one.name: one.values for one in seen}
     odd = [name for name in header if _NUMBER.fullmatch(name) or name in own[name]]
     if 2 * len(odd) >= len(header) and odd != [str(i) for i in range(len(odd))]:
         out.append(
-            f"The first line of {look.paths[0].name} looks like values ({listed(header, 3)}); a "
-            "table begins with a line of column names, so add one if it is missing."
+            f"The first line of {look.paths[0].name} looks like values ({listed(header, 3)}); "
+            "add a header line with column names if it is missing."
         )
     some = [one.name for one in seen if one.absent]
     for name in some:
@@ -43,25 +43,26 @@ def file_doubts(look: Look, seen: Sequence[ColumnProfile]) -> list[str]:
         twins = twins or difflib.get_close_matches(name, [s for s in some if s != name], 1, 0.85)
         if twins and some.index(name) < some.index(twins[0]):
             out.append(
-                f"Columns '{name}' and '{twins[0]}' are not in all tables; if they are the same, "
-                "write them alike."
+                f"Columns '{name}' and '{twins[0]}' are not in all tables; if they are the same "
+                "column, give them the same name."
             )
     if look.encoding != "utf-8":
         out.append(
-            f"The files are not UTF-8; they were read as {look.encoding}. Check that names "
-            "with letters such as ä or é are right."
+            f"The files are not UTF-8 and were read as {look.encoding}; check that letters such as "
+            "ä or é are correct."
         )
     return out
 
 
 def client_doubts(one: ColumnProfile) -> list[str]:
+    """Return what seems wrong with the column that identifies clients."""
     if one.held == one.rows:
         return []
-    return [f"'{one.name}' is empty in some rows, which then are nobody's; fill it in."]
+    return [f"'{one.name}' is empty in some rows, which then belong to no client; fill it in."]
 
 
 def sentinel_doubts(features: Sequence[ColumnProfile]) -> list[str]:
-    """Numbers that stand for nothing, by habit: 999, -9."""
+    """Return columns with numbers that often mean a missing value, such as 999 and -9."""
     out = []
     for one in features:
         if one.kind != "number" or not one.whole or one.distinct > MOST:
@@ -72,7 +73,7 @@ def sentinel_doubts(features: Sequence[ColumnProfile]) -> list[str]:
             far = beside and (value > 3 * beside[0] > 0 or value < 0 <= beside[0])
             if text in SENTINELS and far and one.values[text] >= 3:
                 out.append(
-                    f"'{one.name}' is {text} in {one.values[text]:,} rows; if that stands for a "
-                    "missing value, leave those places empty."
+                    f"'{one.name}' is {text} in {one.values[text]:,} rows; if that means a missing "
+                    "value, leave it empty in the tables."
                 )
     return out

@@ -9,18 +9,19 @@ from isonomy.data.tables.sources import Source
 
 
 class LocalClients:
-    """The clients of a simulation: runs phases on their tables and keeps what they keep.
+    """Runs phases on the tables of a simulation and keeps what each client keeps.
 
-    Messages and replies pass as JSON text, so what could not cross a network cannot pass here.
+    Messages and replies are converted to JSON text and back, so whatever could not be sent over a
+    network fails here too.
     """
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._kept: list[Kept | None] = [None] * len(source.names)
-        self.bytes = 0  # of replies
+        self.bytes = 0  # size of all replies
 
     def __call__(self, phase: Phase, message: Message) -> list[Reply]:
-        """Every client's reply, in the clients' order."""
+        """Return the reply of every client, in the clients' order."""
         sent = json.dumps(message, allow_nan=False)
         out = []
         for k in range(len(self._kept)):
@@ -32,5 +33,5 @@ class LocalClients:
         return out
 
     def client(self, k: int) -> Client:
-        """A client as it is now."""
+        """Return a client in its present state."""
         return Client(k, self._source.names[k], self._source.open(k), self._kept[k])

@@ -23,7 +23,7 @@ from isonomy.errors import ConfigError, DataError, did_you_mean
 
 
 class Files:
-    """One file a client; read when asked for, and kept while they are small enough together."""
+    """One file per client, read when needed and kept in memory while there is room."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Files:
         self._room = keep
 
     def open(self, client: int) -> Table:
-        """A client's table."""
+        """Return the table of a client."""
         if client in self._kept:
             return self._kept[client]
         table = read(self._paths[client], self._missing, self._encoding)
@@ -49,14 +49,14 @@ class Files:
 
 
 class Pieces:
-    """Clients that are stretches of one table."""
+    """Clients whose rows are consecutive ranges of one table."""
 
     def __init__(self, table: Table, bounds: Sequence[int], names: Sequence[str]) -> None:
         self.names = tuple(names)
         self._table, self._bounds = table, list(bounds)
 
     def open(self, client: int) -> Table:
-        """A client's table; its columns are views."""
+        """Return the table of a client; its columns are views."""
         at = slice(self._bounds[client], self._bounds[client + 1])
         columns = {name: values[at] for name, values in self._table.columns.items()}
         place = f"client '{self.names[client]}'"
@@ -72,31 +72,31 @@ Source = Files | Pieces
 def read_clients(
     path: Path, client: str, missing: Sequence[str] = MISSING, encoding: str = "utf-8"
 ) -> Pieces:
-    """One file's rows as the clients that a column names, in the order of their names.
+    """Divide the rows of one file into the clients that a column names, ordered by name.
 
-    Each column is put in the clients' order as it is read, so that memory holds the table once.
+    Each column is reordered as it is read, so memory holds the table only once.
     """
     raw = open_table(path, missing, encoding)
     if client not in raw.names:
         raise ConfigError(
-            f"{path} has no column '{client}' to tell clients by; its columns are "
+            f"{path} has no column '{client}', which data.client names; its columns are "
             f"{listed(raw.names)}.{did_you_mean(client, raw.names)}"
         )
     if not raw.rows:
-        raise DataError(f"{path} has names of columns and no rows; fill it, or name another file.")
-    told = raw.column(client)
-    if isinstance(told, Other) and told.kind != "empty":
+        raise DataError(f"{path} has a header line but no rows; add rows, or give another file.")
+    values = raw.column(client)
+    if isinstance(values, Other) and values.kind != "empty":
         raise ConfigError(
-            f"column '{client}' of {path} cannot tell clients apart, since it holds "
-            f"{'dates' if told.kind == 'time' else 'lists or bytes'}; name one of texts or "
+            f"column '{client}' of {path} cannot identify clients because it contains "
+            f"{'dates' if values.kind == 'time' else 'lists or bytes'}; name a column of text or "
             "whole numbers."
         )
-    words = as_words(told)
+    words = as_words(values)
     gone = words.missing()
     if gone.any():
         raise DataError(
-            f"row {int(gone.argmax()) + 1} of {path} has no '{client}', so nobody holds it; fill "
-            "it in, or take the row out."
+            f"row {int(gone.argmax()) + 1} of {path} has no value in column '{client}', so it "
+            "belongs to no client; fill it in, or remove the row."
         )
     order = (
         None if bool((np.diff(words.codes) >= 0).all()) else np.argsort(words.codes, kind="stable")
@@ -109,7 +109,7 @@ def read_clients(
 
 
 def reorder(of: Column, order: Any) -> Column:
-    """A column with its rows in another order; None leaves them."""
+    """Return a column with its rows in another order; None keeps the order."""
     if order is None or isinstance(of, Other):
         return of
     if isinstance(of, Words):
