@@ -58,5 +58,5 @@ def check_weight(algorithm: Algorithm, expected: float, **options: Any) -> None:
     """The server's weight is the one worked by hand, on each engine."""
     for kind in ENGINES:
         server, _ = rounds(algorithm, kind, **options)
-        got = server["params"]["weight"].item()
+        got = server.params["weight"].item()
         assert got == pytest.approx(expected, abs=1e-6), f"{kind.name}: {got}, not {expected}"

@@ -86,4 +86,4 @@ def play(
 
 def weight_of(server: Any) -> Tensor:
     """The model's weights as a vector."""
-    return server["params"]["weight"].flatten()
+    return server.params["weight"].flatten()

@@ -95,7 +95,7 @@ def overhearing(part: str, heard: list[float]) -> Any:
 
 
 def weight_of(server: Any) -> float:
-    return float(server["params"]["weight"])
+    return float(server.params["weight"])
 
 
 # --- numpy ----------------------------------------------------------------------------------------

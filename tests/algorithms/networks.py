@@ -55,7 +55,7 @@ def shuffled(server: Any) -> Any:
         rows = [at[0], *(row[torch.randperm(len(row), generator=random)] for row in at[1:])]
         return torch.stack(rows)
 
-    return {**server, "assigned": {name: mixed(at) for name, at in server["assigned"].items()}}
+    return server._replace(assigned={name: mixed(at) for name, at in server.assigned.items()})
 
 
 def play(

@@ -122,7 +122,7 @@ def test_cells_by_hand(kind: type[Engine]) -> None:
     w, a, c = by_hand(2, cell, **how)
     assert abs(c) > 0.001
     server, _ = play(AgnosticFair(basis="cells", **how), kind, rounds=2)
-    assert server["weights"].numpy() == pytest.approx(a, abs=1e-5)
+    assert server.weights.numpy() == pytest.approx(a, abs=1e-5)
     assert weight_of(server) == pytest.approx(w, abs=1e-6)
 
 
@@ -131,7 +131,7 @@ def test_kernels_by_hand(kind: type[Engine]) -> None:
     how = {"pace": 1.0, "most": 1.8, "penalty": 10.0, "tau": 0.0}
     w, a, _ = by_hand(2, kernel, **how)
     server, _ = play(AgnosticFair(kernels=3, width=0.7, **how), kind, rounds=2)
-    assert server["weights"].numpy() == pytest.approx(a, abs=1e-4)
+    assert server.weights.numpy() == pytest.approx(a, abs=1e-4)
     assert weight_of(server) == pytest.approx(w, abs=1e-5)
 
 
@@ -177,7 +177,7 @@ def test_silent_and_single_clients() -> None:
     assert weight_of(quiet) == weight_of(play(AgnosticFair(), Loop, ids=(0, 2))[0])
     one, _ = play(AgnosticFair(basis="cells", most=3.0, pace=1.0), Loop, ids=(2,))
     count = sums(START, ids=(2,))[0]
-    assert float((one["weights"] * torch.tensor(count).flatten()).sum()) == pytest.approx(2.0)
+    assert float((one.weights * torch.tensor(count).flatten()).sum()) == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(

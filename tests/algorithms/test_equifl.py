@@ -85,7 +85,7 @@ def test_what_stays_at_home(kind: type[Engine]) -> None:
     assert set(states) == {"bias"}
     assert states["bias"].flatten().tolist() == pytest.approx(bias.tolist(), abs=1e-6)
     assert weight_of(server) == pytest.approx(w, abs=1e-6)
-    assert float(server["params"]["bias"]) == 0.0
+    assert float(server.params["bias"]) == 0.0
     out = how.predict(task, server, {"bias": states["bias"][1]}, torch.tensor([[2.0]]))
     assert float(out) == pytest.approx(2 * w + bias[1], abs=1e-6)
 

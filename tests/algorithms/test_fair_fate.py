@@ -64,13 +64,13 @@ def test_by_hand(kind: type[Engine], notion: Any, groups: int, fairer: int) -> N
     how = FairFate(lambda0=0.4, rho=0.1, most=0.45, beta=0.8, notion=notion)
     server, _ = play(how, kind, rounds=3, groups=groups)
     assert weight_of(server) == pytest.approx(w, abs=1e-6)
-    assert float(server["momentum"]["weight"]) == pytest.approx(v, abs=1e-6)
+    assert float(server.momentum["weight"]) == pytest.approx(v, abs=1e-6)
 
 
 def test_nobody_fairer_leaves_the_momentum() -> None:
     """Client 2 has one group and does not count as fairer."""
     server, _ = play(FairFate(), Loop, ids=(2,))
-    assert float(server["momentum"]["weight"]) == 0.0
+    assert float(server.momentum["weight"]) == 0.0
     own = step(START, 2)
     assert weight_of(server) == pytest.approx(START + 0.5 * (own - START), abs=1e-6)
 
@@ -80,7 +80,7 @@ def test_small_cells_are_withheld() -> None:
     told: list[float] = []
     server, _ = play(FairFate(least=3), Loop, wrap=(overhearing("fairness", told),))
     assert told == [-1.0, -1.0, -1.0]
-    assert float(server["momentum"]["weight"]) == 0.0
+    assert float(server.momentum["weight"]) == 0.0
 
 
 def test_silent_clients_are_left_out() -> None:

@@ -88,7 +88,7 @@ def test_stage_one_by_hand(kind: type[Engine], epsilon: float, notion: Any) -> N
         w, delta = stage_one(w, epsilon, delta, notion == "eo")
     server, _ = play(FCFL(epsilon=epsilon, notion=notion), kind, rounds=3)
     assert weight_of(server) == pytest.approx(w, abs=1e-5)
-    assert server["delta"].tolist() == pytest.approx(delta.tolist())
+    assert server.delta.tolist() == pytest.approx(delta.tolist())
 
 
 @both

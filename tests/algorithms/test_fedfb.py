@@ -27,6 +27,7 @@ from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.fedfb import FedFB
 from isonomy.blocks.groups import cells
+from isonomy.core.phase import phase
 from isonomy.core.task import Task
 from isonomy.core.work import Work
 from isonomy.engines.base import Engine
@@ -71,7 +72,7 @@ def test_parity_by_hand(kind: type[Engine], groups: int) -> None:
     server, _ = play(FedFB(alpha=0.2), kind, rounds=3, groups=groups)
     w, ratio = parity(3, groups, 0.2)
     assert weight_of(server) == pytest.approx(w, abs=1e-6)
-    assert server["ratio"].numpy() == pytest.approx(ratio, abs=1e-5)
+    assert server.ratio.numpy() == pytest.approx(ratio, abs=1e-5)
 
 
 @pytest.mark.parametrize("bug", ["mass", "constant", "first client"])
@@ -86,19 +87,19 @@ def test_faults_of_public_code_would_be_seen(bug: str) -> None:
 def test_each_group_has_its_own_mass() -> None:
     """However far weights go, those of a group's two labels add up to twice its own share."""
     server, _ = play(FedFB(alpha=50.0), Loop, rounds=2, groups=3)
-    assert server["ratio"].sum(0).tolist() == [2.0, 2.0, 2.0]
-    assert server["ratio"].min() >= 0
+    assert server.ratio.sum(0).tolist() == [2.0, 2.0, 2.0]
+    assert server.ratio.min() >= 0
 
 
 def test_the_constant_enters_once() -> None:
     """Cutting the same examples into other clients does not change what the weights see."""
     whole = parity(1, 2, 0.2)[1]
     server, _ = play(FedFB(alpha=0.2), Loop)
-    assert server["ratio"].numpy() == pytest.approx(whole, abs=1e-5)
+    assert server.ratio.numpy() == pytest.approx(whole, abs=1e-5)
     count, loss, _ = sums(by_size([step(START, k) for k in range(3)]))
     rate = (loss[0] - loss[1] + count[1]) / count.sum(0)
     move = 0.2 * (rate[1] - rate[0]) / (count[:, 1].sum() / count.sum())
-    assert float(server["ratio"][0, 1]) == pytest.approx(1 + move, abs=1e-5)
+    assert float(server.ratio[0, 1]) == pytest.approx(1 + move, abs=1e-5)
 
 
 @both
@@ -115,8 +116,8 @@ def test_opportunity_by_hand(kind: type[Engine]) -> None:
     expected = np.where(present, q / np.where(own > 0, own, 1), 1)
     server, _ = play(FedFB(alpha=0.2, fairness="eo"), kind, groups=3)
     assert weight_of(server) == pytest.approx(w, abs=1e-6)
-    assert server["ratio"][1].numpy() == pytest.approx(expected, abs=1e-5)
-    assert server["ratio"][0].tolist() == [1.0, 1.0, 1.0]
+    assert server.ratio[1].numpy() == pytest.approx(expected, abs=1e-5)
+    assert server.ratio[0].tolist() == [1.0, 1.0, 1.0]
 
 
 @both
@@ -127,7 +128,7 @@ def test_client_parity_by_hand(kind: type[Engine]) -> None:
     q = SIZES / SIZES.sum() + 0.1 * (mean - mean.mean())
     assert q.min() > 0
     server, _ = play(FedFB(alpha=0.1, fairness="client"), kind)
-    assert server["ratio"].numpy() == pytest.approx(q / (SIZES / SIZES.sum()), abs=1e-5)
+    assert server.ratio.numpy() == pytest.approx(q / (SIZES / SIZES.sum()), abs=1e-5)
     server, _ = play(FedFB(alpha=0.1, fairness="client"), kind, rounds=2)
     assert weight_of(server) == pytest.approx(float(q @ [step(w, k) for k in range(3)]), abs=1e-6)
 
@@ -136,22 +137,23 @@ def test_silent_clients_are_left_out() -> None:
     quiet = play(FedFB(), Loop, wrap=(silent({0: {1}}),))[0]
     asked = play(FedFB(), Loop, ids=(0, 2))[0]
     assert weight_of(quiet) == pytest.approx(weight_of(asked), abs=1e-7)
-    assert quiet["ratio"].tolist() == asked["ratio"].tolist()
+    assert quiet.ratio.tolist() == asked.ratio.tolist()
 
 
 def test_one_client_of_one_group_changes_no_weight() -> None:
     """Client 2 has only group 0: nothing to compare, so the step is FedAvg's."""
     server, _ = play(FedFB(alpha=5.0), Loop, ids=(2,), rounds=2)
-    assert server["ratio"].tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    assert server.ratio.tolist() == [[1.0, 1.0], [1.0, 1.0]]
     assert weight_of(server) == pytest.approx(step(step(START, 2), 2), abs=1e-6)
 
 
 def test_small_cells_are_withheld() -> None:
-    """Of a cell with fewer examples than `least` a client tells nothing, and the run goes on."""
+    """A client withholds the sums of a cell with fewer examples than `least`; the run goes on."""
     task, federation = world()
     heard: list[Any] = []
 
-    def phase(t: Task, message: Any, client: Any) -> Any:
+    @phase("sum", cells="group statistic")
+    def measure(t: Task, message: Any, client: Any) -> Any:
         made = cells(t, message["params"], client, 0, least=2)
         heard.append(made)
         return {"cells": made}, client.state
@@ -159,12 +161,12 @@ def test_small_cells_are_withheld() -> None:
     engine = Loop(task, federation)
     engine.reset(())
     cohort = engine.cohort(torch.tensor([0]), work=Work(), round=0)
-    cohort.sum(phase, {"params": {"weight": torch.tensor([[START]])}})
+    cohort.sum(measure, {"params": {"weight": torch.tensor([[START]])}})
     assert heard[0].count.tolist() == [[0.0, 0.0], [2.0, 0.0]]  # (0,0), (0,1), (1,1) hold one each
     assert heard[0].loss[0].tolist() == [0.0, 0.0]
     assert heard[0].positive[1, 1] == 0.0
     server, _ = play(FedFB(least=100), Loop, rounds=2)
-    assert server["ratio"].tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    assert server.ratio.tolist() == [[1.0, 1.0], [1.0, 1.0]]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from algorithms.exchanges import lines, play, weight_of
 from isonomy.algorithms import make
 from isonomy.algorithms.client_fair.fedmgda import FedMGDA
 from isonomy.blocks.simplex import min_norm
+from isonomy.core.algorithm import Global
 from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.errors import ConfigError
@@ -115,7 +116,7 @@ def test_fixed_weights_are_the_mean_direction(kind: type[Engine]) -> None:
     assert weight_of(got).tolist() == pytest.approx([1.0, 1.0], abs=1e-6)
     engine = kind(task, federation)
     cohort = engine.cohort(torch.tensor([0, 1]), work=WORK, round=3)
-    start = {"params": {"weight": torch.zeros(1, 2)}}
+    start = Global({"weight": torch.zeros(1, 2)})
     got = FedMGDA(epsilon=0.0, eta=2.0, decay=0.5).round(start, cohort)
     assert weight_of(got).tolist() == pytest.approx([0.125, 0.125], abs=1e-6)
 

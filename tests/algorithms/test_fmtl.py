@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from algorithms.by_hand import ENGINES, TASK, rounds, start
 from isonomy.algorithms import make
-from isonomy.algorithms.personal.fmtl import FMTL, against, proximal
+from isonomy.algorithms.personal.fmtl import FMTL, gradient_step, proximal_step
+from isonomy.core.algorithm import Global
 from isonomy.core.client import Client
+from isonomy.core.phase import phase
 from isonomy.core.work import Work
 from isonomy.data.federation import build
 from isonomy.engines.base import Engine
@@ -26,7 +28,7 @@ def personal(engine: Engine) -> list[float]:
 
 
 def weight(server: Any) -> float:
-    return server["params"]["weight"].item()
+    return server.params["weight"].item()
 
 
 # --- worked by hand -------------------------------------------------------------------------------
@@ -123,7 +125,8 @@ def test_the_pull_grows_with_the_distance() -> None:
     work, rate = Work(), torch.tensor(0.1)
     at = [torch.tensor(1.0), torch.tensor(3.0)]
     moved = [
-        float(against(work, rate, v, (), torch.tensor(0.0), torch.tensor(0.0), 0.5)[0]) for v in at
+        float(gradient_step(work, rate, v, (), torch.tensor(0.0), torch.tensor(0.0), 0.5)[0])
+        for v in at
     ]
     assert moved == pytest.approx([0.95, 2.85])
 
@@ -207,13 +210,14 @@ def test_adapt_by_hand() -> None:
     got: dict[str, Any] = {}
 
     class Probe(FMTL):
+        @phase("gather")
         def probe(self, task: Any, message: Any, client: Client) -> Any:
-            got["state"] = self.adapt(task, {"model": message}, client)[1]
+            got["state"] = self.adapt(task, message, client)[1]
             return {}, client.state
 
     work = Work(epochs=2, batch=0, lr=0.1)
     cohort = engine.cohort(torch.tensor([1]), work=work, round=0)
-    cohort.gather(Probe(lam=0.5).probe, {"params": start()})
+    cohort.gather(Probe(lam=0.5).probe, {"model": Global(start())})
     assert got["state"]["params"]["weight"].item() == pytest.approx(0.3, abs=1e-6)
 
 
@@ -239,7 +243,7 @@ numbers = st.floats(-3, 3, allow_nan=False)
 
 def solved(gradient: Any, anchor: torch.Tensor, lam: float, step: Any) -> torch.Tensor:
     """The minimiser of f + (lam / 2) |v - anchor|^2 by many steps of the algorithm's own."""
-    rate = torch.tensor(0.3 / (3.0 + lam) if step is against else 0.1, dtype=torch.float64)
+    rate = torch.tensor(0.3 / (3.0 + lam) if step is gradient_step else 0.1, dtype=torch.float64)
     v = torch.zeros_like(anchor)
     for _ in range(300):
         v, _ = step(Work(), rate, v, (), anchor, gradient(v), lam)
@@ -270,7 +274,7 @@ def test_lemma_1(rows: Any, anchor: Any, logistic: bool) -> None:
         return torch.func.grad(f)(v)
 
     lams = (0.0, 0.2, 1.0, 5.0, 500.0)
-    found = [solved(gradient, w, lam, against) for lam in lams]
+    found = [solved(gradient, w, lam, gradient_step) for lam in lams]
     losses = [float(f(v)) for v in found]
     apart = [float((v - w).norm()) for v in found]
     assert all(b >= a - 1e-7 for a, b in itertools.pairwise(losses))
@@ -285,11 +289,11 @@ def test_both_ways_to_pull_have_the_same_end() -> None:
         return 2 * (v + 1)
 
     w = torch.tensor([1.0], dtype=torch.float64)
-    explicit = solved(gradient, w, 1.0, against)
+    explicit = solved(gradient, w, 1.0, gradient_step)
     assert explicit.tolist() == pytest.approx([-1 / 3])
     rate = torch.tensor(0.1, dtype=torch.float64)
     v = torch.zeros_like(w)
     for _ in range(300):
-        v, _ = proximal(Work(), rate, v, (), w, gradient(v), 1.0)
+        v, _ = proximal_step(Work(), rate, v, (), w, gradient(v), 1.0)
     # v = (v - r g + r lam w) / (1 + r lam) has g + lam (v - w) = 0 at rest, whatever the rate
     assert v.tolist() == pytest.approx([-1 / 3])

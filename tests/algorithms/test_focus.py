@@ -15,7 +15,7 @@ from algorithms.exchanges import Asked, listening
 from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.average.fedavg import FedAvg
-from isonomy.algorithms.clustered.focus import Focus
+from isonomy.algorithms.clustered.focus import Focus, Models, Server
 from isonomy.core import tree
 from isonomy.core.cohort import NoReplies
 from isonomy.core.task import Task
@@ -34,11 +34,11 @@ from isonomy.metrics import faa
 def with_models(*weights: float, clients: int = 2) -> dict[str, Any]:
     """A server with these one-weight models and uniform shares."""
     count = len(weights)
-    return {
-        "models": {"weight": torch.tensor(weights).reshape(count, 1, 1)},
-        "log_pi": torch.full((clients, count), -math.log(count), dtype=torch.float64),
-        "wait": torch.tensor(-1),
-    }
+    return Server(
+        models={"weight": torch.tensor(weights).reshape(count, 1, 1)},
+        log_pi=torch.full((clients, count), -math.log(count), dtype=torch.float64),
+        wait=torch.tensor(-1),
+    )
 
 
 def run(
@@ -62,7 +62,7 @@ def run(
 
 
 def weights(server: Any) -> list[float]:
-    return server["models"]["weight"].flatten().tolist()
+    return server.models["weight"].flatten().tolist()
 
 
 PLAIN = Focus(models=2, start="independent", skip=0.0)
@@ -91,7 +91,7 @@ def test_two_rounds_by_hand(kind: type[Engine], weight: Any) -> None:
     algorithm = Focus(models=2, start="independent", skip=0.0, weight=weight)
     server, engine = run(algorithm, kind, with_models(1.0, 0.0), rounds=2)
     assert weights(server) == pytest.approx(w.tolist(), abs=1e-6)
-    np.testing.assert_allclose(server["log_pi"].exp().numpy(), pi, rtol=1e-6)
+    np.testing.assert_allclose(server.log_pi.exp().numpy(), pi, rtol=1e-6)
     np.testing.assert_allclose(engine.states.stacked["pi"].numpy(), pi, rtol=1e-6)
 
 
@@ -103,7 +103,7 @@ def test_the_first_rounds_numbers() -> None:
     (0.029312 * 0.6 - 0.952574 * 0.2) / 0.981886 = -0.176117.
     """
     server, _ = run(PLAIN, Loop, with_models(1.0, 0.0))
-    assert server["log_pi"].exp().flatten().tolist() == pytest.approx(
+    assert server.log_pi.exp().flatten().tolist() == pytest.approx(
         [0.970688, 0.029312, 0.047426, 0.952574], abs=1e-6
     )
     assert weights(server) == pytest.approx([1.076709, -0.176117], abs=1e-6)
@@ -118,7 +118,7 @@ def test_shares_multiply_up(kind: type[Engine], rounds: int) -> None:
     score = -rounds * losses
     score -= score.max(1, keepdims=True)
     expected = score - np.log(np.exp(score).sum(1, keepdims=True))
-    np.testing.assert_allclose(server["log_pi"].numpy(), expected, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(server.log_pi.numpy(), expected, rtol=1e-6, atol=1e-9)
     assert weights(server) == pytest.approx([1.0, 0.0, 0.875], abs=1e-6)
 
 
@@ -131,10 +131,12 @@ def test_a_model_that_nobody_wants_is_still_a_mean(kind: type[Engine]) -> None:
     losses are 9 / 2 + ... = 8.5 at 3 and 0.5 at 1, and by e^-16 at client 1, 16 and 4.)
     """
     server = with_models(1.0, 3.0)
-    server["log_pi"] = torch.tensor([[0.0, -2000.0], [0.0, -2005.0]], dtype=torch.float64)
+    server = server._replace(
+        log_pi=torch.tensor([[0.0, -2000.0], [0.0, -2005.0]], dtype=torch.float64)
+    )
     made, _ = run(PLAIN, kind, server)
     lost = np.array([-2000 - 8.5 + 0.5, -2005 - 16 + 4])
-    assert made["log_pi"][:, 1].tolist() == pytest.approx(lost.tolist())
+    assert made.log_pi[:, 1].tolist() == pytest.approx(lost.tolist())
     share = np.exp(lost - lost.max())
     assert weights(made)[1] == pytest.approx(float((share @ [2.1, 2.2]) / share.sum()), abs=1e-6)
     assert tree.finite(made)
@@ -149,9 +151,9 @@ def test_huge_losses_stay_finite(kind: type[Engine]) -> None:
 
 def test_clients_outside_of_the_cohort_keep_their_share() -> None:
     server = with_models(1.0, 0.0)
-    server["log_pi"][0] = torch.tensor([-3.0, math.log1p(-math.exp(-3.0))])
+    server.log_pi[0] = torch.tensor([-3.0, math.log1p(-math.exp(-3.0))])
     made, _ = run(PLAIN, Batched, server, ids=(1,))
-    assert torch.equal(made["log_pi"][0], server["log_pi"][0])
+    assert torch.equal(made.log_pi[0], server.log_pi[0])
     assert weights(made) == pytest.approx([0.6, -0.2], abs=1e-6)
 
 
@@ -170,7 +172,7 @@ def test_a_client_predicts_the_mixture_with_its_own_shares() -> None:
     x = torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
     each = [task.outputs(tree.take(models, m), 4 * x).softmax(-1) for m in (0, 1)]
     state = {"pi": torch.tensor([0.2, 0.6, 0.1, 0.1], dtype=torch.float64)}  # room for four
-    got = Focus().predict(task, {"models": models}, state, 4 * x)
+    got = Focus().predict(task, Models(models), state, 4 * x)
     torch.testing.assert_close(got.softmax(-1), 0.25 * each[0] + 0.75 * each[1])
     y = torch.tensor([0, 1, 2, 0, 1])
     mixture = 0.25 * each[0] + 0.75 * each[1]
@@ -181,7 +183,7 @@ def test_a_client_never_seen_mixes_evenly() -> None:
     task = Task(lambda: nn.Linear(1, 1, bias=False), loss_name="squared", classes=0)
     models = {"weight": torch.tensor([1.0, 2.0]).reshape(2, 1, 1)}
     state = Focus().init_client(task, task.init(0))
-    assert Focus().predict(task, {"models": models}, state, torch.ones(1, 1)).item() == 1.5
+    assert Focus().predict(task, Models(models), state, torch.ones(1, 1)).item() == 1.5
 
 
 @pytest.mark.parametrize("kind", ENGINES)
@@ -200,16 +202,16 @@ def test_a_new_client_takes_one_e_step_from_uniform_shares(kind: type[Engine]) -
 def test_clients_never_asked_do_so_at_the_end() -> None:
     """Client 1 trains; client 0 was never in a cohort and takes its shares from the last models."""
     made, engine = run(PLAIN, Batched, with_models(1.0, 0.0), ids=(1,))
-    before = made["log_pi"].clone()
+    before = made.log_pi.clone()
     everyone = engine.cohort(engine.everyone(), work=Work(), round=1)
     done = PLAIN.finish(made, everyone)
     w = np.array(weights(made))
     losses = (5 * w**2 - 12 * w + 8) / 2
-    assert done["log_pi"][0].exp().tolist() == pytest.approx(
+    assert done.log_pi[0].exp().tolist() == pytest.approx(
         (np.exp(-losses) / np.exp(-losses).sum()).tolist(), rel=1e-5
     )
-    assert torch.equal(done["log_pi"][1], before[1])
-    torch.testing.assert_close(engine.states.stacked["pi"][0], done["log_pi"][0].exp())
+    assert torch.equal(done.log_pi[1], before[1])
+    torch.testing.assert_close(engine.states.stacked["pi"][0], done.log_pi[0].exp())
 
 
 # --- silence --------------------------------------------------------------------------------------
@@ -219,7 +221,7 @@ def test_clients_never_asked_do_so_at_the_end() -> None:
 def test_a_model_whose_clients_fall_silent_stays(kind: type[Engine]) -> None:
     """Only client 1 has a share in the second model, and is silent in the M step."""
     server = with_models(1.0, 0.0)
-    server["log_pi"] = torch.tensor([[0.0, -50.0], [-50.0, 0.0]], dtype=torch.float64)
+    server = server._replace(log_pi=torch.tensor([[0.0, -50.0], [-50.0, 0.0]], dtype=torch.float64))
     algorithm = Focus(models=2, start="independent", skip=1e-4, check=1)
     made, _ = run(algorithm, kind, server, wrap=(silent({2: {1}}),))
     assert weights(made) == pytest.approx([1.1, 0.0], abs=1e-6)
@@ -238,10 +240,10 @@ def test_too_few_answers_put_the_split_off() -> None:
     server = algorithm.init_server(TASK, {"weight": torch.ones(1, 1)}, 2)
     made, _ = run(algorithm, Batched, server)
     assert weights(made) == pytest.approx([0.85], abs=1e-6)
-    assert int(made["wait"]) == 0
+    assert int(made.wait) == 0
     again, _ = run(Focus(models=2, warmup=0), Batched, made)
     assert len(weights(again)) == 2
-    assert int(again["wait"]) == -1
+    assert int(again.wait) == -1
 
 
 # --- where the models start -----------------------------------------------------------------------
@@ -250,15 +252,15 @@ def test_too_few_answers_put_the_split_off() -> None:
 def test_equal_models_never_separate() -> None:
     server, _ = run(PLAIN, Batched, with_models(1.0, 1.0), rounds=20)
     assert weights(server)[0] == weights(server)[1]
-    assert server["log_pi"].exp().flatten().tolist() == pytest.approx([0.5] * 4)
+    assert server.log_pi.exp().flatten().tolist() == pytest.approx([0.5] * 4)
 
 
 def test_independent_models_differ_and_belong_to_the_run() -> None:
     task = Task(lambda: nn.Linear(3, 2), classes=2)
     algorithm = Focus(models=3, start="independent")
-    one = algorithm.init_server(task, task.init(5), 4)["models"]
-    again = algorithm.init_server(task, task.init(5), 4)["models"]
-    other = algorithm.init_server(task, task.init(6), 4)["models"]
+    one = algorithm.init_server(task, task.init(5), 4).models
+    again = algorithm.init_server(task, task.init(5), 4).models
+    other = algorithm.init_server(task, task.init(6), 4).models
     assert torch.equal(one["weight"][0], task.init(5)["weight"])
     assert torch.equal(one["weight"], again["weight"])
     for a, b in ((0, 1), (0, 2), (1, 2)):
@@ -432,9 +434,9 @@ def test_clients_that_are_alike_share_one_model() -> None:
     for seed in range(5):
         federation = sampled(seed, 10, 100, outliers=0)
         server, _ = trained(Focus(), task, federation, rounds=4, seed=seed)
-        assert server["log_pi"].shape == (10, 1)
+        assert server.log_pi.shape == (10, 1)
     fedavg, _ = trained(FedAvg(weight="equal"), task, federation, rounds=4, seed=seed)
-    assert torch.equal(server["models"]["weight"][0], fedavg["params"]["weight"])
+    assert torch.equal(server.models["weight"][0], fedavg.params["weight"])
 
 
 def test_an_early_mistake_is_mended() -> None:
@@ -442,9 +444,9 @@ def test_an_early_mistake_is_mended() -> None:
     federation = whitened(parameters(10, 0))
     focus, task = Focus(models=2), drawn(10, 1.0)
     server, engine = trained(focus, task, federation, rounds=3, seed=0)
-    wrong = server["log_pi"].clone()
+    wrong = server.log_pi.clone()
     wrong[4] = wrong[4].flip(0)
-    server = {**server, "log_pi": wrong}
+    server = server._replace(log_pi=wrong)
     assert not right(focus.clusters(server), OUTLIER)
     for r in range(3, 20):
         cohort = engine.cohort(engine.everyone(), work=Work(steps=10, batch=0, lr=0.1), round=r)
@@ -469,7 +471,7 @@ def test_skipping_changes_nothing_to_the_third_digit_and_asks_less() -> None:
             wrap = (listening(heard),)
             cohort = engine.cohort(engine.everyone(), work=work, round=r, wrap=wrap)
             server = algorithm.round(server, cohort)
-        ends.append((server["models"]["weight"], excess(algorithm, server, engine)))
+        ends.append((server.models["weight"], excess(algorithm, server, engine)))
         asked.append([(h.phase, len(h.ids)) for h in heard])
     torch.testing.assert_close(ends[0][0], ends[1][0], rtol=0, atol=5e-4)
     assert ends[0][1] == pytest.approx(ends[1][1], abs=5e-4)
@@ -481,7 +483,7 @@ def test_skipping_changes_nothing_to_the_third_digit_and_asks_less() -> None:
 def test_settled_clients_are_asked_again_now_and_then() -> None:
     """With check = 4, in rounds 4 and 8 (counted from 0) and not in between."""
     server = with_models(1.1, -1.0)
-    server["log_pi"] = torch.tensor([[0.0, -50.0], [-50.0, 0.0]], dtype=torch.float64)
+    server = server._replace(log_pi=torch.tensor([[0.0, -50.0], [-50.0, 0.0]], dtype=torch.float64))
     heard: list[Asked] = []
     algorithm = Focus(models=2, start="independent", check=4)
     run(algorithm, Batched, server, rounds=9, wrap=(listening(heard),))
@@ -547,9 +549,7 @@ def e_steps(mu: Tensor, models: Tensor, rounds: int) -> Tensor:
     engine = Loop(task, federation)
     engine.reset(algorithm.init_client(task, task.init(0)))
     stacked = {"weight": models.to(torch.float32).unsqueeze(1)}
-    server = {"models": stacked, "log_pi": torch.zeros(len(mu), len(models)).double()}
-    server["log_pi"] = server["log_pi"].log_softmax(1)
-    log_pi: Tensor = server["log_pi"]
+    log_pi = torch.zeros(len(mu), len(models)).double().log_softmax(1)
     for r in range(rounds):
         cohort = engine.cohort(engine.everyone(), work=Work(), round=r)
         log_pi = algorithm.e_step(stacked, log_pi, cohort)

@@ -73,7 +73,7 @@ def test_ensemble_by_hand(kind: type[Engine]) -> None:
         own, ratios = [m[0] for m in made], [m[1] for m in made]
     how = LFTEnsemble(alpha=0.2)
     server, engine = play(how, kind, rounds=2)
-    assert server["models"]["weight"].flatten().tolist() == pytest.approx(own, abs=1e-6)
+    assert server.models["weight"].flatten().tolist() == pytest.approx(own, abs=1e-6)
     x = np.array([1.0, -0.7, 4.0])
     likely = sum(n * sigmoid(w * x) for n, w in zip(SIZES / SIZES.sum(), own, strict=True))
     state = tree.take(engine.states.take(engine.everyone()), 0)
@@ -86,10 +86,10 @@ def test_who_never_took_part_has_no_say() -> None:
     """A public version measures a network that was never trained."""
     how = LFTEnsemble()
     server, _ = play(how, Loop, wrap=(silent({0: {1, 2}}),))
-    assert server["say"].tolist() == [5.0, 0.0, 0.0]
+    assert server.say.tolist() == [5.0, 0.0, 0.0]
     x = torch.tensor(X[0], dtype=torch.float32).unsqueeze(-1)
     out = how.predict(world()[0], server, (), x).flatten()
-    alone = float(server["models"]["weight"][0]) * X[0]
+    alone = float(server.models["weight"][0]) * X[0]
     assert out.tolist() == pytest.approx(alone.tolist(), abs=1e-5)
     assert alone.tolist() != pytest.approx((START * X[0]).tolist(), abs=1e-3)
 

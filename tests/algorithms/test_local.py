@@ -21,7 +21,7 @@ def test_by_hand(kind: type[Engine]) -> None:
     server, engine = rounds(Local(), kind, steps=2, rounds=2)
     weights = engine.states.stacked["params"]["weight"].flatten()
     assert weights.tolist() == pytest.approx([1.1875, -0.1808], abs=1e-6)
-    assert server["trained"].item() == 4.0
+    assert server.trained.item() == 4.0
 
 
 @pytest.mark.parametrize("kind", ENGINES)

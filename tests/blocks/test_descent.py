@@ -40,6 +40,7 @@ def client_of(work: Work, k: int = 2) -> Client:
     sizes = ranges[:, 1] - ranges[:, 0]
     return Client(
         pool=Pool(where.federation.x, where.federation.y, where.federation.groups),
+        id=torch.tensor(k),
         starts=ranges[:, 0],
         sizes=sizes,
         key=random.key(where.seed, 0, k),

@@ -9,6 +9,7 @@ import torch
 from isonomy.blocks import objectives
 from isonomy.blocks.objectives import Aim
 from isonomy.core.examples import Attribute
+from isonomy.core.notions import NOTIONS
 from isonomy.core.task import Batch, Task
 from isonomy.errors import ConfigError
 from isonomy.metrics.front import coordinates, points, within
@@ -141,7 +142,7 @@ def test_what_is_refused() -> None:
         objectives.aims(("error", "dp"), ())
     with pytest.raises(ConfigError, match="sex"):
         objectives.aims(("error", "dp.sexx"), ("sex",))
-    assert objectives.aims(("error", "eo"), ("a", "b")) == (Aim("error", -1), Aim("eo", 0))
+    assert objectives.aims(("error", "eo"), ("a", "b")) == (Aim(None, -1), Aim(NOTIONS["eo"], 0))
 
 
 def test_within_limits() -> None:

@@ -39,7 +39,7 @@ def praffl(transport: Transport) -> None:
         alone = PraFFL(share=1.0, select=0, weight=weight)  # type: ignore[arg-type]
         got = run(alone, transport, where)
         start = nets.initial(where.task, where.params, 2)
-        head = nets.made(start, torch.tensor([0.5, 0.5]), nets.head_of(where.task))
+        head = nets.make_head(start, torch.tensor([0.5, 0.5]), nets.head_of(where.task))
         fixed = Task(lambda head=head: FixedHead(*head), classes=3, levels=(2,))
         body = nets.split(where.task, where.params)[1]
         other = replace(where, task=fixed, params=body)

@@ -16,7 +16,8 @@ from isonomy.core import tree
 from isonomy.errors import ConfigError, DataError, RunError
 from isonomy.federation import organiser
 from isonomy.federation.flower import codec
-from isonomy.runs.folder import RunFolder, decode
+from isonomy.runs import saved_model
+from isonomy.runs.folder import RunFolder
 from isonomy.runs.training import Listener, Stopped
 
 
@@ -41,9 +42,8 @@ class Notes(Listener):
 
 
 def model(folder: Path) -> dict:
-    place = folder / "model"
-    card = json.loads((place / "model.json").read_text())
-    return decode((place / "model.safetensors").read_bytes(), card["shapes"])
+    saved = saved_model.read(folder / "model")
+    return {"server": saved.server, "clients": saved.clients}
 
 
 def serve(here: Path, room: Room, *overrides: str, listener: Listener | None = None, **more):

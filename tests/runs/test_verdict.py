@@ -44,7 +44,7 @@ def test_null_gives_no_model_and_says_so(null_run: Path) -> None:
     assert place.withheld
     assert not (null_run / "model").exists()
     assert json.loads((null_run / "verdict.json").read_text())["status"] == "null"
-    with pytest.raises(RunError, match="verdict on it is null"):
+    with pytest.raises(RunError, match="verdict is null"):
         api.predictor(null_run, 0)
     page = api.write_report(api.load(null_run), null_run / "page.html").read_text()
     assert "Verdicts" in page

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from isonomy.core.options import Option
 from isonomy.data.download.fetch import File, Progress
 from isonomy.data.federation import Federation
-from isonomy.data.options import Option
 from isonomy.data.partition import Partition
 from isonomy.errors import DataError
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isonomy.core.examples import SPLITS, Attribute, Split
+from isonomy.core.examples import SPLITS, Attribute, DataShape, Split
 from isonomy.errors import DataError
 
 
@@ -83,6 +83,11 @@ class Federation:
 
     def __len__(self) -> int:
         return int(self.ranges.shape[0])
+
+    @property
+    def shape(self) -> DataShape:
+        """The description of the data that a task is made from."""
+        return DataShape(tuple(self.x.shape[1:]), self.classes, self.attributes, self.source)
 
     def name(self, client: int) -> str:
         """The client's name, or its number."""

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.core.examples import Attribute, Split
+from isonomy.core.options import Option
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation, arrange
-from isonomy.data.options import Option
 from isonomy.data.partition import (
     IMAGE_PARTITIONS,
     PARTITIONS,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.core.examples import SPLITS, Split
-from isonomy.data.options import Option
+from isonomy.core.options import Option
 from isonomy.data.partition import Partition, generator, split
 from isonomy.errors import DataError, FetchError
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from isonomy.core.options import Option
 from isonomy.data.dataset import Fact, Request, insist
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
-from isonomy.data.options import Option
 from isonomy.data.partition import FRACTIONS
 from isonomy.errors import DataError
 

@@ -15,8 +15,8 @@ from typing import Any
 from isonomy import algorithms
 from isonomy.config.schema import Config, parse
 from isonomy.core.algorithm import Algorithm
+from isonomy.core.options import check
 from isonomy.data.datasets import DATASETS
-from isonomy.data.options import settle
 from isonomy.data.tables import files
 from isonomy.data.tables.agreement import agree
 from isonomy.data.tables.fit import survey_message
@@ -70,7 +70,7 @@ def schema_of(charter: Charter) -> Schema:
 
 def roles_of(config: Config) -> tuple[Roles, dict[str, Any]]:
     """The columns' roles, and the options that are not about columns."""
-    options = dict(settle("data set 'tables'", DATASETS["tables"].options, config.data.options))
+    options = check("data", "tables", DATASETS["tables"].options, config.data.options)
     other = {name: options.pop(name) for name in ("path", "client", "fractions", "encoding")}
     return Roles(**options), other
 

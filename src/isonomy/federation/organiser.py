@@ -146,9 +146,7 @@ def conduct(
 
     engines: list[Flower] = []
     record = go(setting, plan.place, listener, engine)
-    card = json.loads((plan.place.path / "model" / "model.json").read_text())
-    content = (plan.place.path / "model" / "model.safetensors").read_bytes()
-    have = wire.end(folders.decode(content, card["shapes"])["server"])
+    have = wire.end(plan.place.model().server)
     for k, name in enumerate(plan.names):
         if k not in have:
             listener.note(f"'{name}' was not there to be given the model.")

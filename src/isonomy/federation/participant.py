@@ -31,6 +31,7 @@ from isonomy.models import make_task
 from isonomy.runs.build import versions
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.front import measurement
+from isonomy.runs.saved_model import card_of
 
 TABLE_PHASES = {p.__name__: p for p in (phases.look, phases.values, phases.span, phases.below)}
 TABLE_PHASES["survey"] = phases.survey
@@ -213,19 +214,7 @@ class Member:
         result = RunFolder(self._place / "result")
         result.create(config, overwrite=True)
         state = tree.tmap(lambda t: t.unsqueeze(0), self._participant.store.load())
-        federation, name = self._federation, self._charter["clients"][self._number]
-        card = {
-            "algorithm": config.algorithm.model_dump(mode="json"),
-            "model": config.plain()["model"],
-            "loss": self._participant.task.loss_name,
-            "classes": self._participant.task.classes,
-            "labels": list(federation.labels),
-            "features": list(federation.features),
-            "inputs": list(federation.x.shape[1:]),
-            "clients": [name],
-            "data": federation.source,
-            "versions": config.versions,
-        }
+        card = card_of(config, self._participant.task, self._federation)
         summary: dict[str, Any] = {"metrics": {}, "notes": [], "facts": {}}
         result.finish({"server": deployed, "clients": state}, card, summary, self._fitted)
         self.complete = True

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from isonomy.core import random
-from isonomy.core.options import made, option
+from isonomy.core.options import build, option
 from isonomy.errors import ConfigError, unknown
 
 
@@ -253,4 +253,4 @@ def make(name: str, options: dict[str, Any] | None = None) -> Attack:
     """An attack by name, with its options checked."""
     if name not in ATTACKS:
         raise ConfigError(unknown("attack", name, ATTACKS))
-    return made("attack", name, ATTACKS[name], options)
+    return build("attack", name, ATTACKS[name], options)

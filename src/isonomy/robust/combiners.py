@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from isonomy.core.options import made, option
+from isonomy.core.options import build, option
 from isonomy.errors import ConfigError, unknown
 
 Expected = int | float | str
@@ -341,7 +341,7 @@ def make(
     """A combiner by name, options checked; `attack` is the true share of malicious clients."""
     if name not in COMBINERS:
         raise ConfigError(unknown("defence", name, COMBINERS))
-    rule = made("defence", name, COMBINERS[name], options)
+    rule = build("defence", name, COMBINERS[name], options)
     if getattr(rule, "expected", None) == "attack":
         if attack is None:
             raise ConfigError(

@@ -18,32 +18,28 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
-import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
-from torch import Tensor
 
 from isonomy.config.schema import Config, read
-from isonomy.core import tree
 from isonomy.core.tree import Tree
 from isonomy.errors import RunError
+from isonomy.runs import saved_model
+from isonomy.runs.files import decode, encode, flush_to_disk, write_atomically
+from isonomy.runs.saved_model import ModelCard, SavedModel
 
 _FOLDERS = {  # a run's subfolders, and the names of the files that it writes there
     "checkpoint": re.compile(r"\.?\d{8}\.(json|safetensors)(\.partial)?"),
     "clients": re.compile(r"\.?\d{8}\.parquet(\.partial)?"),
-    "model": re.compile(r"\.?(model\.json|model\.safetensors|preprocessing\.json)(\.partial)?"),
+    "model": re.compile(rf"\.?({'|'.join(map(re.escape, saved_model.FILES))})(\.partial)?"),
 }
 
 
@@ -151,17 +147,7 @@ class RunFolder:
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file so that it is whole or absent, also after a power cut."""
-        target = self.path / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f".{target.name}.partial")
-        try:
-            with open(partial, "wb") as file:
-                file.write(content)
-                durable(file)
-            os.replace(partial, target)
-        except OSError:
-            partial.unlink(missing_ok=True)
-            raise
+        write_atomically(self.path / name, content)
 
     # --- streams --------------------------------------------------------------------------------
 
@@ -170,7 +156,7 @@ class RunFolder:
         with saving(self.path), open(self.path / name, "ab") as file:
             file.write(json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n")
             if flush:
-                durable(file)
+                flush_to_disk(file)
 
     def lines(self, name: str) -> list[dict[str, Any]]:
         """A stream's whole lines; a torn last line (the run was killed) is left out."""
@@ -242,14 +228,9 @@ class RunFolder:
         """Save the state after `round` rounds; older ones go once it is safe."""
         with saving(self.path):
             name = f"checkpoint/{round:08d}"
-            content, shapes = encode(trees)
+            content, description = encode(trees)
             self.write(f"{name}.safetensors", content)
-            about = {
-                "round": round,
-                "sha256": hashlib.sha256(content).hexdigest(),
-                "shapes": shapes,
-                "extra": extra,
-            }
+            about = {"round": round, **description, "extra": extra}
             self.write(f"{name}.json", json.dumps(about).encode())
             kept = {f"{old:08d}" for old in self.checkpoints()[:keep]}
             for file in (self.path / "checkpoint").iterdir():
@@ -270,10 +251,8 @@ class RunFolder:
         try:
             about = json.loads(stem.with_suffix(".json").read_text())
             content = stem.with_suffix(".safetensors").read_bytes()
-            if hashlib.sha256(content).hexdigest() != about["sha256"]:
-                raise ValueError("its checksum does not match")
-            return decode(content, about["shapes"]), about["extra"]
-        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            return decode(content, about), about["extra"]
+        except (OSError, ValueError, KeyError) as error:
             raise RunError(
                 f"the checkpoint of round {round} in '{self.path}' is damaged ({error}); an "
                 "earlier one is used if there is any."
@@ -301,7 +280,7 @@ class RunFolder:
     def finish(
         self,
         model: dict[str, Tree] | None,
-        card: dict[str, Any],
+        card: ModelCard,
         summary: dict[str, Any],
         preprocessing: Mapping[str, Any] | None = None,
         verdict: dict[str, Any] | None = None,
@@ -316,29 +295,31 @@ class RunFolder:
             if model is None:
                 self._clear("model")
             else:
-                self._write_model(model, card, preprocessing)
+                folder = self.path / "model"
+                saved_model.write(folder, model["server"], model["clients"], card, preprocessing)
             table = self.clients()
             if table is not None:
                 self.write("clients.parquet", _parquet(table))
             self._clear("clients")
             self.write("summary.json", json.dumps(summary, indent=1, allow_nan=False).encode())
 
-    def _write_model(
-        self, model: dict[str, Tree], card: dict[str, Any], preprocessing: Mapping[str, Any] | None
-    ) -> None:
-        if preprocessing is not None:
-            text = json.dumps(preprocessing, indent=1, allow_nan=False)
-            self.write("model/preprocessing.json", text.encode())
-        content, shapes = encode(model)
-        self.write("model/model.safetensors", content)
-        sha = hashlib.sha256(content).hexdigest()
-        about = {**card, "shapes": shapes, "sha256": sha}
-        self.write("model/model.json", json.dumps(about, indent=1).encode())
-
     @property
     def withheld(self) -> bool:
-        """Whether the run ended without giving its model."""
-        return self.complete and not (self.path / "model" / "model.json").exists()
+        """Whether the run is complete but its model was not written, because of its verdict."""
+        return self.complete and not saved_model.exists(self.path / "model")
+
+    def model(self) -> SavedModel:
+        """The trained model; raises a RunError if the run is unfinished or withholds its model."""
+        if not self.complete:
+            raise RunError(
+                f"'{self.path}' is unfinished; continue it with `isonomy resume {self.path}` first."
+            )
+        if self.withheld:
+            raise RunError(
+                f"'{self.path}' has no model, because its verdict is null (see verdict.json); to "
+                f"write the model anyway, use `isonomy resume {self.path} --keep`."
+            )
+        return saved_model.read(self.path / "model")
 
     def reopen(self) -> None:
         """Take back that the run is complete, to end it again."""
@@ -355,30 +336,11 @@ class RunFolder:
         return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
-def encode(trees: dict[str, Tree]) -> tuple[bytes, Any]:
-    """Named trees as safetensors bytes and a JSON-able description."""
-    arrays, shapes = tree.pack(trees)
-    # clones: safetensors refuses tensors that share memory, which trees may
-    return save_tensors({k: v.contiguous().clone() for k, v in arrays.items()}), shapes
-
-
-def decode(content: bytes, shapes: Any) -> dict[str, Tree]:
-    """Undo `encode`."""
-    arrays: dict[str, Tensor] = load_tensors(content)
-    return dict(tree.unpack(arrays, shapes))
-
-
 def _parquet(table: pa.Table) -> bytes:
     """A table's file; the same bytes however the table was put together."""
     sink = pa.BufferOutputStream()
     pq.write_table(table.combine_chunks(), sink)
     return bytes(sink.getvalue().to_pybytes())
-
-
-def durable(file: BinaryIO) -> None:
-    """Have the operating system put the file on the disk."""
-    file.flush()
-    os.fsync(file.fileno())
 
 
 @contextlib.contextmanager

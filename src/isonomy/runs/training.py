@@ -21,7 +21,6 @@ from isonomy.config.schema import AlgorithmConfig, Config, DefenceConfig
 from isonomy.core import tree
 from isonomy.core.capabilities import FindsClusters, GivesVerdict, objectives
 from isonomy.core.cohort import NoReplies
-from isonomy.core.examples import SPLITS
 from isonomy.core.verdict import About
 from isonomy.engines.base import Engine, Meter, sample
 from isonomy.engines.batched.engine import Batched
@@ -33,6 +32,7 @@ from isonomy.runs.evaluate import evaluate_some
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.middleware import Middleware
 from isonomy.runs.record import Record
+from isonomy.runs.saved_model import card_of
 
 
 class Stopped(IsonomyError):
@@ -252,7 +252,7 @@ def _rounds(
         summary = {"metrics": metrics, "notes": list(notes), "facts": facts}
         place.finish(
             model if keep or verdict is None or not verdict.withholds else None,
-            _card(setting),
+            card_of(config, setting.task, setting.federation),
             summary,
             setting.federation.preprocessing,
             verdict.plain() if verdict is not None else None,
@@ -520,25 +520,6 @@ def _save(place: RunFolder, now: _Progress, setting: Setting) -> None:
     place.save_checkpoint(now.round, trees, extra, setting.config.checkpoint.keep)
     if hasattr(now.engine, "safe"):
         now.engine.safe = min(place.checkpoints())  # clients may forget what is before it
-
-
-def _card(setting: Setting) -> dict[str, Any]:
-    """What goes with the model's tensors."""
-    federation = setting.federation
-    return {
-        "algorithm": setting.config.algorithm.model_dump(mode="json"),
-        "model": setting.config.plain()["model"],
-        "loss": setting.task.loss_name,
-        "classes": setting.task.classes,
-        "labels": list(federation.labels),
-        "features": list(federation.features),
-        "inputs": list(federation.x.shape[1:]),
-        "attributes": {a.name: list(a.levels) for a in federation.attributes},
-        "clients": [federation.name(k) for k in range(len(federation))],
-        "data": federation.source,
-        "splits": {split: int(federation.sizes(split).sum()) for split in SPLITS},
-        "versions": setting.config.versions,
-    }
 
 
 @contextmanager

@@ -110,7 +110,7 @@ def suggest(
         )
     everyone = engine.cohort(engine.everyone(), work=work, round=config.rounds)
     try:
-        first = everyone.sum(pull, {"params": server["params"]})
+        first = everyone.sum(pull, {"params": server.params})
         used = float(first["used"])
         if used < 2:
             raise ConfigError(
@@ -118,7 +118,7 @@ def suggest(
                 "difference; give clients more examples."
             )
         mean = tree.tmap(lambda t: (t / used).float(), first["gradient"])
-        second = everyone.sum(differ, {"params": server["params"], "mean": mean})
+        second = everyone.sum(differ, {"params": server.params, "mean": mean})
     except NoReplies as error:
         raise ConfigError(f"no client answered: {error}") from None
     within = float(first["within"]) / used

@@ -14,10 +14,10 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
+from isonomy.core.options import check
 from isonomy.data.dataset import Dataset, Request
 from isonomy.data.download.fetch import Progress
 from isonomy.data.federation import Federation
-from isonomy.data.options import settle
 from isonomy.data.partition import Spec, plan
 from isonomy.errors import ConfigError, unknown
 
@@ -65,7 +65,7 @@ def load(
         seed=seed,
         partition=chosen,
         partition_options=chosen_options,
-        options=settle(f"data set '{name}'", dataset.options, options or {}),
+        options=check("data", name, dataset.options, options or {}),
         progress=progress,
     )
     return dataset.load(request)

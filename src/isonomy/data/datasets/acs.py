@@ -36,10 +36,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isonomy.core.options import Option
 from isonomy.data import pums
 from isonomy.data.dataset import Dataset, Request
 from isonomy.data.federation import Federation
-from isonomy.data.options import Option
 from isonomy.data.partition import FRACTIONS, PARTITIONS, generator
 from isonomy.errors import ConfigError, DataError, unknown
 

@@ -25,11 +25,11 @@ from pathlib import Path
 import numpy as np
 
 from isonomy.core.examples import Attribute
+from isonomy.core.options import Option
 from isonomy.data import fedfb_preparation, published
 from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
-from isonomy.data.options import Option
 from isonomy.data.partition import PARTITIONS, Integers
 from isonomy.data.published import Table, count, numbers, one_of, replaced, words
 

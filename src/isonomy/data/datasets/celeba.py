@@ -24,12 +24,12 @@ import torch
 from torch import Tensor
 
 from isonomy.core.examples import Attribute
+from isonomy.core.options import Option
 from isonomy.data import images
 from isonomy.data.dataset import Dataset, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 from isonomy.data.leaf import NATURAL, locate, natural, read_leaf, together
-from isonomy.data.options import Option
 from isonomy.data.partition import FRACTIONS, Integers
 from isonomy.errors import ConfigError, DataError, unknown
 

@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isonomy.core.options import Option
 from isonomy.data import published
 from isonomy.data.dataset import Dataset, Fact, Request, insist
 from isonomy.data.download import fetch
 from isonomy.data.download.archives import DAMAGE
 from isonomy.data.federation import Federation
-from isonomy.data.options import Option
 from isonomy.data.partition import FRACTIONS, PARTITIONS
 from isonomy.errors import ConfigError, DataError, unknown
 

@@ -33,11 +33,11 @@ from typing import Any
 import numpy as np
 
 from isonomy.core.examples import Attribute
+from isonomy.core.options import Option
 from isonomy.data import fedfb_preparation, published
 from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
-from isonomy.data.options import Option
 from isonomy.data.partition import PARTITIONS
 from isonomy.data.published import Table, count, numbers, replaced, words
 from isonomy.errors import ConfigError, unknown

@@ -19,12 +19,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from isonomy.core.options import Option
 from isonomy.data import images
 from isonomy.data.dataset import Dataset, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 from isonomy.data.leaf import NATURAL, Array, Examples, locate, natural, read_leaf, together
-from isonomy.data.options import Option
 from isonomy.data.partition import FRACTIONS
 from isonomy.errors import DataError
 

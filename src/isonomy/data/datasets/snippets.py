@@ -27,12 +27,12 @@ import torch
 from torch import Tensor
 
 from isonomy.core.examples import SPLITS, Split
+from isonomy.core.options import Option
 from isonomy.data import text
 from isonomy.data.dataset import Dataset, Fact, Request, insist
 from isonomy.data.download import fetch
 from isonomy.data.download.archives import DAMAGE
 from isonomy.data.federation import Federation, build
-from isonomy.data.options import Option
 from isonomy.data.partition import (
     FRACTIONS,
     PARTITIONS,

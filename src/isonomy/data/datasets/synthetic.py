@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.core.examples import Attribute, Split
+from isonomy.core.options import Option
 from isonomy.data.dataset import Dataset, Request
 from isonomy.data.federation import Federation, build
-from isonomy.data.options import Option
 from isonomy.data.partition import PARTITIONS, Partition, Rows, allocate, generator
 from isonomy.errors import ConfigError, unknown
 

@@ -9,9 +9,9 @@ rare or unknown values ("other"). The fitted preprocessing is saved with the mod
 
 from __future__ import annotations
 
+from isonomy.core.options import Option
 from isonomy.data.dataset import Dataset, Request
 from isonomy.data.federation import Federation
-from isonomy.data.options import Option
 from isonomy.data.partition import FRACTIONS, PARTITIONS, Partition
 from isonomy.data.tables.columns import MISSING
 from isonomy.data.tables.federate import own

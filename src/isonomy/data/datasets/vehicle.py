@@ -23,11 +23,11 @@ import numpy as np
 import torch
 
 from isonomy.core.examples import Split
+from isonomy.core.options import Option
 from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation, build
 from isonomy.data.leaf import Examples, leaf_files, natural, read_leaf, together
-from isonomy.data.options import Option
 from isonomy.data.partition import FRACTIONS, Partition
 from isonomy.errors import DataError
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
-from isonomy.data.options import Option, settle
+from isonomy.core.options import Option, check
 from isonomy.data.partition.rows import Rows, Seed
 from isonomy.errors import ConfigError, unknown
 
@@ -108,4 +108,4 @@ def plan(
         )
     if name not in known:
         raise ConfigError(unknown("partition", name, known))
-    return known[name], settle(f"partition '{name}'", known[name].options, given)
+    return known[name], check("data.partition", name, known[name].options, given)
