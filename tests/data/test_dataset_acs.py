@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from isonomy.core.examples import SPLITS
-from isonomy.data import load, pums
+from isonomy.data import load
 from isonomy.data.datasets import acs
+from isonomy.data.download import census_files
 from isonomy.errors import ConfigError, DataError, FetchError
 
 # The columns of psam_p06.csv, in its order, without flags and replicate weights.
@@ -329,7 +330,7 @@ def bureau(tmp_path, monkeypatch):
     thread.start()
     monkeypatch.setenv("ISONOMY_DATA", str(tmp_path / "cache"))
     port = server.server_address[1]
-    monkeypatch.setattr(pums, "ADDRESS", f"http://127.0.0.1:{port}/{{year}}/{{name}}")
+    monkeypatch.setattr(census_files, "ADDRESS", f"http://127.0.0.1:{port}/{{year}}/{{name}}")
     yield files, said, tmp_path / "cache" / "acs-2018"
     server.shutdown()
     thread.join()
@@ -379,7 +380,7 @@ def test_downloads_that_fail_leave_nothing(bureau):
 
 def test_unreachable(tmp_path, monkeypatch):
     monkeypatch.setenv("ISONOMY_DATA", str(tmp_path))
-    monkeypatch.setattr(pums, "ADDRESS", "http://127.0.0.1:9/{year}/{name}")
+    monkeypatch.setattr(census_files, "ADDRESS", "http://127.0.0.1:9/{year}/{name}")
     with pytest.raises(FetchError, match="no connection") as error:
         load("acs", options={"states": ["WY"]})
     assert str(tmp_path) in str(error.value)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from isonomy.data import load, published
-from isonomy.data.dataset import Request, insist
+from isonomy.data import load, public_tables
+from isonomy.data.dataset import Request, check_facts
 from isonomy.data.datasets import DATASETS, adult
 from isonomy.data.download.fetch import Fetched, fetch
 from isonomy.data.partition import plan
@@ -137,7 +137,7 @@ def table():
 
 
 def test_facts(table):
-    insist("ADULT", adult._facts(table))
+    check_facts("ADULT", adult._facts(table))
     assert table.num_columns == 15
     income = np.array(table["income"].to_pylist())
     assert (income[:32_561] == ">50K").sum() == 7_841  # of the official training rows
@@ -145,11 +145,11 @@ def test_facts(table):
 
 def test_check_counts(table):
     with pytest.raises(DataError, match="48,841 rows where there are 48,842"):
-        insist("ADULT", adult._facts(table[:-1]))
+        check_facts("ADULT", adult._facts(table[:-1]))
     sex = np.array(table["sex"].to_pylist())
-    swapped = published.replaced(table, "sex", np.where(sex == "Male", "Female", "Male"))
+    swapped = public_tables.replaced(table, "sex", np.where(sex == "Male", "Female", "Male"))
     with pytest.raises(DataError, match="16,192 men where there are 32,650"):
-        insist("ADULT", adult._facts(swapped))
+        check_facts("ADULT", adult._facts(swapped))
 
 
 @pytest.mark.usefixtures("table")

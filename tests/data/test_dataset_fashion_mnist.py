@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from isonomy.data import images, load
-from isonomy.data.dataset import insist
+from isonomy.data.dataset import check_facts
 from isonomy.data.datasets import fashion_mnist
 from isonomy.data.download import fetch
 from isonomy.data.partition import Rows
@@ -103,7 +103,7 @@ def files():
 @pytest.mark.slow
 def test_facts(files):
     found = fashion_mnist.facts([file.path for file in files])
-    insist("Fashion-MNIST", found)
+    check_facts("Fashion-MNIST", found)
     known = {fact.what: fact.found for fact in found}
     assert known["training images"] == 60_000
     assert known["test images of the rarest label"] == 1_000

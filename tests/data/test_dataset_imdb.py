@@ -12,7 +12,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from isonomy.core.examples import SPLITS
 from isonomy.data import load
-from isonomy.data.dataset import Request, insist
+from isonomy.data.dataset import Request, check_facts
 from isonomy.data.datasets import imdb
 from isonomy.data.download import fetch
 from isonomy.data.partition import plan
@@ -247,7 +247,7 @@ def subset():
 
 
 def test_facts_of_the_subset(subset):
-    insist("IMDb", imdb._facts(subset, "10k"))
+    check_facts("IMDb", imdb._facts(subset, "10k"))
     assert not [text for text in subset.texts if "√" in text or "<br" in text]
 
 
@@ -269,7 +269,7 @@ def test_words_tell_favourable_reviews_apart():
 @pytest.mark.slow
 def test_all_reviews(subset):
     paths = fetched("50k")
-    insist("IMDb", imdb.facts(paths))
+    check_facts("IMDb", imdb.facts(paths))
     reviews = imdb.parse(paths)
     label = dict(zip(reviews.texts, reviews.labels.tolist(), strict=True))
     assert all(label[t] == y for t, y in zip(subset.texts, subset.labels.tolist(), strict=True))

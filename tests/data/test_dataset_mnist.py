@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from isonomy.data import DATASETS, images, load
-from isonomy.data.dataset import insist
+from isonomy.data.dataset import check_facts
 from isonomy.data.datasets import mnist
 from isonomy.data.download import fetch
 from isonomy.errors import ConfigError, DataError, FetchError
@@ -88,7 +88,7 @@ def files():
 @pytest.mark.slow
 def test_facts(files):
     found = mnist.facts([file.path for file in files])
-    insist("MNIST", found)
+    check_facts("MNIST", found)
     known = {fact.what: fact.found for fact in found}
     assert known["training images"] == 60_000
     assert known["test images"] == 10_000

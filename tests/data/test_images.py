@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 from isonomy.data import images
-from isonomy.data.dataset import Request, insist
+from isonomy.data.dataset import Request, check_facts
 from isonomy.data.images import About, Images, federate, parse_idx, read_idx, subset, turn
 from isonomy.data.partition import plan
 from isonomy.errors import ConfigError, DataError
@@ -287,14 +287,16 @@ def test_facts_count_what_is_there():
     right = About(
         "Small", "small", ("a", "b", "c"), 60, 30, (float(level.mean()),), (float(level.std()),)
     )
-    insist("Small", [*images.facts(right, all_), *images.balance(right, all_)])
+    check_facts("Small", [*images.facts(right, all_), *images.balance(right, all_)])
     with pytest.raises(DataError, match="it has 60 training images where there are 61"):
-        insist("Small", images.facts(About("Small", "s", ("a",), 61, 30, (0.5,), (0.3,)), all_))
+        check_facts(
+            "Small", images.facts(About("Small", "s", ("a",), 61, 30, (0.5,), (0.3,)), all_)
+        )
     with pytest.raises(DataError, match="mean pixel"):
-        insist("Small", images.facts(ABOUT, all_))
+        check_facts("Small", images.facts(ABOUT, all_))
     labels = all_.labels.copy()
     labels[0] = 1
     with pytest.raises(
         DataError, match="19 training images of the rarest label where there are 20"
     ):
-        insist("Small", images.balance(right, Images(all_.pixels, labels, 60)))
+        check_facts("Small", images.balance(right, Images(all_.pixels, labels, 60)))

@@ -96,12 +96,12 @@ def obtain(
 
     What was fetched is right by its checksums; files given by the user are counted first.
     """
-    from isonomy.data.dataset import insist
+    from isonomy.data.dataset import check_facts
 
     if request.options["path"]:
         folder = Path(request.options["path"]).expanduser()
         images, origin = parse([_given(about, folder, name) for name in names]), "the folder given"
-        insist(about.name, facts(about, images))
+        check_facts(about.name, facts(about, images))
     else:
         fetched = fetch.fetch(*files, progress=request.progress)
         images, origin = parse([file.path for file in fetched]), fetched[0].source

@@ -1,7 +1,7 @@
 """ACS: five questions about people in the United States, a client for each state (folktables).
 
 Ding et al. (2021), "Retiring Adult: New Datasets for Fair Machine Learning", from the American
-Community Survey's 1-Year person files (see `isonomy.data.pums`). `task` is one of
+Community Survey's 1-Year person files (see `isonomy.data.download.census_files`). `task` is one of
 
     income           PINCP > 50,000   of AGEP > 16, PINCP > 100, WKHP > 0, PWGTP >= 1
     public_coverage  PUBCOV = 1       of AGEP < 65, PINCP <= 30,000
@@ -37,8 +37,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.core.options import Option
-from isonomy.data import pums
 from isonomy.data.dataset import Dataset, Request
+from isonomy.data.download import census_files
 from isonomy.data.federation import Federation
 from isonomy.data.partition import FRACTIONS, PARTITIONS, generator
 from isonomy.errors import ConfigError, DataError, unknown
@@ -177,8 +177,8 @@ def load(request: Request) -> Federation:
         raise ConfigError(
             f"data set 'acs': density is {options['density']}; give a share above 0, at most 1."
         )
-    states = options["states"] or pums.STATES
-    paths, origin = pums.obtain(states, options["year"], options["path"], request.progress)
+    states = options["states"] or census_files.STATES
+    paths, origin = census_files.obtain(states, options["year"], options["path"], request.progress)
     tables, sums = [], []
     for state, path in zip(states, paths, strict=True):
         table, digest = _state(state, path, request)
@@ -193,10 +193,10 @@ def _state(state: str, path: Path, request: Request) -> tuple[Any, str]:
     pa: Any = importlib.import_module("pyarrow")
     options = request.options
     task = TASKS[options["task"]]
-    table, digest = pums.read(path, state, options["year"], task.columns)
+    table, digest = census_files.read(path, state, options["year"], task.columns)
     table = people(task, table)
     if options["density"] < 1:
-        rng = generator("acs", (request.seed, int(pums.CODES[state])))
+        rng = generator("acs", (request.seed, int(census_files.CODES[state])))
         count = round(options["density"] * table.num_rows)
         table = table.take(np.sort(rng.permutation(table.num_rows)[:count]))
     return table.append_column(STATE, pa.array([state] * table.num_rows, pa.string())), digest
@@ -222,7 +222,7 @@ def federate(table: Any, sums: list[str], request: Request) -> Federation:
         rare=options["rare"],
     )
     notes = [f"SHA-256 of {_read_what(sums)}: {_together(sums)}."]
-    whole = len(sums) == len(pums.STATES) + 1 and "PR" in options["states"]
+    whole = len(sums) == len(census_files.STATES) + 1 and "PR" in options["states"]
     if task.rows and whole and options["year"] == 2018 and options["density"] == 1:
         notes.append(f"{table.num_rows:,} rows; Ding et al. (2021) count {task.rows:,}.")
     return tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))

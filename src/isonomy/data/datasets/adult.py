@@ -24,12 +24,12 @@ from pathlib import Path
 import numpy as np
 
 from isonomy.core.examples import Attribute
-from isonomy.data import fedfb_preparation, published
+from isonomy.data import fedfb_preparation, public_tables
 from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 from isonomy.data.partition import PARTITIONS, Integers
-from isonomy.data.published import Table, count, one_of, replaced, words
+from isonomy.data.public_tables import Table, count, one_of, replaced, words
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
 _TRAIN = fetch.File(
@@ -92,8 +92,10 @@ def parse(paths: Sequence[Path]) -> Table:
 
     tables = []
     for path in paths:
-        skip = 0 if published.first_line(path)[:1].isdigit() else 1
-        tables.append(published.read("ADULT", path, COLUMNS, NUMBERS, skip=skip, missing=("?",)))
+        skip = 0 if public_tables.first_line(path)[:1].isdigit() else 1
+        tables.append(
+            public_tables.read("ADULT", path, COLUMNS, NUMBERS, skip=skip, missing=("?",))
+        )
     table = pa.concat_tables(tables).combine_chunks()
     income = [word.rstrip(".") for word in words(table, "income")]
     table = replaced(table, "income", income)
@@ -121,7 +123,7 @@ def _facts(table: Table) -> list[Fact]:
 def load(request: Request) -> Federation:
     """Fetch, check, and federate in our way or the papers'."""
     fixed = fedfb_preparation.wanted(request, DATASET, 2)
-    table, origin = published.obtain("ADULT", FILES, parse, _facts, request)
+    table, origin = public_tables.obtain("ADULT", FILES, parse, _facts, request)
     made = paper(table) if fixed else federate(table, request)
     return replace(made, origin=origin)
 
@@ -130,7 +132,7 @@ def federate(table: Table, request: Request) -> Federation:
     """The federation of a table in our own way."""
     from isonomy.data import tables
 
-    roles = published.roles(request, "income", ">50K", bins=BINS, drop=("fnlwgt",), twins=TWINS)
+    roles = public_tables.roles(request, "income", ">50K", bins=BINS, drop=("fnlwgt",), twins=TWINS)
     notes = ["fnlwgt is left out: it is a sampling weight."]
     if "sex" in roles.protected_columns and not roles.keep_protected:
         notes.append("relationship (Husband, Wife) still tells the sex of many rows.")
@@ -152,7 +154,7 @@ PAPER_CATEGORIES = (
 
 def paper(table: Table) -> Federation:
     """FedFB's and HetPFL's two clients; training and test rows are scaled apart."""
-    fedfb_preparation.in_order("ADULT", published.numbers(table, "fnlwgt"), ORDER)
+    fedfb_preparation.in_order("ADULT", public_tables.numbers(table, "fnlwgt"), ORDER)
     for name in PAPER_CATEGORIES:
         table = replaced(table, name, [word or "?" for word in words(table, name)])
     y = (words(table, "income") == ">50K").astype(np.int64)
@@ -202,7 +204,7 @@ DATASET = Dataset(
     source="ADULT, UCI Machine Learning Repository (Becker and Kohavi, 1996)",
     licence="CC BY 4.0",
     load=load,
-    options=published.options(("sex",), BINS),
+    options=public_tables.options(("sex",), BINS),
     protected=("sex",),
     clients=10,
     partition={"name": "uneven"},

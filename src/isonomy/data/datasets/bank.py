@@ -26,12 +26,12 @@ import numpy as np
 
 from isonomy.core.examples import Attribute
 from isonomy.core.options import Option
-from isonomy.data import fedfb_preparation, published
+from isonomy.data import fedfb_preparation, public_tables
 from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 from isonomy.data.partition import PARTITIONS, Integers
-from isonomy.data.published import Table, count, numbers, one_of, replaced, words
+from isonomy.data.public_tables import Table, count, numbers, one_of, replaced, words
 
 FILES = (
     (
@@ -72,8 +72,8 @@ BINS = {"age": (25, 61)}
 def parse(paths: Sequence[Path]) -> Table:
     """The columns, between commas or semicolons."""
     (path,) = paths
-    found, delimiter = published.header("BANK", path, COLUMNS)
-    table = published.read(
+    found, delimiter = public_tables.header("BANK", path, COLUMNS)
+    table = public_tables.read(
         "BANK", path, found, NUMBERS, skip=1, delimiter=delimiter, wanted=COLUMNS
     )
     one_of("BANK", table, "y", LABELS)
@@ -100,7 +100,7 @@ def _facts(table: Table) -> list[Fact]:
 def load(request: Request) -> Federation:
     """Fetch, check, and federate in our way or the papers'."""
     fixed = fedfb_preparation.wanted(request, DATASET, 3)
-    table, origin = published.obtain("BANK", FILES, parse, _facts, request)
+    table, origin = public_tables.obtain("BANK", FILES, parse, _facts, request)
     made = paper(table) if fixed else federate(table, request)
     return replace(made, origin=origin)
 
@@ -112,12 +112,12 @@ def federate(table: Table, request: Request) -> Federation:
     days = numbers(table, "pdays")
     table = replaced(table, "pdays", np.where(days < 0, np.nan, days))
     drop = () if request.options["duration"] else ("duration",)
-    roles = published.roles(request, "y", "yes", bins=BINS, drop=drop, indicate=True)
+    roles = public_tables.roles(request, "y", "yes", bins=BINS, drop=drop, indicate=True)
     notes = ["pdays is missing where there was no earlier campaign."]
     if drop:
         notes.append("duration is left out: it is known only when the outcome is.")
     made = tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
-    return published.read_as(made, {"name": "pdays", "below": 0})
+    return public_tables.read_as(made, {"name": "pdays", "below": 0})
 
 
 PAPER_CATEGORIES = (
@@ -186,7 +186,7 @@ DATASET = Dataset(
     source="BANK, bank-full.csv, UCI Machine Learning Repository (Moro et al., 2014)",
     licence="CC BY 4.0",
     load=load,
-    options=published.options(
+    options=public_tables.options(
         ("age",),
         BINS,
         duration=Option(False, "whether the call's duration, which leaks the label, is a feature"),

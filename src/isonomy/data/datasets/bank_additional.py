@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from isonomy.core.options import Option
-from isonomy.data import published
+from isonomy.data import public_tables
 from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 from isonomy.data.partition import PARTITIONS
-from isonomy.data.published import Table, count, numbers, one_of, replaced
+from isonomy.data.public_tables import Table, count, numbers, one_of, replaced
 
 FILES = (
     (
@@ -78,8 +78,8 @@ BINS = {"age": (25, 61)}
 def parse(paths: Sequence[Path]) -> Table:
     """The columns, between commas or semicolons."""
     (path,) = paths
-    found, delimiter = published.header("BANK-ADDITIONAL", path, COLUMNS)
-    table = published.read(
+    found, delimiter = public_tables.header("BANK-ADDITIONAL", path, COLUMNS)
+    table = public_tables.read(
         "BANK-ADDITIONAL",
         path,
         found,
@@ -110,7 +110,7 @@ def _facts(table: Table) -> list[Fact]:
 
 def load(request: Request) -> Federation:
     """Fetch, check, federate."""
-    table, origin = published.obtain("BANK-ADDITIONAL", FILES, parse, _facts, request)
+    table, origin = public_tables.obtain("BANK-ADDITIONAL", FILES, parse, _facts, request)
     return replace(federate(table, request), origin=origin)
 
 
@@ -121,14 +121,14 @@ def federate(table: Table, request: Request) -> Federation:
     days = numbers(table, "pdays")
     table = replaced(table, "pdays", np.where(days == 999, np.nan, days))
     drop = () if request.options["duration"] else ("duration",)
-    roles = published.roles(request, "y", "yes", bins=BINS, drop=drop, indicate=True)
+    roles = public_tables.roles(request, "y", "yes", bins=BINS, drop=drop, indicate=True)
     notes = ["pdays is missing where there was no earlier campaign."]
     if drop:
         notes.append("duration is left out: it is known only when the outcome is.")
     made = tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
     words = [name for name in COLUMNS if name not in (*NUMBERS, "y")]
     unknown = [{"name": name, "gone": ("unknown",)} for name in words]
-    return published.read_as(made, {"name": "pdays", "gone": ("999",)}, *unknown)
+    return public_tables.read_as(made, {"name": "pdays", "gone": ("999",)}, *unknown)
 
 
 DATASET = Dataset(
@@ -137,7 +137,7 @@ DATASET = Dataset(
     source="BANK, bank-additional-full.csv, UCI Machine Learning Repository (Moro et al., 2014)",
     licence="CC BY 4.0",
     load=load,
-    options=published.options(
+    options=public_tables.options(
         ("age",),
         BINS,
         duration=Option(False, "whether the call's duration, which leaks the label, is a feature"),

@@ -29,7 +29,7 @@ from isonomy.data import images
 from isonomy.data.dataset import Dataset, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
-from isonomy.data.leaf import NATURAL, locate, natural, read_leaf, together
+from isonomy.data.leaf_files import NATURAL, concatenate, locate, natural, read_leaf
 from isonomy.data.partition import FRACTIONS, Integers
 from isonomy.errors import ConfigError, DataError, unknown
 
@@ -59,7 +59,7 @@ def load(request: Request) -> Federation:
         request.options["fractions"],
         request.seed,
     )
-    held = together(users, train, test)
+    held = concatenate(users, train, test)
     if held.x.dtype.kind != "U":
         raise DataError(
             "CelebA's examples are names of pictures and here are others; give the files that "

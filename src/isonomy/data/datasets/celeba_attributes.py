@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.core.options import Option
-from isonomy.data import published
-from isonomy.data.dataset import Dataset, Fact, Request, insist
+from isonomy.data import public_tables
+from isonomy.data.dataset import Dataset, Fact, Request, check_facts
 from isonomy.data.download import fetch
 from isonomy.data.download.archives import DAMAGE
 from isonomy.data.federation import Federation
@@ -151,7 +151,7 @@ def load(request: Request) -> Federation:
         (file,) = fetch.fetch(*FILES, progress=request.progress)
         path, origin = file.path, file.source
     columns, pictures = parse(path)
-    insist("CelebA attributes", _facts(columns))
+    check_facts("CelebA attributes", _facts(columns))
     who = None
     if options["identities"]:
         who = identities(Path(options["identities"]).expanduser(), pictures)
@@ -199,7 +199,7 @@ def federate(columns: Columns, who: NDArray[np.int64] | None, request: Request) 
         {"name": name, "values": said if name == label or name in used else {"-1": "0"}}
         for name in columns
     ]
-    return published.read_as(made, *readings)
+    return public_tables.read_as(made, *readings)
 
 
 DATASET = Dataset(

@@ -34,12 +34,12 @@ import numpy as np
 
 from isonomy.core.examples import Attribute
 from isonomy.core.options import Option
-from isonomy.data import fedfb_preparation, published
+from isonomy.data import fedfb_preparation, public_tables
 from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 from isonomy.data.partition import PARTITIONS
-from isonomy.data.published import Table, count, numbers, replaced, words
+from isonomy.data.public_tables import Table, count, numbers, replaced, words
 from isonomy.errors import ConfigError, unknown
 
 FILES = (
@@ -89,8 +89,8 @@ BINS = {"age": (25, 45)}  # where age_cat is cut, though it calls 45 "greater th
 def parse(paths: Sequence[Path]) -> Table:
     """The columns that are used; names, birth dates and case numbers are not among them."""
     (path,) = paths
-    found, delimiter = published.header("COMPAS", path, COLUMNS)
-    return published.read(
+    found, delimiter = public_tables.header("COMPAS", path, COLUMNS)
+    return public_tables.read(
         "COMPAS",
         path,
         found,
@@ -137,7 +137,7 @@ def load(request: Request) -> Federation:
         if request.options[name] not in known:
             raise ConfigError(unknown(f"value of {name}", request.options[name], known))
     fixed = fedfb_preparation.wanted(request, DATASET, 2)
-    table, origin = published.obtain("COMPAS", FILES, parse, _facts, request)
+    table, origin = public_tables.obtain("COMPAS", FILES, parse, _facts, request)
     made = paper(table) if fixed else federate(table, request)
     return replace(made, origin=origin)
 
@@ -159,14 +159,14 @@ def federate(table: Table, request: Request) -> Federation:
     drop = ["days_b_screening_arrest", "is_recid", "score_text"]
     drop += [] if options["age_cat"] else ["age_cat"]
     drop += [] if options["charge"] else ["c_charge_desc"]
-    roles = published.roles(
+    roles = public_tables.roles(
         request, "two_year_recid", LABELS[1], bins=BINS, drop=drop, twins={"age_cat": "age"}
     )
     made = tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
     readings = [RECIDIVISM]
     if options["races"] == "joined":
         readings.append({"name": "race", "values": dict.fromkeys(FEW, "Other")})
-    return published.read_as(made, *readings)
+    return public_tables.read_as(made, *readings)
 
 
 ORDER = 903_454_106  # see fedfb_preparation.in_order
@@ -219,7 +219,7 @@ DATASET = Dataset(
     source="COMPAS, compas-scores-two-years.csv (ProPublica, 2016)",
     licence="none stated (public records)",
     load=load,
-    options=published.options(
+    options=public_tables.options(
         ("race", "sex"),
         BINS,
         rows=Option("filtered", "'filtered': ProPublica's 6,172 rows; 'all': the file's 7,214"),

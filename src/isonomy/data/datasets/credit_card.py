@@ -17,12 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
-from isonomy.data import published
+from isonomy.data import public_tables
 from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 from isonomy.data.partition import PARTITIONS
-from isonomy.data.published import Table, count, numbers, replaced
+from isonomy.data.public_tables import Table, count, numbers, replaced
 
 FILES = (
     (
@@ -64,15 +64,15 @@ BINS = {"AGE": (25, 61)}
 def parse(paths: Sequence[Path]) -> Table:
     """The columns, with codes written out."""
     (path,) = paths
-    found, delimiter = published.header("CREDIT CARD", path, COLUMNS)
-    table = published.read(
+    found, delimiter = public_tables.header("CREDIT CARD", path, COLUMNS)
+    table = public_tables.read(
         "CREDIT CARD", path, found, COLUMNS, skip=1, delimiter=delimiter, wanted=COLUMNS
     )
     for name, meaning in CODES.items():
         codes = numbers(table, name).astype(np.int64).tolist()
         table = replaced(table, name, [meaning.get(code, f"code {code}") for code in codes])
     for name in ("SEX", LABEL):
-        published.one_of("CREDIT CARD", table, name, tuple(CODES[name].values()))
+        public_tables.one_of("CREDIT CARD", table, name, tuple(CODES[name].values()))
     return table
 
 
@@ -93,7 +93,7 @@ def _facts(table: Table) -> list[Fact]:
 
 def load(request: Request) -> Federation:
     """Fetch, check, federate."""
-    table, origin = published.obtain("CREDIT CARD", FILES, parse, _facts, request)
+    table, origin = public_tables.obtain("CREDIT CARD", FILES, parse, _facts, request)
     return replace(federate(table, request), origin=origin)
 
 
@@ -101,10 +101,10 @@ def federate(table: Table, request: Request) -> Federation:
     """The federation of a table."""
     from isonomy.data import tables
 
-    roles = published.roles(request, LABEL, "default", bins=BINS, drop=("ID",))
+    roles = public_tables.roles(request, LABEL, "default", bins=BINS, drop=("ID",))
     notes = ("The positive class is default, which nobody wishes for.",)
     made = tables.federate(table, roles, request, source=DATASET.source, notes=notes)
-    return published.read_as(made, *({"name": n, "values": _meanings(n)} for n in CODES))
+    return public_tables.read_as(made, *({"name": n, "values": _meanings(n)} for n in CODES))
 
 
 def _meanings(name: str) -> dict[str, str]:
@@ -119,7 +119,7 @@ DATASET = Dataset(
     "(Yeh and Lien, 2009)",
     licence="CC BY 4.0",
     load=load,
-    options=published.options(("SEX",), BINS),
+    options=public_tables.options(("SEX",), BINS),
     protected=("SEX",),
     clients=10,
     partition={"name": "uneven"},

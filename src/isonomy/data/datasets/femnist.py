@@ -24,7 +24,15 @@ from isonomy.data import images
 from isonomy.data.dataset import Dataset, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
-from isonomy.data.leaf import NATURAL, Array, Examples, locate, natural, read_leaf, together
+from isonomy.data.leaf_files import (
+    NATURAL,
+    Array,
+    Examples,
+    concatenate,
+    locate,
+    natural,
+    read_leaf,
+)
 from isonomy.data.partition import FRACTIONS
 from isonomy.errors import DataError
 
@@ -51,7 +59,7 @@ def load(request: Request) -> Federation:
         request.options["fractions"],
         request.seed,
     )
-    held = together(users, train, test)
+    held = concatenate(users, train, test)
     return images.compose(
         torch.from_numpy(held.x),
         torch.from_numpy(held.y),

@@ -22,12 +22,12 @@ from pathlib import Path
 
 import numpy as np
 
-from isonomy.data import published
+from isonomy.data import public_tables
 from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 from isonomy.data.partition import PARTITIONS
-from isonomy.data.published import Table, count, numbers, replaced, words
+from isonomy.data.public_tables import Table, count, numbers, replaced, words
 from isonomy.errors import DataError
 
 FILES = (
@@ -147,8 +147,8 @@ BINS = {"age": (26,)}
 def parse(paths: Sequence[Path]) -> Table:
     """The columns in words, and sex as the personal status has it."""
     (path,) = paths
-    published.first_line(path)  # says what is wrong with the path, if anything is
-    table = published.read("GERMAN", path, COLUMNS, NUMBERS, delimiter=" ")
+    public_tables.first_line(path)  # says what is wrong with the path, if anything is
+    table = public_tables.read("GERMAN", path, COLUMNS, NUMBERS, delimiter=" ")
     for name, meaning in CODES.items():
         codes = words(table, name)
         strange = [row for row, code in enumerate(codes) if code not in meaning]
@@ -179,7 +179,7 @@ def _facts(table: Table) -> list[Fact]:
 
 def load(request: Request) -> Federation:
     """Fetch, check, federate."""
-    table, origin = published.obtain("GERMAN", FILES, parse, _facts, request)
+    table, origin = public_tables.obtain("GERMAN", FILES, parse, _facts, request)
     return replace(federate(table, request), origin=origin)
 
 
@@ -188,7 +188,7 @@ def federate(table: Table, request: Request) -> Federation:
     from isonomy.data import tables
 
     twins = {"sex": "personal_status", "personal_status": "sex"}
-    roles = published.roles(request, "risk", "good", bins=BINS, twins=twins)
+    roles = public_tables.roles(request, "risk", "good", bins=BINS, twins=twins)
     if "sex" not in roles.protected_columns:  # the personal status says it
         roles = replace(roles, drop=tuple(dict.fromkeys([*roles.drop, "sex"])))
     notes = ("Sex is read from the personal status, whose code table is disputed.",)
@@ -201,7 +201,7 @@ def federate(table: Table, request: Request) -> Federation:
     )
     status = CODES["personal_status"]
     sex = {key: said.split(",")[0] for code, said in status.items() for key in (code, said)}
-    return published.read_as(
+    return public_tables.read_as(
         made,
         *({"name": name, "values": meaning} for name, meaning in CODES.items()),
         {"name": "sex", "of": "personal_status", "values": sex},
@@ -214,7 +214,7 @@ DATASET = Dataset(
     source="GERMAN, Statlog (German Credit Data), UCI Machine Learning Repository (Hofmann, 1994)",
     licence="CC BY 4.0",
     load=load,
-    options=published.options(("age", "sex"), BINS),
+    options=public_tables.options(("age", "sex"), BINS),
     protected=("age", "sex"),
     clients=10,
     partition={"name": "uneven"},

@@ -36,7 +36,7 @@ from torch import Tensor
 from isonomy.core.examples import SPLITS, Split
 from isonomy.core.options import Option
 from isonomy.data import text
-from isonomy.data.dataset import Dataset, Fact, Request, insist
+from isonomy.data.dataset import Dataset, Fact, Request, check_facts
 from isonomy.data.download import fetch
 from isonomy.data.download.archives import DAMAGE
 from isonomy.data.federation import Federation, build
@@ -185,7 +185,7 @@ def load(request: Request) -> Federation:
     else:
         files = fetch.fetch(*SIZES[options["size"]], progress=request.progress)
         reviews, origin = parse([file.path for file in files]), files[0].source
-    insist("IMDb", _facts(reviews, options["size"]))
+    check_facts("IMDb", _facts(reviews, options["size"]))
     return replace(federate(reviews, request), origin=origin)
 
 

@@ -29,7 +29,7 @@ from torch import Tensor
 from isonomy.core.examples import SPLITS, Split
 from isonomy.core.options import Option
 from isonomy.data import text
-from isonomy.data.dataset import Dataset, Fact, Request, insist
+from isonomy.data.dataset import Dataset, Fact, Request, check_facts
 from isonomy.data.download import fetch
 from isonomy.data.download.archives import DAMAGE
 from isonomy.data.federation import Federation, build
@@ -131,7 +131,7 @@ def load(request: Request) -> Federation:
     else:
         files = fetch.fetch(*DATASET.files, progress=request.progress)
         found, origin = parse([file.path for file in files]), files[0].source
-    insist("snippets", _facts(found))
+    check_facts("snippets", _facts(found))
     return replace(federate(found, request), origin=origin)
 
 

@@ -27,7 +27,7 @@ from isonomy.core.options import Option
 from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation, build
-from isonomy.data.leaf import Examples, leaf_files, natural, read_leaf, together
+from isonomy.data.leaf_files import Examples, concatenate, leaf_files, natural, read_leaf
 from isonomy.data.partition import FRACTIONS, Partition
 from isonomy.errors import DataError
 
@@ -118,7 +118,7 @@ def federate(train: Users, test: Users | None, request: Request) -> Federation:
             "number of clients out."
         )
     users, parts = natural(train, test, 0, 1, request.options["fractions"], request.seed)
-    x, y = together(users, train, test)
+    x, y = concatenate(users, train, test)
     return build(
         torch.from_numpy(x),
         torch.from_numpy(y),

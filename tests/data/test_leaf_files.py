@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from isonomy.core.examples import SPLITS
-from isonomy.data.leaf import Examples, leaf_files, locate, natural, read_leaf, together
+from isonomy.data.leaf_files import Examples, concatenate, leaf_files, locate, natural, read_leaf
 from isonomy.errors import ConfigError, DataError, FetchError
 
 NAN = float("nan")
@@ -133,7 +133,7 @@ def test_natural_clients_with_leafs_own_test_examples():
     assert [len(p) for p in parts["test"]] == [3, 2, 1]
     assert [len(p) for p in parts["train"]] == [9, 3, 1]
     assert [len(p) for p in parts["validation"]] == [1, 1, 0]
-    both = together(users, train, test)
+    both = concatenate(users, train, test)
     assert both.x[:, 0].tolist() == [0] * 13 + [1] * 6 + [2] * 2
     assert parts["test"][1].tolist() == [17, 18]
     everything = torch.cat([p for name in SPLITS for p in parts[name]])
@@ -147,7 +147,7 @@ def test_natural_clients_split_here():
     assert [len(p) for p in parts["validation"]] == [2, 4]
     assert [len(p) for p in parts["test"]] == [3, 6]
     assert parts["train"][1].min() >= 10
-    assert together(users, train, None).y.shape == (30,)
+    assert concatenate(users, train, None).y.shape == (30,)
 
 
 def test_clients_are_drawn():
