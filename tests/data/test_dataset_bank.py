@@ -28,7 +28,7 @@ def test_facts(table):
     check_facts("BANK", bank._facts(table))
     assert table.num_columns == 17
     assert sum(column.null_count for column in table.columns) == 0  # 'unknown' is a value
-    with pytest.raises(DataError, match="45,210 rows where there are 45,211"):
+    with pytest.raises(DataError, match="45,210 rows instead of 45,211"):
         check_facts("BANK", bank._facts(table[1:]))
 
 

@@ -29,7 +29,7 @@ def test_facts(table):
         "housing": 990,
         "loan": 990,
     }
-    with pytest.raises(DataError, match="41,187 rows where there are 41,188"):
+    with pytest.raises(DataError, match="41,187 rows instead of 41,188"):
         check_facts("BANK-ADDITIONAL", bank_additional._facts(table[1:]))
 
 

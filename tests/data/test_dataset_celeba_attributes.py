@@ -133,7 +133,7 @@ def test_celebrities_as_clients(columns, tmp_path):
         (table(answers()).replace(b"-1", b"no"), "attribute 'Bald' .* something else than 1"),
         (official(answers())[:-20], "cannot read .* as CelebA's attributes"),
         (packed(table(answers()))[:-30], "cannot read .* as CelebA's attributes"),
-        (table(answers()), "it has 4 attributes where there are 40"),
+        (table(answers()), "it has 4 attributes instead of 40"),
     ],
 )
 def test_damaged_files(tmp_path, content, words):

@@ -34,7 +34,7 @@ def test_names_and_birth_dates_are_not_read(path, table):
 def test_facts(table):
     check_facts("COMPAS", compas._facts(table))
     assert table["c_charge_desc"].null_count == 29
-    with pytest.raises(DataError, match="7,213 rows where there are 7,214"):
+    with pytest.raises(DataError, match="7,213 rows instead of 7,214"):
         check_facts("COMPAS", compas._facts(table[1:]))
 
 

@@ -23,7 +23,7 @@ def test_facts(path):
     education = table["EDUCATION"].to_pylist()
     assert [education.count(f"code {k}") for k in (0, 5, 6)] == [14, 280, 51]
     assert table["MARRIAGE"].to_pylist().count("code 0") == 54
-    with pytest.raises(DataError, match="29,999 rows where there are 30,000"):
+    with pytest.raises(DataError, match="29,999 rows instead of 30,000"):
         check_facts("CREDIT CARD", credit_card._facts(table[1:]))
 
 

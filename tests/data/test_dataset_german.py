@@ -24,7 +24,7 @@ def test_facts(path):
     assert {s for s, g in zip(status, sex, strict=True) if g == "female"} == {
         "female, married, divorced or separated"
     }
-    with pytest.raises(DataError, match="999 rows where there are 1,000"):
+    with pytest.raises(DataError, match="999 rows instead of 1,000"):
         check_facts("GERMAN", german._facts(table[1:]))
 
 

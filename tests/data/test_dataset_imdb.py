@@ -127,7 +127,7 @@ ARCHIVE = as_archive(io.BytesIO(), some(50)).getvalue()
         ("some.tar.gz", b"\x1f\x8b\x08 and then nothing", "cannot read .*some.tar.gz as IMDb"),
         ("some.tar.gz", _bent(ARCHIVE), "cannot read .*some.tar.gz as IMDb"),
         ("some.csv.gz", _bent(PACKED), "cannot read .*some.csv.gz as IMDb"),
-        ("some.csv", b"review,sentiment\nfine,positive\n", "it has 1 rows where there are 50,000"),
+        ("some.csv", b"review,sentiment\nfine,positive\n", "it has 1 rows instead of 50,000"),
     ],
 )
 def test_damaged_files(tmp_path, name, content, words):

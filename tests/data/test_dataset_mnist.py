@@ -26,7 +26,7 @@ def write(folder, train=6, test=2):
 
 def test_a_substituted_folder_is_refused(tmp_path):
     write(tmp_path)
-    with pytest.raises(DataError, match="it has 6 training images where there are 60,000") as error:
+    with pytest.raises(DataError, match="it has 6 training images instead of 60,000") as error:
         load("mnist", options={"path": str(tmp_path)})
     assert "'path'" in str(error.value)
     (tmp_path / images.IDX_NAMES[3]).unlink()

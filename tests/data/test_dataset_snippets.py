@@ -122,7 +122,7 @@ def test_damaged_and_other_files_are_refused(tmp_path):
     with pytest.raises(DataError, match="cannot read"):
         snippets.parse([bent])
     cut = snippets.parse([archive(tmp_path / "cut.tar.gz", count=20)])
-    with pytest.raises(DataError, match="20 sentences of films where there are 10,605"):
+    with pytest.raises(DataError, match="20 sentences of films instead of 10,605"):
         check_facts("snippets", snippets._facts(cut))
 
 

@@ -1,17 +1,17 @@
-"""GERMAN: who is a good credit risk, of a thousand borrowers of a German bank, 1973 to 1975.
+"""GERMAN: is a person a good credit risk? 1,000 borrowers of a German bank, 1973 to 1975.
 
 Hofmann (1994), UCI Machine Learning Repository, Statlog (German Credit Data),
 https://doi.org/10.24432/C5NC77, file `german.data`: 1,000 rows of codes, 700 good and 300 bad.
 
-Our choices: the label is 1 for good. Codes are written out. Protected are age, 25 and below
-against above (Kamiran and Calders, 2009), and sex, read from the personal status (attribute 9),
-which is then no feature: it would give sex away.
+Our choices: the label is 1 for good. Codes are replaced by words. The protected attributes are
+age, 25 and below or above (Kamiran and Calders, 2009), and sex, derived from the personal status
+(attribute 9), which is then not used as a feature because it reveals sex.
 
-Mind that the code table is wrong in places. By the corrected one (Groemping, "South German Credit
-Data", 2019) the code of attribute 9 that is read as women here, A92, holds women who are or were
-married and single men too, so sex cannot be told from this file: results by sex compare with
-others' on it and say little of women and men. With 1,000 rows over ten clients, rates by group
-are rough whatever the attribute.
+Note that the published code table is partly wrong. According to the corrected one (Groemping,
+"South German Credit Data", 2019), the code of attribute 9 that is read as women here, A92, contains
+women who are or were married and also single men. So sex cannot be determined from this file:
+results by sex are comparable with other results on it, but say little about women and men. With
+1,000 rows over ten clients, rates by group are imprecise for any attribute.
 """
 
 from __future__ import annotations
@@ -145,17 +145,17 @@ BINS = {"age": (26,)}
 
 
 def parse(paths: Sequence[Path]) -> Table:
-    """The columns in words, and sex as the personal status has it."""
+    """Read the columns, replace codes by words, and derive sex from the personal status."""
     (path,) = paths
-    public_tables.first_line(path)  # says what is wrong with the path, if anything is
+    public_tables.first_line(path)  # reports errors of the path
     table = public_tables.read("GERMAN", path, COLUMNS, NUMBERS, delimiter=" ")
     for name, meaning in CODES.items():
         codes = words(table, name)
         strange = [row for row, code in enumerate(codes) if code not in meaning]
         if strange:
             raise DataError(
-                f"GERMAN: row {strange[0] + 1} has '{codes[strange[0]]}' for {name}, which is no "
-                "code of it; get a whole copy of the file."
+                f"GERMAN: row {strange[0] + 1} has '{codes[strange[0]]}' for {name}, which is not "
+                "a known code; get a complete copy of the file."
             )
         table = replaced(table, name, [meaning[code] for code in codes])
     sex = [status.split(",")[0] for status in words(table, "personal_status")]
@@ -163,7 +163,7 @@ def parse(paths: Sequence[Path]) -> Table:
 
 
 def facts(paths: Sequence[Path]) -> list[Fact]:
-    """What is true of the whole data set."""
+    """Compute the known properties of the complete data set."""
     return _facts(parse(paths))
 
 
@@ -178,20 +178,20 @@ def _facts(table: Table) -> list[Fact]:
 
 
 def load(request: Request) -> Federation:
-    """Fetch, check, federate."""
+    """Download, check and prepare the data."""
     table, origin = public_tables.obtain("GERMAN", FILES, parse, _facts, request)
     return replace(federate(table, request), origin=origin)
 
 
 def federate(table: Table, request: Request) -> Federation:
-    """The federation of a table."""
+    """Build the federation of a table."""
     from isonomy.data import tables
 
     twins = {"sex": "personal_status", "personal_status": "sex"}
     roles = public_tables.roles(request, "risk", "good", bins=BINS, twins=twins)
-    if "sex" not in roles.protected_columns:  # the personal status says it
+    if "sex" not in roles.protected_columns:  # the personal status reveals it
         roles = replace(roles, drop=tuple(dict.fromkeys([*roles.drop, "sex"])))
-    notes = ("Sex is read from the personal status, whose code table is disputed.",)
+    notes = ("Sex is derived from the personal status, whose code table is disputed.",)
     made = tables.federate(
         table,
         roles,
