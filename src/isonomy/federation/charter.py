@@ -18,10 +18,12 @@ from isonomy.core.algorithm import Algorithm
 from isonomy.core.options import check
 from isonomy.data.datasets import DATASETS
 from isonomy.data.tables import files
-from isonomy.data.tables.files import Files, Pieces, Source
-from isonomy.data.tables.fit import Asking, agree, survey_message
+from isonomy.data.tables.agreement import agree
+from isonomy.data.tables.fit import survey_message
+from isonomy.data.tables.local_clients import LocalClients
 from isonomy.data.tables.preprocessing import Schema
 from isonomy.data.tables.roles import Roles
+from isonomy.data.tables.sources import Files, Pieces, Source
 from isonomy.errors import ConfigError
 
 Charter = dict[str, Any]
@@ -36,7 +38,7 @@ def draw(config: Config, names: Sequence[str]) -> tuple[Charter, list[str]]:
         )
     roles, options = roles_of(config)
     example = _example(options, roles)
-    schema, warnings = agree(Asking(example), example.names, roles)
+    schema, warnings = agree(LocalClients(example), example.names, roles)
     seed = config.seed if config.data.seed is None else config.data.seed
     plain = config.plain()
     plain["data"] = {k: v for k, v in plain["data"].items() if k not in ("path", "client")}

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from describe_data import draw, federation
+from profile_data import draw, federation
 from scipy import stats
 
 from isonomy.data.profile import outlier_tests, shift
-from isonomy.data.profile.statistics import ask
+from isonomy.data.profile.statistics import collect
 
 CLIENTS = 10
 
@@ -31,7 +31,7 @@ def test_false_alarms(monkeypatch, kind, share):
     rng = np.random.default_rng(3)
     alarms = np.zeros(4)
     for _ in range(120):
-        one = ask(federation(*clients(rng, kind, share=share)))
+        one = collect(federation(*clients(rng, kind, share=share)))
         given, related = shift.moved_given_label(one), shift.related(one)
         found = (given.findings, given.p <= 0.05, related.findings, related.p <= 0.05)
         alarms += [bool(each) for each in found]
@@ -47,7 +47,7 @@ def test_label_shift_alone_moves_means_but_not_given_the_label():
         x, y = draw(rng, 600, share, "normal")
         xs.append(x)
         ys.append(y)
-    one = ask(federation(xs, ys))
+    one = collect(federation(xs, ys))
     assert shift.moved(one).spread > 0.1
     assert shift.moved(one).p < 1e-6
     assert not shift.moved_given_label(one).findings
@@ -66,7 +66,7 @@ def test_offsets_that_go_with_labels_are_no_change_of_relation(monkeypatch):
         xs = [
             x + 3 * y.mean() + rng.standard_normal(x.shape[1]) for x, y in zip(xs, ys, strict=True)
         ]
-        one = ask(federation(xs, ys))
+        one = collect(federation(xs, ys))
         assert len(shift.moved_given_label(one).findings) >= CLIENTS // 2
         alarms += bool(shift.related(one).findings)
     assert alarms <= 2  # at 1 %
@@ -80,7 +80,7 @@ def test_a_client_that_varies_more_is_no_alarm(monkeypatch):
     for _ in range(60):
         xs, ys = clients(rng, "normal")
         xs[4] = 4 * xs[4] - 1.5 * ys[4][:, None]  # the same class means but for an offset
-        alarms += bool(shift.related(ask(federation(xs, ys))).findings)
+        alarms += bool(shift.related(collect(federation(xs, ys))).findings)
     assert alarms <= 8
 
 
@@ -89,7 +89,7 @@ def test_flipped_labels_are_found(seed):
     rng = np.random.default_rng(seed)
     xs, ys = clients(rng, "normal", 300, share=0.4)
     ys[3] = 1 - ys[3]
-    found = shift.related(ask(federation(xs, ys)))
+    found = shift.related(collect(federation(xs, ys)))
     assert [one.client for one in found.findings] == [3]
     one = found.findings[0]
     assert one.reversed
@@ -107,7 +107,7 @@ def test_turned_features_are_found(seed):
         xs.append(rng.standard_normal((400, 2)) + np.outer(y, [1.0, 0.0]))
         ys.append(y)
     xs[7] = xs[7] @ np.array([[0.0, 1.0], [-1.0, 0.0]])  # by ninety degrees
-    found = shift.related(ask(federation(xs, ys)))
+    found = shift.related(collect(federation(xs, ys)))
     assert [one.client for one in found.findings] == [7]
     assert found.effects[7] == pytest.approx(1.0, abs=0.5)
 
@@ -120,7 +120,7 @@ def test_permuted_classes_are_found_among_many():
         y = rng.choice(6, 600, p=rng.dirichlet(np.full(6, 0.7)))
         xs.append(rng.standard_normal((600, 5)) + means[y])
         ys.append((y + 1) % 6 if k == 3 else y)
-    found = shift.related(ask(federation(xs, ys, classes=6)))
+    found = shift.related(collect(federation(xs, ys, classes=6)))
     assert [one.client for one in found.findings] == [3]
     assert found.findings[0].labels is not None
 
@@ -129,7 +129,7 @@ def test_two_camps_have_no_majority():
     rng = np.random.default_rng(0)
     xs, ys = clients(rng, "normal", 400, share=0.5)
     ys = [1 - y if k % 2 else y for k, y in enumerate(ys)]
-    found = shift.related(ask(federation(xs, ys)))
+    found = shift.related(collect(federation(xs, ys)))
     assert len(found.findings) == CLIENTS
 
 
@@ -137,7 +137,7 @@ def test_an_offset_is_found_and_is_no_change_of_relation():
     rng = np.random.default_rng(0)
     xs, ys = clients(rng, "normal", 300)
     xs[5][:, 2] += 0.8
-    one = ask(federation(xs, ys))
+    one = collect(federation(xs, ys))
     found = shift.moved_given_label(one)
     assert [(each.client, each.column) for each in found.findings] == [(5, 2)]
     assert found.findings[0].effect == pytest.approx(0.8, abs=0.2)
@@ -153,7 +153,7 @@ def test_many_small_clients_are_judged_together():
         slope = 1 + 0.5 * rng.standard_normal()
         xs.append(rng.standard_normal((40, 3)) + np.outer(y, [slope, 1, 1]))
         ys.append(y)
-    found = shift.related(ask(federation(xs, ys)))
+    found = shift.related(collect(federation(xs, ys)))
     assert found.p < 1e-6
     assert found.column == 0
     assert found.spread == pytest.approx(0.5, abs=0.1)
@@ -179,12 +179,14 @@ def regression(rng, mode):
 def test_regression_false_alarms(mode):
     """Other features, or targets picked by their size, are no other relation."""
     rng = np.random.default_rng(0)
-    assert not [s for _ in range(20) if (s := shift.related(ask(regression(rng, mode))).findings)]
+    assert not [
+        s for _ in range(20) if (s := shift.related(collect(regression(rng, mode))).findings)
+    ]
 
 
 def test_regression_slopes_are_found():
     rng = np.random.default_rng(0)
-    found = shift.related(ask(regression(rng, "slope")))
+    found = shift.related(collect(regression(rng, "slope")))
     assert [one.client for one in found.findings] == [2]
     assert found.findings[0].reversed
 
@@ -205,10 +207,10 @@ def test_tails_are_the_normal_and_gamma_ones():
 def test_one_client_or_one_label_is_nothing_to_compare():
     rng = np.random.default_rng(0)
     x, y = draw(rng, 100, 0.5, "normal")
-    alone = ask(federation([x], [y]))
+    alone = collect(federation([x], [y]))
     for asked in (shift.moved, shift.moved_given_label, shift.related):
         assert (asked(alone).spread, asked(alone).p, asked(alone).findings) == (0, 1, ())
-    apart = ask(federation([x, x + 1], [np.zeros(100), np.ones(100)]))
+    apart = collect(federation([x, x + 1], [np.zeros(100), np.ones(100)]))
     assert not shift.related(apart).tested.any()
 
 
@@ -216,10 +218,10 @@ def test_a_constant_column_is_no_trouble():
     rng = np.random.default_rng(0)
     xs, ys = clients(rng, "normal", 200, share=0.5)
     xs = [np.column_stack([x, np.full(len(x), 1e6)]) for x in xs]
-    one = ask(federation(xs, ys))
+    one = collect(federation(xs, ys))
     assert not shift.moved_given_label(one).findings
     assert not shift.related(one).findings
     xs = [np.column_stack([x, np.full(len(x), k)]) for k, x in enumerate(xs)]
-    found = shift.moved_given_label(ask(federation(xs, ys)))
+    found = shift.moved_given_label(collect(federation(xs, ys)))
     assert {each.column for each in found.findings} == {xs[0].shape[1] - 1}
     assert max(abs(each.effect) for each in found.findings) < 10

@@ -1,8 +1,8 @@
-"""Published tables: read in their own form, checked by what is known of them, options they share.
+"""Read the published tables of named data sets, check them, and define their common options.
 
-A named data set's file is read by the columns it is known to have, so that a value where none
-belongs is refused by row and column, and columns that nobody needs (names, birth dates) are never
-kept. What is done with the columns then is `isonomy.data.tables`' business.
+A file is read with the columns it is known to have, so a wrong value is reported with its row and
+column, and columns that are not needed (names, birth dates) are never kept. Preparation is left to
+`isonomy.data.tables`.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from typing import Any
 import numpy as np
 
 from isonomy.core.options import Option
-from isonomy.data.dataset import Fact, Request, insist
+from isonomy.data.dataset import Fact, Request, check_facts
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 from isonomy.data.partition import FRACTIONS
 from isonomy.errors import DataError
 
-Table = Any  # pyarrow.Table, which has no types and is slow to import
+Table = Any  # pyarrow.Table, which has no type annotations and is slow to import
 
 
 def options(
     protected: tuple[str, ...], bins: Mapping[str, Sequence[float]], **special: Option
 ) -> dict[str, Option]:
-    """The options that all published tables have, and a data set's own."""
+    """Return the options that all published tables have, and those of one data set."""
     cut = "; ".join(f"{name} at {' and '.join(f'{e:g}' for e in at)}" for name, at in bins.items())
     return {
         "protected": Option(
             protected, "protected attributes: columns, or intersections such as 'sex*race'"
         ),
-        "keep_protected": Option(False, "whether the protected columns are features too"),
-        "bins": Option({}, f"where protected numbers are cut into groups ({cut} unless said)"),
+        "keep_protected": Option(False, "whether protected columns are also used as features"),
+        "bins": Option({}, f"edges of groups of protected numbers (default: {cut})"),
         **special,
-        "fractions": Option(FRACTIONS, "shares of a client's rows to train, validate and test"),
-        "path": Option("", "a copy of the whole data set to read instead of fetching it"),
+        "fractions": Option(FRACTIONS, "shares of a client's rows for train, validation and test"),
+        "path": Option("", "a copy of the complete data set to read instead of downloading it"),
     }
 
 
@@ -52,13 +52,13 @@ def obtain(
     facts: Callable[[Table], list[Fact]],
     request: Request,
 ) -> tuple[Table, str]:
-    """The whole data set's table, checked, and where it came from."""
+    """Return the complete, checked table of a data set and its origin."""
     if request.options["path"]:
         table, origin = parse([Path(request.options["path"]).expanduser()]), "the file given"
     else:
         fetched = fetch.fetch(*files, progress=request.progress)
         table, origin = parse([file.path for file in fetched]), fetched[0].source
-    insist(what, facts(table))
+    check_facts(what, facts(table))
     return table, origin
 
 
@@ -72,11 +72,11 @@ def roles(
     twins: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Any:
-    """What a table's columns are, by the options that all published tables have.
+    """Return the roles of a table's columns, from the options that all published tables have.
 
-    `bins` cut what is protected unless the user says where. `drop` are no features; a user may
-    protect one nevertheless. `twins` names for a column another that gives it away: where the
-    first is protected and no feature, neither is the other.
+    `bins` are the default groups of protected numbers. Columns in `drop` are not used as features,
+    but may be protected. `twins` maps a column to another that reveals it: if the first is
+    protected and not used as a feature, the other is not used either.
     """
     from isonomy.data import tables
 
@@ -95,10 +95,10 @@ def roles(
 
 
 def read_as(made: Federation, *readings: Mapping[str, Any]) -> Federation:
-    """The federation, its preprocessing knowing how the published file writes some columns.
+    """Return the federation with translations of published values in its preprocessing.
 
-    So a model reads rows of the file as they are published. Each reading is that of
-    `isonomy.data.tables.readings`, as plain values.
+    With them a model can read rows of the file as published. Each reading is a
+    `isonomy.data.tables.readings.Reading` as plain values.
     """
     from isonomy.data.tables.readings import Reading
 
@@ -107,27 +107,27 @@ def read_as(made: Federation, *readings: Mapping[str, Any]) -> Federation:
 
 
 def first_line(path: Path) -> str:
-    """A file's first line, packed or not, to tell its form by."""
+    """Return the first line of a file, compressed or not, to find out its format."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
             return stream.readline(10_000).decode("utf-8", "replace").strip()
     except FileNotFoundError as error:
         raise DataError(f"there is no file {path}; check the path.") from error
     except (OSError, EOFError, zlib.error) as error:
-        said = getattr(error, "strerror", None) or error
-        raise DataError(f"cannot read {path} ({said}); check the path.") from error
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"cannot read {path} ({reason}); check the path.") from error
 
 
 def header(what: str, path: Path, wanted: Sequence[str]) -> tuple[list[str], str]:
-    """The names in a file's first line, which have to include `wanted`, and what is between them.
+    """Return the column names of a file, which must include `wanted`, and the delimiter.
 
-    The second column of a name is called NAME.1.
+    The second column called NAME becomes NAME.1.
     """
     line = first_line(path).removeprefix("\ufeff")
     delimiter = max(",;\t", key=line.count)
-    told = [name.strip() for name in next(csv.reader([line], delimiter=delimiter), [])]
-    before = [told[:i].count(name) for i, name in enumerate(told)]
-    names = [f"{name}.{n}" if n else name for name, n in zip(told, before, strict=True)]
+    given = [name.strip() for name in next(csv.reader([line], delimiter=delimiter), [])]
+    before = [given[:i].count(name) for i, name in enumerate(given)]
+    names = [f"{name}.{n}" if n else name for name, n in zip(given, before, strict=True)]
     lacking = [name for name in wanted if name not in names]
     if lacking:
         raise DataError(
@@ -149,11 +149,11 @@ def read(
     missing: Sequence[str] = (),
     gaps: Sequence[str] = (),
 ) -> Table:
-    """The `wanted` columns (all unless said) of a CSV file whose columns are `columns`, in order.
+    """Return the `wanted` columns (default: all) of a CSV file whose columns are `columns`.
 
-    `skip` lines at the start hold no row. `numbers` are the columns that hold numbers, and of
-    these only `gaps` may lack one. Spaces about a word are no part of it; a word in `missing` is
-    null. `what` is the data set's name.
+    The first `skip` lines are skipped. `numbers` are the columns of numbers; only those in `gaps`
+    may have missing values. Spaces around words are removed; a word in `missing` becomes null.
+    `what` is the name of the data set.
     """
     pa: Any = importlib.import_module("pyarrow")
     pacsv: Any = importlib.import_module("pyarrow.csv")
@@ -173,7 +173,7 @@ def read(
             f"cannot read {path.name} as {what} ({str(error).splitlines()[0][:120]}); give a "
             f"file with the {len(columns)} columns from {columns[0]} to {columns[-1]}."
         ) from error
-    # Only what was asked for is converted: names and birth dates stay in the file.
+    # Only the wanted columns are converted: names and birth dates are not read.
     arrays = [
         _numbers(what, name, table[name], name in gaps)
         if name in numbers
@@ -198,40 +198,40 @@ def _numbers(what: str, name: str, values: Any, gaps: bool) -> Any:
     bad = np.flatnonzero(np.isinf(numbers) if gaps else ~np.isfinite(numbers))
     if len(bad):
         raise DataError(
-            f"{what}: row {int(bad[0]) + 1} has no number for {name}; fill it in, or get a whole "
-            "copy of the file."
+            f"{what}: row {int(bad[0]) + 1} has no number in column {name}; fill it in, or get a "
+            "complete copy of the file."
         )
     return values
 
 
 def numbers(table: Table, name: str) -> Any:
-    """A column of numbers as an array, NaN where there is none."""
+    """Return a column of numbers as an array; missing values are NaN."""
     return table[name].to_numpy()
 
 
 def words(table: Table, name: str) -> Any:
-    """A column of words as an array of str, None where there is none."""
+    """Return a column of text as an array of str; missing values are None."""
     return np.array(table[name].to_pylist(), dtype=object)
 
 
 def count(table: Table, name: str, value: str | float) -> int:
-    """How many rows have a value."""
+    """Return the number of rows with a value."""
     at = numbers(table, name) if isinstance(value, int | float) else words(table, name)
     return int((at == value).sum())
 
 
 def one_of(what: str, table: Table, name: str, known: Sequence[str]) -> None:
-    """Refuse a column that holds other words than it can."""
+    """Raise DataError if a column contains values other than the known ones."""
     found = sorted({str(word) for word in table[name].unique().to_pylist()})
     if not set(found) <= set(known):
         raise DataError(
-            f"{what}'s {name} is {' or '.join(found[:4])} in this file; it has to be "
-            f"{' or '.join(known)}, so get a whole copy."
+            f"{what}'s {name} is {' or '.join(found[:4])} in this file but must be "
+            f"{' or '.join(known)}; get a complete copy."
         )
 
 
 def replaced(table: Table, name: str, values: Any) -> Table:
-    """The table with other values in a column, or with a new last column."""
+    """Return the table with other values in a column, or with a new last column."""
     pa: Any = importlib.import_module("pyarrow")
     column = pa.array(values, from_pandas=True)
     if name in table.column_names:

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from describe_data import draw, federation
+from profile_data import draw, federation
 from sklearn.metrics import roc_auc_score
 
 from isonomy.data import load
 from isonomy.data.profile import describe, leakage
-from isonomy.data.profile.statistics import ask
+from isonomy.data.profile.statistics import collect
 from isonomy.errors import FetchError
 
 RNG = np.random.default_rng(0)
@@ -127,7 +127,7 @@ def test_a_lacking_group():
     groups = data.groups.clone()
     groups[data.rows(2)] = 0
     said = text(replace(data, groups=groups), "group-absent")
-    assert said.startswith("1 of 6 clients (client 2) has nobody of g b")
+    assert said.startswith("1 of 6 clients (client 2) has no rows of g b")
 
 
 def test_one_label_and_a_label_at_one():
@@ -146,7 +146,7 @@ def test_an_unlearnable_label():
     y[data.rows(0, "test").start] = 2
     said = describe(replace(data, y=y, classes=3)).warnings[0]
     assert (said.kind, said.weight) == ("label-absent", 3)
-    assert "1 label has no training row (2) and 1 others" in said.text
+    assert "1 label has no training row (2) but 1 other" in said.text
 
 
 def test_small_clients_and_none_to_measure():
@@ -166,7 +166,7 @@ def test_a_dominant_client():
     rng = np.random.default_rng(0)
     drawn = [draw(rng, n, 0.5, "normal") for n in (20_000, 2000, 2000, 2000)]
     data = federation([x for x, _ in drawn], [y for _, y in drawn], test=0.5)
-    assert "client 0 holds 77 %" in text(data, "dominant")
+    assert "client 0 has 77 %" in text(data, "dominant")
     half = federation([x[:2000] for x, _ in drawn], [y[:2000] for _, y in drawn], test=0.5)
     assert "dominant" not in kinds(half)
 
@@ -183,7 +183,7 @@ def test_label_and_group_shift():
     data = federation([x for x, _ in drawn], [y for _, y in drawn], groups, test=0.5)
     said = describe(data).warnings
     assert [one.kind for one in said] == ["label-shift", "group-shift"]
-    assert re.search(r"0\.1[456] from the whole's on average .* at client [02]", said[0].text)
+    assert re.search(r"overall shares is 0\.1[456] .* at client [02]", said[0].text)
     assert re.search(r"at client [13] with (89|90|91) % g [ab]", said[1].text)
 
 
@@ -198,7 +198,7 @@ def test_concept_shift_is_named_with_what_differs():
     assert re.search(
         r"'[a-h]' is 0\.[3-7] sd lower among '1' than among '0' at client 2", said.text
     )
-    assert re.search(r"and 0\.5 sd higher elsewhere", said.text)
+    assert re.search(r"and 0\.5 sd higher at other clients", said.text)
 
 
 def test_feature_shift():
@@ -236,7 +236,7 @@ def test_proxies_and_the_group_itself():
     data = made()
     noise = torch.randn(len(data.y), generator=torch.Generator().manual_seed(0))
     near = with_column(data, 2.5 * data.groups[:, 0] + noise)
-    assert "'feature 8' tells g" in text(near, "proxy")
+    assert "'feature 8' reveals g" in text(near, "proxy")
     same = with_column(data, data.groups[:, 0])
     assert "is g a itself" in text(same, "proxy")
     assert "proxy" not in kinds(with_column(data, data.groups[:, 0] + noise))
@@ -246,7 +246,7 @@ def test_the_chance_of_telling_apart_is_the_auc():
     data = made()
     noise = torch.randn(len(data.y), generator=torch.Generator().manual_seed(0))
     more = with_column(data, 3 * data.groups[:, 0] + noise)
-    (one,) = leakage.of_groups(ask(more), 0)
+    (one,) = leakage.of_groups(collect(more), 0)
     at = torch.cat([torch.arange(len(more.y))[more.rows(k)] for k in range(len(more))])
     right = roc_auc_score(more.groups[at, 0] == one.level, more.x[at, 8])
     assert one.auc == pytest.approx(max(right, 1 - right), abs=0.003)
@@ -296,7 +296,7 @@ def test_adult_as_it_comes(adult):
         "label-shift", "proxy", "base-rate", "loading"
     }  # fmt: skip
     assert "of the rows with 'relationship=Husband' are sex Male" in said["proxy"]
-    assert "'>50K' holds for 30 % of sex Male and 11 % of Female" in said["base-rate"]
+    assert "'>50K' is the label of 30 % of sex Male and 11 % of Female" in said["base-rate"]
 
 
 def test_adult_dealt_at_random_has_no_shift(adult):

@@ -1,9 +1,9 @@
-"""The US Census Bureau's person files: ACS 1-Year Public Use Microdata Samples, one a state.
+"""Download and read person files of the US Census Bureau: ACS 1-Year PUMS, one file per state.
 
-The Bureau publishes no checksums, so a download is held against what there is: the length that the
-server tells and the checksums inside the zip. The SHA-256 of what came is written to SHA256SUMS
-beside it, and a file that is another later on is refused. What is read is told by its SHA-256 too,
-so that two people can see whether they used the same tables.
+The Bureau publishes no checksums. A download is checked by the length that the server reports and
+by the checksums inside the zip. Its SHA-256 is written to SHA256SUMS next to it, and a file that
+changes later is an error. The SHA-256 of what was read is also reported, so that two people can see
+whether they used the same tables.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _BLOCK = 1 << 18
 
 
 def archive_name(state: str) -> str:
-    """The zip that holds a state's persons."""
+    """Return the name of a state's zip file."""
     return f"csv_p{state.lower()}.zip"
 
 
 def table_name(state: str, year: int) -> str:
-    """The table inside.
+    """Return the name of the table in the zip file.
 
     >>> table_name("CA", 2018), table_name("CA", 2016)
     ('psam_p06.csv', 'ss16pca.csv')
@@ -55,7 +55,7 @@ def table_name(state: str, year: int) -> str:
 
 
 def check(states: Sequence[str], year: int) -> None:
-    """Refuse states and years that there are not."""
+    """Raise ConfigError for states and years that do not exist."""
     for state in states:
         if state not in CODES:
             raise ConfigError(unknown("state", state, CODES))
@@ -63,15 +63,15 @@ def check(states: Sequence[str], year: int) -> None:
         raise ConfigError(f"states are {list(states)}; name every state once.")
     if year < 2014 or year == 2020:
         raise ConfigError(
-            f"there is no ACS 1-Year sample of {year} in this form; give 2014 or a later year, but "
-            "not 2020."
+            f"there is no ACS 1-Year sample of {year} in this format; set year to 2014 or later, "
+            "except 2020."
         )
 
 
 def obtain(
     states: Sequence[str], year: int, path: str, progress: fetch.Progress | None = None
 ) -> tuple[list[Path], str]:
-    """Every state's zip or table, and where they came from; fetched unless a folder is given."""
+    """Return every state's zip or table, and their origin; downloaded unless a path is given."""
     check(states, year)
     if path:
         folder = Path(path).expanduser()
@@ -103,8 +103,8 @@ def _given(folder: Path, state: str, year: int) -> Path:
         if found is not None:
             return found
     raise DataError(
-        f"{folder} holds neither {table_name(state, year)} nor {archive_name(state)}; put one of "
-        f"them there, or leave the option 'path' out to have {state} fetched."
+        f"{folder} contains neither {table_name(state, year)} nor {archive_name(state)}; put one "
+        f"of them there, or remove the option 'path' to download {state}."
     )
 
 
@@ -123,36 +123,36 @@ def _download(year: int, into: Path, progress: fetch.Progress | None) -> None:
     except OSError as error:
         raise DataError(
             f"cannot write to {into.parent} ({error.strerror or error}); set ISONOMY_DATA to a "
-            "folder that can be written."
+            "writable folder."
         ) from error
     finally:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
     raise FetchError(
-        f"cannot get {into.name}: tried {address} ({reason}); connect to a network where it works, "
-        f"or put the file in {into.parent} yourself."
+        f"cannot download {into.name}: tried {address} ({reason}); connect to a network where it "
+        f"works, or put the file in {into.parent} yourself."
     )
 
 
 def _receive(address: str, part: Path, name: str, progress: fetch.Progress | None) -> str:
-    """Write what the server sends; what went wrong, if anything."""
+    """Write what the server sends; return the reason for a failure, or an empty text."""
     request = urllib.request.Request(address, headers={"User-Agent": "isonomy"})
     try:
         reply = urllib.request.urlopen(request, timeout=fetch.CONNECT_SECONDS)
     except urllib.error.HTTPError as error:
         error.close()
-        return f"answered {error.code}"
+        return f"HTTP status {error.code}"
     except urllib.error.URLError as error:
         return f"no connection: {error.reason}"
     except (http.client.HTTPException, OSError):
-        return "broke off"
+        return "connection lost"
     have, size = 0, int(reply.headers.get("Content-Length") or 0)
     with reply, part.open("wb") as out:
         while True:
             try:
                 block = reply.read(_BLOCK)
             except (http.client.HTTPException, OSError):
-                return f"broke off after {have:,} of {size:,} bytes"
+                return f"connection lost after {have:,} of {size:,} bytes"
             if not block:
                 break
             out.write(block)
@@ -163,12 +163,12 @@ def _receive(address: str, part: Path, name: str, progress: fetch.Progress | Non
 
 
 def _damage(path: Path) -> str:
-    """Whether a zip's own checksums hold."""
+    """Return what is wrong with a zip by its own checksums, or an empty text."""
     try:
         with zipfile.ZipFile(path) as archive:
             bad = archive.testzip()
     except DAMAGE:
-        return "the file there is no whole zip"
+        return "the file is not a complete zip"
     return f"{bad} in it is damaged" if bad else ""
 
 
@@ -178,7 +178,7 @@ def _digest(path: Path) -> str:
 
 
 def _unchanged(path: Path) -> None:
-    """Refuse a file that is not what was downloaded; one that somebody put there has no sum."""
+    """Raise DataError if a downloaded file has changed; files put there by hand have no sum."""
     sums = path.parent / SUMS
     if not sums.is_file():
         return
@@ -187,12 +187,12 @@ def _unchanged(path: Path) -> None:
     if right and _digest(path) != right[-1]:
         raise DataError(
             f"{path} is not what was downloaded: its SHA-256 is not the one in {SUMS}; delete it "
-            "to have it fetched again."
+            "so that it is downloaded again."
         )
 
 
 def read(path: Path, state: str, year: int, columns: Sequence[str]) -> tuple[Table, str]:
-    """The named columns of a state's table as numbers, null where blank, and its SHA-256."""
+    """Return the named columns of a state's table as numbers, and its SHA-256."""
     pa: Any = importlib.import_module("pyarrow")
     csv: Any = importlib.import_module("pyarrow.csv")
     try:
@@ -210,8 +210,8 @@ def read(path: Path, state: str, year: int, columns: Sequence[str]) -> tuple[Tab
         )
     except (*DAMAGE, pa.ArrowException) as error:
         raise DataError(
-            f"cannot read {path} as {state}'s persons ({_short(error)}); get a "
-            "whole copy from the Census Bureau."
+            f"cannot read {path} as the person file of {state} ({_short(error)}); get a complete "
+            "copy from the Census Bureau."
         ) from error
     kept = pa.table({name: table[called] for name, called in names.items()})
     return kept, hashlib.sha256(content).hexdigest()
@@ -226,7 +226,7 @@ def _content(path: Path, name: str) -> bytes:
         return path.read_bytes()
     with zipfile.ZipFile(path) as archive:
         if name not in archive.namelist():
-            raise zipfile.BadZipFile(f"it holds no {name}")
+            raise zipfile.BadZipFile(f"it does not contain {name}")
         return archive.read(name)
 
 
@@ -235,6 +235,6 @@ def _called(path: Path, name: str, there: Sequence[str]) -> str:
         if called in there:
             return called
     raise DataError(
-        f"{path} has no column {name}; is it the person file of that year, as the Census Bureau "
-        "publishes it?"
+        f"{path} has no column {name}; give the person file of that year as the Census Bureau "
+        "publishes it."
     )

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from describe_data import federation
+from profile_data import federation
 
 from isonomy.data import load
-from isonomy.data.profile import statistics as portraits
-from isonomy.data.profile.statistics import Shape, ask, sums, tally
+from isonomy.data.profile import statistics as statistics_module
+from isonomy.data.profile.statistics import Shape, collect, sums, tally
 
 
 def rows(n=50, width=3, labels=3, seed=0):
@@ -43,7 +43,7 @@ def test_blocks_change_nothing(monkeypatch):
     x, y, g = rows(1000)
     shape = Shape(3, (2,), np.arange(3))
     whole = sums((x, y, g), shape, np.zeros(3))
-    monkeypatch.setattr(portraits, "_BLOCK", 50)
+    monkeypatch.setattr(statistics_module, "_BLOCK", 50)
     again = sums((x, y, g), shape, np.zeros(3))
     assert whole.fourth == pytest.approx(again.fourth)
     assert whole.groups[0] == pytest.approx(again.groups[0])
@@ -52,7 +52,7 @@ def test_blocks_change_nothing(monkeypatch):
 def test_the_sum_of_clients_is_the_whole():
     threads = torch.get_num_threads()
     data = load("synthetic", clients=5, options={"examples": 800})
-    one = ask(data)
+    one = collect(data)
     train = torch.cat([torch.arange(800)[data.rows(k)] for k in range(5)])
     x, y, z = data.x[train].double(), data.y[train], data.groups[train, 0]
     assert one.centre[:3] == pytest.approx(x.mean(0).numpy())
@@ -65,7 +65,7 @@ def test_the_sum_of_clients_is_the_whole():
 
 def test_regression_adds_up_targets():
     data = load("linear", clients=4, options={"n": 50, "d": 3})
-    one = ask(data)
+    one = collect(data)
     x, y = data.x[data.rows(1)].double().numpy(), data.y[data.rows(1)].double().numpy()
     every = np.concatenate([data.y[data.rows(k)].double().numpy() for k in range(4)])
     off = y - every.mean()
@@ -74,10 +74,10 @@ def test_regression_adds_up_targets():
 
 
 def test_of_many_features_some_are_looked_at(monkeypatch):
-    monkeypatch.setattr(portraits, "MOST_SUMS", 200)
+    monkeypatch.setattr(statistics_module, "MOST_SUMS", 200)
     rng = np.random.default_rng(0)
     data = federation([rng.standard_normal((40, 100)) for _ in range(4)], [np.arange(40) % 2] * 4)
-    one = ask(data)
+    one = collect(data)
     assert len(one.shape.features) == 25
     assert one.shape.features[[0, -1]].tolist() == [0, 99]
     chosen = data.x[data.rows(2)][:, torch.from_numpy(one.shape.features)].double()
@@ -87,8 +87,8 @@ def test_of_many_features_some_are_looked_at(monkeypatch):
 def test_images_are_flat_rows():
     rng = np.random.default_rng(0)
     images = [rng.random((30, 1, 4, 4)) for _ in range(2)]
-    flat = ask(federation([x.reshape(30, -1) for x in images], [np.arange(30) % 2] * 2))
-    one = ask(federation(images, [np.arange(30) % 2] * 2))
+    flat = collect(federation([x.reshape(30, -1) for x in images], [np.arange(30) % 2] * 2))
+    one = collect(federation(images, [np.arange(30) % 2] * 2))
     assert one.second == pytest.approx(flat.second)
 
 
@@ -106,4 +106,4 @@ def test_an_intersection_adds_no_columns_to_its_parts():
         2,
         tuple(map(Attribute, names, levels)),
     )
-    assert ask(data).shape.indicators == ((0, 1), (1, 0), (1, 1), (1, 2))
+    assert collect(data).shape.indicators == ((0, 1), (1, 0), (1, 1), (1, 2))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from isonomy.data import load, published
-from isonomy.data.dataset import insist
+from isonomy.data import load, public_tables
+from isonomy.data.dataset import check_facts
 from isonomy.data.datasets import (
     DATASETS,
     adult,
@@ -82,7 +82,7 @@ def test_facts_hold(files, name):
     told = DATASETS[name].facts(files(name))
     assert len(told) >= 4
     assert all(fact.holds for fact in told)
-    insist(name, told)
+    check_facts(name, told)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -173,25 +173,25 @@ def write(tmp_path, text):
 
 def test_read(tmp_path):
     path = write(tmp_path, "1, x\n2, ?\n\n3,y \n")
-    table = published.read("IT", path, ("n", "c"), ("n",), missing=("?",))
+    table = public_tables.read("IT", path, ("n", "c"), ("n",), missing=("?",))
     assert table["n"].to_pylist() == [1, 2, 3]
     assert table["c"].to_pylist() == ["x", None, "y"]
 
 
 def test_read_only_what_is_wanted(tmp_path):
     path = write(tmp_path, "name,n,c\nada,1,x\nbob,,y\n")
-    found, delimiter = published.header("IT", path, ("n", "c"))
+    found, delimiter = public_tables.header("IT", path, ("n", "c"))
     assert (found, delimiter) == (["name", "n", "c"], ",")
-    table = published.read("IT", path, found, ("n",), skip=1, wanted=("n", "c"), gaps=("n",))
+    table = public_tables.read("IT", path, found, ("n",), skip=1, wanted=("n", "c"), gaps=("n",))
     assert table.column_names == ["n", "c"]
     assert np.isnan(table["n"].to_numpy()[1])
 
 
 def test_headers(tmp_path):
     path = write(tmp_path, '\ufeff"n";"c";"n"\n1;2;3\n')
-    assert published.header("IT", path, ("n", "c")) == (["n", "c", "n.1"], ";")
+    assert public_tables.header("IT", path, ("n", "c")) == (["n", "c", "n.1"], ";")
     with pytest.raises(DataError, match=r"cannot read a\.csv as IT: it has no column d") as error:
-        published.header("IT", path, ("n", "d"))
+        public_tables.header("IT", path, ("n", "d"))
     one_sentence(error)
 
 
@@ -207,22 +207,22 @@ def test_headers(tmp_path):
 )
 def test_read_refuses(tmp_path, text, words):
     with pytest.raises(DataError, match=words) as error:
-        published.read("IT", write(tmp_path, text), ("n", "c"), ("n",))
+        public_tables.read("IT", write(tmp_path, text), ("n", "c"), ("n",))
     one_sentence(error)
 
 
 def test_packed_files(tmp_path):
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress(b"n,c\n1,x\n"))
-    found, _ = published.header("IT", path, ("n", "c"))
-    assert published.read("IT", path, found, ("n",), skip=1)["c"].to_pylist() == ["x"]
+    found, _ = public_tables.header("IT", path, ("n", "c"))
+    assert public_tables.read("IT", path, found, ("n",), skip=1)["c"].to_pylist() == ["x"]
     path.write_bytes(gzip.compress(b"n,c\n1,x\n" * 500)[:-12])
     with pytest.raises(DataError, match=r"cannot read a\.csv\.gz") as error:
-        published.read("IT", path, found, ("n",), skip=1)
+        public_tables.read("IT", path, found, ("n",), skip=1)
     one_sentence(error)
     path.write_bytes(b"n,c\n")
     with pytest.raises(DataError, match="cannot read") as error:
-        published.first_line(path)
+        public_tables.first_line(path)
     one_sentence(error)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from isonomy.core.examples import SPLITS
-from isonomy.data.leaf import Examples, leaf_files, locate, natural, read_leaf, together
+from isonomy.data.leaf_files import Examples, concatenate, leaf_files, locate, natural, read_leaf
 from isonomy.errors import ConfigError, DataError, FetchError
 
 NAN = float("nan")
@@ -64,18 +64,18 @@ def changed(change):
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (json.dumps(content(ann=2))[:-30], "no whole JSON file"),
-        ("", "no whole JSON file"),
-        ("[" * 100_000, "no whole JSON file"),
-        ("[1]", "it holds no object"),
+        (json.dumps(content(ann=2))[:-30], "not a complete JSON file"),
+        ("", "not a complete JSON file"),
+        ("[" * 100_000, "not a complete JSON file"),
+        ("[1]", "not a JSON object"),
         (changed(lambda v: v.pop("users")), "it has no 'users'"),
         (changed(lambda v: v.pop("user_data")), "it has no 'user_data'"),
         (changed(lambda v: v.update(users=[])), "'users' is empty"),
-        (changed(lambda v: v.update(users=[1, 2])), "something else than names"),
+        (changed(lambda v: v.update(users=[1, 2])), "other than names"),
         (changed(lambda v: v.update(users=["ann", "ann"])), "'ann' is listed twice"),
-        (changed(lambda v: v.update(num_samples=[2])), "one number a user"),
+        (changed(lambda v: v.update(num_samples=[2])), "one number per user"),
         (changed(lambda v: v.update(num_samples=[3, 1])), "'ann' has 2 examples, not 3"),
-        (changed(lambda v: v["user_data"].pop("bob")), "'bob' is listed and has no entry"),
+        (changed(lambda v: v["user_data"].pop("bob")), "'bob' is listed but has no entry"),
         (changed(lambda v: v.update(users=["ann"], num_samples=[2])), "holds 'bob', who is not"),
         (changed(lambda v: v["user_data"].update(ann=3)), "'ann' has no lists 'x' and 'y'"),
         (changed(lambda v: v["user_data"]["ann"]["y"].pop()), "2 examples and 1 labels"),
@@ -98,7 +98,7 @@ def test_damaged_files(tmp_path, value, words):
 
 def test_a_user_twice(tmp_path):
     paths = [write(tmp_path / f"{i}.json", content(ann=2)) for i in range(2)]
-    with pytest.raises(DataError, match="user 'ann' is in an earlier file too"):
+    with pytest.raises(DataError, match="user 'ann' is also in an earlier file"):
         read_leaf(paths)
     with pytest.raises(DataError, match="check the path"):
         read_leaf([tmp_path / "nothing.json"])
@@ -106,7 +106,7 @@ def test_a_user_twice(tmp_path):
 
 def test_finding_files(tmp_path):
     assert leaf_files(tmp_path) == {}
-    with pytest.raises(FetchError, match=r"holds no files that LEAF made: do this\."):
+    with pytest.raises(FetchError, match=r"contains no files made by LEAF: do this\."):
         locate(tmp_path, "do this")
     whole = write(tmp_path / "data" / "all_data" / "b.json", content(ann=2))
     assert locate(tmp_path, "") == {"train": [whole]}
@@ -133,7 +133,7 @@ def test_natural_clients_with_leafs_own_test_examples():
     assert [len(p) for p in parts["test"]] == [3, 2, 1]
     assert [len(p) for p in parts["train"]] == [9, 3, 1]
     assert [len(p) for p in parts["validation"]] == [1, 1, 0]
-    both = together(users, train, test)
+    both = concatenate(users, train, test)
     assert both.x[:, 0].tolist() == [0] * 13 + [1] * 6 + [2] * 2
     assert parts["test"][1].tolist() == [17, 18]
     everything = torch.cat([p for name in SPLITS for p in parts[name]])
@@ -147,7 +147,7 @@ def test_natural_clients_split_here():
     assert [len(p) for p in parts["validation"]] == [2, 4]
     assert [len(p) for p in parts["test"]] == [3, 6]
     assert parts["train"][1].min() >= 10
-    assert together(users, train, None).y.shape == (30,)
+    assert concatenate(users, train, None).y.shape == (30,)
 
 
 def test_clients_are_drawn():
