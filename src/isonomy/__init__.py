@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from isonomy.config.schema import Config
     from isonomy.core.algorithm import Algorithm
     from isonomy.errors import IsonomyError
+    from isonomy.runs.listener import Listener
     from isonomy.runs.record import Record
-    from isonomy.runs.training import Listener
 
     __version__: str
 
@@ -66,7 +66,7 @@ _HOMES = {
     "Algorithm": "isonomy.core.algorithm",
     "Config": "isonomy.config.schema",
     "IsonomyError": "isonomy.errors",
-    "Listener": "isonomy.runs.training",
+    "Listener": "isonomy.runs.listener",
     "Record": "isonomy.runs.record",
 }
 

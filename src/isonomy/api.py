@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from isonomy.deploy.export import Exported
     from isonomy.deploy.model import Model
     from isonomy.deploy.predictor import Predictor
+    from isonomy.runs.listener import Listener
     from isonomy.runs.record import Record
-    from isonomy.runs.training import Listener
     from isonomy.studies.compare import Method
     from isonomy.studies.suggest import Suggestion
 
@@ -52,7 +52,7 @@ def run(
     *,
     overwrite: bool = False,
     keep: bool = False,
-    listener: Listener | None = None,
+    listeners: Sequence[Listener] = (),
 ) -> Record:
     """Run an experiment, in memory or in a folder from which it can be resumed.
 
@@ -61,7 +61,7 @@ def run(
     """
     from isonomy.runs import training as runs
 
-    return runs.run(_config(config), folder, overwrite=overwrite, keep=keep, listener=listener)
+    return runs.run(_config(config), folder, overwrite=overwrite, keep=keep, listeners=listeners)
 
 
 def suggest(
@@ -80,7 +80,7 @@ def compare(
     algorithms: Iterable[str | Mapping[str, Any] | Algorithm] | None = None,
     seeds: int | Sequence[int] | None = None,
     overwrite: bool = False,
-    listener: Listener | None = None,
+    listeners: Sequence[Listener] = (),
     jobs: int = 1,
 ) -> list[Record]:
     """Run methods side by side, each with every seed; one record a run.
@@ -99,12 +99,12 @@ def compare(
     which = seeds_of(configs[0], seeds)
     if folder is not None:
         return comparison.run_all(
-            chosen, which, folder, listener=listener, overwrite=overwrite, jobs=jobs
+            chosen, which, folder, listeners=listeners, overwrite=overwrite, jobs=jobs
         )
     if jobs != 1:
         raise ConfigError(f"jobs = {jobs} needs a folder for the runs; name one, or give 1.")
     return [
-        runs.run(method.config.model_copy(update={"seed": seed}), listener=listener)
+        runs.run(method.config.model_copy(update={"seed": seed}), listeners=listeners)
         for method in chosen
         for seed in which
     ]

@@ -54,7 +54,7 @@ def serve(here: Path, room: Room, *overrides: str, listener: Listener | None = N
 
 def conduct(plan, room, listener=None, nodes=NODES, wait=0.0):
     return organiser.conduct(
-        plan, room, nodes=nodes, wait=wait, timeout=5.0, listener=listener or Listener()
+        plan, room, nodes=nodes, wait=wait, timeout=5.0, listeners=[listener or Listener()]
     )
 
 
@@ -123,7 +123,7 @@ def test_stopped_and_resumed_it_ends_the_same(here: Path) -> None:
             "checkpoint.every=2",
             listener=Notes(stop_after=3),
         )
-    plan = organiser.again(here / "served")
+    plan = organiser.reopen(here / "served")
     assert plan.place.checkpoints() == [2]
     conduct(plan, Room(everyone(here)))  # participants were started again as well
     for name in ("rounds.jsonl", "clients.parquet"):
@@ -136,7 +136,7 @@ def test_stopped_and_resumed_it_ends_the_same(here: Path) -> None:
         ]
         assert all(same_bits)
     with pytest.raises(RunError, match="complete"):
-        organiser.again(here / "served")
+        organiser.reopen(here / "served")
 
 
 def test_a_participant_whose_process_lasts_one_message(here: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_table_that_does_not_fit_is_told_why_before_anything_is_sent(here: Pat
 
     with pytest.raises(RunError, match="north"):
         serve(here, Room(members, watch), "data.path=" + str(here / "example"))
-    trouble = members["north"].trouble
+    trouble = members["north"].error
     assert isinstance(trouble, DataError)
     assert "no column 'income'" in str(trouble)
     assert "Did you mean 'incom'?" in str(trouble)
@@ -257,7 +257,7 @@ def test_consent_is_asked_once_and_a_no_is_a_no(here: Path) -> None:
     with pytest.raises(RunError, match="not here: north"):
         serve(here, Room(members))
     assert len(asked) >= 1
-    assert isinstance(members["north"].trouble, ConfigError)
+    assert isinstance(members["north"].error, ConfigError)
     assert asked[0]["reveals"].startswith("only the weighted sum")
 
 
@@ -265,4 +265,4 @@ def test_it_runs_no_code_that_is_not_isonomys(here: Path) -> None:
     members = everyone(here)
     with pytest.raises(RunError, match="not here"):
         serve(here, Room(members), "model=torch.nn:Linear")
-    assert "--trust torch.nn:Linear" in str(members["north"].trouble)
+    assert "--trust torch.nn:Linear" in str(members["north"].error)

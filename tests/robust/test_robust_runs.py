@@ -90,7 +90,7 @@ def test_resumed_it_is_the_same(attacked, tmp_path):
 
     made = config(**A3, defence={"name": "krum", "expected": "attack"})
     with pytest.raises(KeyboardInterrupt):
-        run(made, tmp_path / "run", listener=Halt())
+        run(made, tmp_path / "run", listeners=[Halt()])
     again = resume(tmp_path / "run")
     assert again.rounds == record.rounds
     assert again.notes == record.notes

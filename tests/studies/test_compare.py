@@ -67,9 +67,9 @@ def test_bad_seeds(given):
 def test_run_all_uses_what_is_there_and_resumes_the_rest(tmp_path):
     chosen = methods(parse(BASE))
     with pytest.raises(Stopped):
-        run_all(chosen, [0, 1], tmp_path, listener=Counting(stop=3))
+        run_all(chosen, [0, 1], tmp_path, listeners=[Counting(stop=3)])
     listener = Counting()
-    records = run_all(chosen, [0, 1], tmp_path, listener=listener)
+    records = run_all(chosen, [0, 1], tmp_path, listeners=[listener])
     assert [(r.label, r.seed) for r in records] == [
         ("fedavg", 0),
         ("fedavg", 1),
@@ -78,7 +78,7 @@ def test_run_all_uses_what_is_there_and_resumes_the_rest(tmp_path):
     ]
     assert [label for label, _ in listener.began] == ["prox", "prox"]
     again = Counting()
-    assert run_all(chosen, [0, 1], tmp_path, listener=again)[0].metrics == records[0].metrics
+    assert run_all(chosen, [0, 1], tmp_path, listeners=[again])[0].metrics == records[0].metrics
     assert again.began == []
 
 
@@ -160,7 +160,7 @@ def good_and_bad():
 def test_a_run_that_diverges_does_not_cost_the_others(tmp_path):
     good, bad = good_and_bad()
     told = Told()
-    records = run_all([bad, good], [0], tmp_path / "both", listener=told)
+    records = run_all([bad, good], [0], tmp_path / "both", listeners=[told])
     assert [record.label for record in records] == ["good"]
     assert any("bad, seed 0, is left out: round 1" in text for text in told.notes)
     with pytest.raises(TrainingError, match="not finite"):
@@ -172,7 +172,7 @@ def test_runs_made_at_once_are_those_made_in_turn(tmp_path):
     told = Told()
     turn = run_all([good], [0, 1, 2], tmp_path / "turn")
     run_all([good], [1], tmp_path / "once")
-    once = run_all([bad, good], [0, 1, 2], tmp_path / "once", listener=told, jobs=2)
+    once = run_all([bad, good], [0, 1, 2], tmp_path / "once", listeners=[told], jobs=2)
     assert [(r.label, r.seed) for r in once] == [("good", 0), ("good", 1), ("good", 2)]
     assert [r.metrics for r in once] == [r.metrics for r in turn]
     for seed in (0, 2):

@@ -75,14 +75,14 @@ def serve(
         raise ConfigError("give a config to begin with, or --resume RUN to go on.")
     names = _names(keys, clients)
     if resume is not None:
-        plan = organiser.again(resume)
+        plan = organiser.reopen(resume)
     else:
         chosen = api.make_config(config or "", *(overrides or []))
         folder = to or Path("runs") / (chosen.name or Path(config or "federation").stem)
         plan = organiser.begin(chosen, folder, names, overwrite=overwrite, note=shell.note)
     place = plan.place.path
 
-    def keep(nodes: object) -> None:
+    def save(nodes: object) -> None:
         plan.about["nodes"] = dict(nodes)  # type: ignore[call-overload]
         plan.save()
 
@@ -96,17 +96,21 @@ def serve(
             keys=None if insecure else keys,
             names=plan.names,
             known=plan.about["nodes"],
-            keep=keep,
-        ) as (line, nodes),
+            save=save,
+        ) as (transport, nodes),
     ):
         listener.note(f"participants can join at {address}.")
         record = organiser.conduct(
-            plan, line, nodes=nodes, wait=wait, timeout=timeout, listener=listener
+            plan, transport, nodes=nodes, wait=wait, timeout=timeout, listeners=[listener]
         )
     output.put_one(record)
+    output.put_verdict(record)
     output.tell(f"run: {place}")
     if with_report:
         output.report([record], place / "report.html", f"Isonomy: {record.label}")
+    if plan.place.withheld:
+        output.tell("no model: the verdict is null, so the participants were given none.")
+        raise typer.Exit(output.WITHHELD)
 
 
 def join(
@@ -143,7 +147,7 @@ def join(
     from isonomy.errors import ConfigError, DataError
     from isonomy.federation import charter as charters
     from isonomy.federation.flower import processes, supernode
-    from isonomy.federation.participant import Member
+    from isonomy.federation.participant import Participant
 
     processes.need_flower()
     torch.set_num_threads(1)
@@ -161,7 +165,7 @@ def join(
 
     def decide(charter: charters.Charter) -> bool:
         typer.echo(f"The organiser at {server} invites you to a federation.")
-        for text in charters.words(charter):
+        for text in charters.consent_text(charter):
             typer.echo(text)
         if yes:
             typer.echo("You agreed beforehand (--yes).")
@@ -169,7 +173,7 @@ def join(
         return typer.confirm("Take part?")
 
     own = home or data.with_name(f"{data.name}.federation")
-    member = Member(
+    participant = Participant(
         data,
         own,
         decide=decide,
@@ -178,8 +182,8 @@ def join(
         note=shell.note,
     )
     _end_in_order()
-    with supernode.alone(own), supernode.answering(member.answer) as address:
-        node = supernode.Node(
+    with supernode.locked(own), supernode.listening(participant.answer) as address:
+        node = supernode.SuperNode(
             server,
             own / "flower",
             address,
@@ -187,15 +191,22 @@ def join(
             ca=None if insecure else ca,
         )
         try:
-            supernode.stay(node, member.ended, busy=lambda: member.answered, note=shell.note)
-            member.ended.wait(0.5)
+            supernode.keep_running(
+                node, participant.ended, busy=lambda: participant.answered, note=shell.note
+            )
+            participant.ended.wait(0.5)
         finally:
-            if member.complete:
-                supernode.part(node)
+            if participant.complete:
+                supernode.wait_for_last_reply(node)
             node.stop()
-    if member.trouble is not None:
-        raise member.trouble
-    output.tell(f"model: {member.result}")
+    if participant.error is not None:
+        raise participant.error
+    if participant.withheld:
+        output.tell(
+            f"no model: the verdict of the method is null; see '{participant.result}/verdict.json'."
+        )
+        raise typer.Exit(output.WITHHELD)
+    output.tell(f"model: {participant.result}")
 
 
 def keys(

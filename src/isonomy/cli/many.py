@@ -118,18 +118,11 @@ def sweep(
     Example: isonomy sweep quickstart algorithm.mu=0,0.1,1 --algorithms fedprox --seeds 2
     """
     from isonomy import api
-    from isonomy.config.schema import parse_override, toml_value
+    from isonomy.studies.sweep import fixed_keys, grid
 
-    fixed = []
-    for axis in axes:
-        parse_override(axis)  # refuses what is no key=value
-        value = axis.partition("=")[2]
-        if "," not in value or not isinstance(toml_value(value), str):
-            fixed.append(axis)
+    fixed = fixed_keys(axes)
     made = _named(api.make_config(config, *fixed), fixed)
     which = api.seeds_of(made, _seeds(seeds))
-    from isonomy.studies.compare import grid
-
     narrowed = api.narrowed(made, _names(algorithms))
     chosen = grid(narrowed, [axis for axis in axes if axis not in fixed])
     folder = to or Path("runs") / f"{made.name or Path(config).stem}-sweep"
@@ -194,7 +187,7 @@ def reproduce(
             folder,
             seeds=which,
             scale=chosen.name,
-            listener=listener,
+            listeners=[listener],
             overwrite=overwrite,
             jobs=jobs,
         )
@@ -262,7 +255,9 @@ def _go(
         for method in chosen if planned else ():
             # the last method's mistake should not show after hours of the first
             build(method.config.model_copy(update={"seed": which[0]}), listener.note)
-        records = run_all(chosen, which, folder, listener=listener, overwrite=overwrite, jobs=jobs)
+        records = run_all(
+            chosen, which, folder, listeners=[listener], overwrite=overwrite, jobs=jobs
+        )
     output.put(comparison(records, shown), format, out)
     _fronts(records, aside)
     output.tell(f"runs: {folder}")

@@ -67,7 +67,7 @@ def run(
     folder = to or Path("runs") / _name(chosen)
     job = Job(method_label(chosen), chosen.seed, chosen.rounds)
     with watching([job], quiet=quiet) as listener:
-        record = api.run(chosen, folder, overwrite=overwrite, keep=keep, listener=listener)
+        record = api.run(chosen, folder, overwrite=overwrite, keep=keep, listeners=[listener])
     output.put_one(record)
     output.put_verdict(record)
     output.tell(f"run: {folder}")
@@ -110,7 +110,7 @@ def resume(
         output.tell(f"'{folder}' {what} complete; nothing to do.")
     with watching(jobs, quiet=quiet) as listener:
         for place in left:
-            runs.resume(place.path, listener=listener, keep=keep)
+            runs.resume(place.path, listeners=[listener], keep=keep)
     records = api.load(folder)
     output.put(comparison(records))
     for record in records:

@@ -19,11 +19,10 @@ from torch.func import vmap
 
 from isonomy.blocks.preferences import grid
 from isonomy.core import tree
-from isonomy.core.algorithm import Algorithm
 from isonomy.core.capabilities import LearnsFront, objectives
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import NoReplies
-from isonomy.core.examples import SPLITS, Split
+from isonomy.core.examples import Split
 from isonomy.core.phase import Phase, phase
 from isonomy.core.task import Batch, Task
 from isonomy.core.work import Work
@@ -33,7 +32,6 @@ from isonomy.metrics import Counts
 from isonomy.metrics.counts import Floats
 from isonomy.metrics.front import coordinates, points, volume
 from isonomy.runs.build import Setting
-from isonomy.runs.evaluate import measure
 
 PAGE = 256  # examples at a time
 MANY = 2**24  # outputs at a time
@@ -146,7 +144,7 @@ def learnt(
         joint = _counted(algorithm, engine, split, message, "joint")
         if joint is not None:
             whole = points(joint.sum(0, keepdims=True), federation.attributes, names)
-    elif others and not setting.remote:
+    elif others and not engine.remote:
         each = []
         for k in range(len(federation)):
             state = tree.take(engine.states.stacked, k)
@@ -169,7 +167,7 @@ def _counted(
     for ids in torch.split(everyone, lanes):
         cohort = engine.cohort(ids, work=Work(steps=1), round=0)
         try:
-            replies = cohort.gather(_phase(algorithm, split, whose), message)
+            replies = cohort.gather(front_counts(algorithm, split, whose), message)
         except NoReplies:
             return None
         if len(replies.ids) < len(ids):
@@ -178,23 +176,11 @@ def _counted(
     return torch.cat(out).numpy().astype(np.int64)
 
 
-def measurement(algorithm: Algorithm, name: str) -> Phase:
-    """What a client of a real federation counts, by its name in a message: `test`, `test:own`.
+def front_counts(algorithm: LearnsFront, split: Split, whose: str) -> Phase:
+    """The phase in which a client counts the predictions of the models of all rays.
 
-    KeyError if there is no such measurement.
+    `whose` chooses the state: the client's "own", none ("joint"), or the "given" one.
     """
-    split, _, whose = name.partition(":")
-    if split not in SPLITS or whose not in ("", "own", "joint"):
-        raise KeyError(name)
-    if not whose:
-        return measure(algorithm, split)
-    if not isinstance(algorithm, LearnsFront):
-        raise KeyError(name)
-    return _phase(algorithm, split, whose)
-
-
-def _phase(algorithm: LearnsFront, split: Split, whose: str) -> Phase:
-    """A client counts the predictions of the models of all rays on its own examples."""
 
     @phase("gather", name=f"measure:{split}:{whose}", counts="group statistic")
     def counted(task: Task, message: Message, client: Client) -> tuple[Reply, State]:

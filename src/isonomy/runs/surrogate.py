@@ -24,7 +24,7 @@ from isonomy.data.federation import Federation
 from isonomy.engines.batched.engine import Batched
 from isonomy.metrics import client_loss
 from isonomy.runs.build import Setting
-from isonomy.runs.evaluate import evaluate
+from isonomy.runs.client_counts import count_all
 
 
 def clusters(setting: Setting, server: Any = None) -> tuple[int, ...] | None:
@@ -112,5 +112,5 @@ def _losses(
     own = Batched(task, federation, seed=seed)
     own.states.stacked = tree.tmap(lambda t: t[[number[c] for c in found]], engine.states.stacked)
     own.states.empty = False
-    counts = evaluate(algorithm, server, own, split)
+    counts = count_all(algorithm, server, own, split)
     return client_loss(counts)
