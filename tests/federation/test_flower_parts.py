@@ -230,7 +230,7 @@ def test_a_config_that_is_of_no_tables_is_refused(tmp_path: Path) -> None:
     from isonomy.config.schema import parse as config
     from isonomy.federation import organiser
 
-    with pytest.raises(ConfigError, match="participants' own tables"):
+    with pytest.raises(ConfigError, match=r"data\.name = 'synthetic'.*data\.path"):
         organiser.begin(config({"data": "synthetic"}), tmp_path / "run", ["a"])
     assert not (tmp_path / "run").exists()
 
@@ -260,7 +260,7 @@ def test_a_reply_counts_though_its_sender_has_left(monkeypatch: pytest.MonkeyPat
             return [made]
 
     monkeypatch.setattr(server_app, "Message", SimpleNamespace)  # the real one asks for a run
-    monkeypatch.setattr(server_app, "LOOK", 0.0)
+    monkeypatch.setattr(server_app, "CHECK_NODES", 0.0)
     monkeypatch.setattr(server_app, "PAUSE", 0.01)
     order = {"seconds": 5, "type": "query", "group": 0, "to": [[7, 0], [8, 0]]}
     got = list(server_app.exchange(Grid(), order, [b"?"]))  # type: ignore[arg-type]
