@@ -11,8 +11,9 @@ from isonomy.errors import ConfigError, RunError, TrainingError
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.training import Listener, Stopped
 from isonomy.studies import parallel
-from isonomy.studies.compare import Method, grid, methods, run_all, seeds
+from isonomy.studies.compare import Method, methods, run_all, seeds
 from isonomy.studies.reproduce import find, methods_of, presets, reproduce
+from isonomy.studies.sweep import grid
 
 BASE = {
     "rounds": 2,

@@ -89,6 +89,7 @@ class Engine(ABC):
         cls, task: Task, federation: Federation, *, seed: int, options: EngineOptions, note: Note
     ) -> Self:
         """An engine with the config's options; `note` receives sentences for the user."""
+        del options, note  # engines that have options use them
         return cls(task, federation, seed=seed)
 
     def __init__(self, task: Task, federation: Federation, *, seed: int = 0) -> None:
@@ -120,10 +121,10 @@ class Engine(ABC):
         """What a checkpoint has to keep, as JSON values, so that a resumed run is identical."""
         return {}
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore(self, saved: Mapping[str, Any]) -> None:  # noqa: B027
         """Continue with what `saved` returned."""
 
-    def settled(self, round: int) -> None:
+    def settled(self, round: int) -> None:  # noqa: B027
         """The run will not go back to before `round` rounds: a checkpoint of them exists."""
 
     # --- cohorts ------------------------------------------------------------------------------

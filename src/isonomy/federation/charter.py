@@ -29,11 +29,12 @@ Charter = dict[str, Any]
 
 
 def make(config: Config, names: Sequence[str]) -> tuple[Charter, list[str]]:
-    """The charter of a config whose data is an example of the tables, and warnings on the example."""
+    """The charter of a config whose data is an example of the tables, and warnings on it."""
     if config.data.name != "tables":
         raise ConfigError(
-            f"data.name = '{config.data.name}', but participants of a federation use their own tables; "
-            "set data.path to an example of them (a table, or a folder of tables) and data.label."
+            f"data.name = '{config.data.name}', but participants of a federation use their own "
+            "tables; set data.path to an example of them (a table, or a folder of tables), and "
+            "data.label."
         )
     roles, options = roles_of(config)
     example = _example(options, roles)

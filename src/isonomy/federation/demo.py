@@ -42,7 +42,8 @@ def run(
             )
         if not overwrite:
             raise RunError(
-                f"'{folder}' exists; replace it with --overwrite, or choose another folder with --to."
+                f"'{folder}' exists; replace it with --overwrite, or choose another folder with "
+                "--to."
             )
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)

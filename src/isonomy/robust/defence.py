@@ -90,7 +90,7 @@ def _mean(value: Reply, weight: Tensor) -> Reply:
     return tree.tmap(lambda t: torch.tensordot(share, t.double(), dims=1).to(kind), value)
 
 
-# --- which algorithms it suits ----------------------------------------------------------------------------
+# --- which algorithms it suits --------------------------------------------------------------------
 
 
 def refusal(kind: type[Algorithm], defence: str) -> str | None:

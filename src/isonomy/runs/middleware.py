@@ -95,7 +95,7 @@ def merged(one: Any, other: Any) -> Any:
     return {**one, **other} if isinstance(one, dict) else one + other
 
 
-# --- notes -----------------------------------------------------------------------------------------
+# --- notes ----------------------------------------------------------------------------------------
 
 
 def notes(setting: Setting, lines: list[dict[str, Any]]) -> list[str]:

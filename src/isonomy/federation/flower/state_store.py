@@ -64,11 +64,11 @@ class StateStore:
         os.replace(partial, target)
 
     def rewind(self, done: int) -> None:
-        """Delete the states of rounds that the server will repeat: it has completed `done` rounds."""
+        """Delete the states of rounds that a server with `done` completed rounds will repeat."""
         self._drop([r for r in self.rounds() if r >= done])
 
     def forget_before(self, settled: int) -> None:
-        """Delete states that are no longer needed: the server goes back to `settled` rounds at most."""
+        """Delete states that a server with a checkpoint after `settled` rounds does not need."""
         self._drop([r for r in self.rounds() if r < settled][:-1])
 
     def _drop(self, rounds: list[int]) -> None:

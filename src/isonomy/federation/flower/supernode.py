@@ -17,11 +17,11 @@ from isonomy.federation.flower import forkserver, local_socket, processes
 from isonomy.federation.flower.processes import Child
 from isonomy.federation.flower.superlink import loopback_only, parse
 
-PATIENCE = 150.0  # seconds; a server takes a minute to notice that a connection is lost
+PATIENCE = 150.0  # seconds; a server notices a lost connection after a minute
 PAUSE = 5.0  # seconds before another attempt
 FINAL_ERRORS = {  # Flower's messages and their meaning; trying again would not help
-    "CERTIFICATE_VERIFY_FAILED": "the server's certificate was not signed by the authority in --ca: "
-    "this is another server, or --ca belongs to another federation; ask the organiser for ca.crt",
+    "CERTIFICATE_VERIFY_FAILED": "the server's certificate was not signed by the authority in "
+    "--ca: this is another server, or --ca belongs to another federation; ask the organiser for ca.crt",
     "WRONG_VERSION_NUMBER": "the server does not speak TLS; it was started with --insecure",
 }
 UNKNOWN = "the server does not know the key in --key; ask the organiser to register its public key"
@@ -105,8 +105,8 @@ def keep_running(
             raise ConfigError(f"{UNKNOWN} ({processes.last_line(_without_links(output))}).")
         if time.monotonic() - since > PATIENCE:
             raise RunError(
-                f"the connection is lost ({processes.last_line(_without_links(output))}) and could not be "
-                "restored; join again."
+                f"the connection is lost ({processes.last_line(_without_links(output))}) and could "
+                "not be restored; join again."
             )
         note("not connected; trying again.")  # the server accepts it again after a minute
         ended.wait(PAUSE)
@@ -163,7 +163,8 @@ def locked(folder: Path) -> Iterator[None]:
             pass
         except OSError:
             raise RunError(
-                f"another `isonomy join` uses '{folder}'; stop it first, or choose another folder with --home."
+                f"another `isonomy join` uses '{folder}'; stop it first, or choose another folder "
+                "with --home."
             ) from None
         yield
 
