@@ -35,14 +35,14 @@ def measure(algorithm: Algorithm, split: Split) -> Phase:
 
 
 def count_all(algorithm: Algorithm, server: Any, engine: Engine, split: Split) -> Counts:
-    """Counts of every client on a split."""
+    """The counts of every client on a split."""
     return count_answering(algorithm, server, engine, split)[0]
 
 
 def count_answering(
     algorithm: Algorithm, server: Any, engine: Engine, split: Split
 ) -> tuple[Counts, list[int]]:
-    """Counts of every client that answered, and which these are."""
+    """The counts of every client that answered, and the numbers of these clients."""
     cohort = engine.cohort(engine.everyone(), work=Work(steps=1), round=0)
     message = {"model": algorithm.deployed(server)}
     replies = cohort.gather(measure(algorithm, split), message)

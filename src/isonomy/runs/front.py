@@ -1,8 +1,8 @@
-"""Measuring fronts: the models of many preferences, each client's and that of all together.
+"""Measuring fronts: the models of many preferences, for each client and for all together.
 
-Every method has one. One that learns a front is asked for its model at each of a grid of
-preferences, the same for all methods; one that learns a model has the one point of that model.
-Clients count on their own examples, as for every other metric.
+Every algorithm has a front. An algorithm that learns a front is asked for its model at each of a
+grid of preferences, the same for all algorithms; any other has the one point of its model. Clients
+count on their own examples, as for every other metric.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from isonomy.runs.build import Setting
 
 PAGE = 256  # examples at a time
 MANY = 2**24  # outputs at a time
-TOGETHER = -1  # the "client" whose front is of all clients' examples
+TOGETHER = -1  # stands for the front on all clients' examples
 
 
 @dataclass(frozen=True, eq=False)
 class Fronts:
     """The measured points of one split.
 
-    `rays` [R, m] are the preferences, [1, 0] for a method of one model. `local` [K, R, c] are
+    `rays` [R, m] are the preferences, [1, 0] for an algorithm with one model. `local` [K, R, c] are
     the points of clients `ids` on their own examples; `whole` [F, R, c] those on everyone's, one
-    front of all together or one for each client, None where it was not measured.
+    front of all together or one per client, None if it was not measured.
     """
 
     split: Split
@@ -67,9 +67,9 @@ class Fronts:
         return found
 
     def columns(self) -> dict[str, Any]:
-        """A row for each client and preference, and for all together (client -1).
+        """One row per client and preference, and for all together (client -1).
 
-        A method whose clients have fronts of their own only has none of all together.
+        If every client has its own front, there is none of all together.
         """
         parts = list(zip(self.ids, self.local, strict=True))
         if self.whole is not None and len(self.whole) == 1:
@@ -86,7 +86,7 @@ class Fronts:
 
 
 def names_of(setting: Setting) -> tuple[str, ...] | None:
-    """The coordinates that the config asks for; None where there is nothing to measure."""
+    """The coordinates that the config asks for; None if there is nothing to measure."""
     config, federation = setting.config.front, setting.federation
     if not config.rays or not federation.classes:
         return None
@@ -102,10 +102,10 @@ def names_of(setting: Setting) -> tuple[str, ...] | None:
 def measured(
     setting: Setting, server: Any, engine: Engine, counts: Counts, ids: list[int], *, last: bool
 ) -> Fronts | None:
-    """The fronts on the split that is evaluated, of which `counts` are those of clients `ids`.
+    """The fronts on the split that is evaluated; `counts` are those of clients `ids`.
 
-    What every client's front is on everyone's examples takes a pass for each client, so it is
-    measured at the end only.
+    Every client's front on everyone's examples takes one pass per client, so it is measured at
+    the end only.
     """
     names = names_of(setting)
     if names is None:
@@ -127,9 +127,9 @@ def learnt(
     *,
     others: bool,
 ) -> Fronts | None:
-    """The fronts of a method that learns them, on a split; None if a client is silent.
+    """The fronts of an algorithm that learns them, on a split; None if a client does not reply.
 
-    Where states are with the clients, one client's front is not measured on others' examples.
+    If states are on the clients' machines, a client's front is not measured on others' examples.
     """
     algorithm, federation = setting.algorithm, setting.federation
     if not isinstance(algorithm, LearnsFront):
@@ -149,7 +149,7 @@ def learnt(
         for k in range(len(federation)):
             state = tree.take(engine.states.stacked, k)
             sums = _counted(algorithm, engine, split, {**message, "state": state}, "given")
-            assert sums is not None  # nobody is silent in a simulation's measurement
+            assert sums is not None  # all clients of a simulation reply
             each.append(points(sums.sum(0), federation.attributes, names))
         whole = np.stack(each)
     local = points(own, federation.attributes, names)
@@ -159,7 +159,7 @@ def learnt(
 def _counted(
     algorithm: LearnsFront, engine: Engine, split: Split, message: Message, whose: str
 ) -> NDArray[np.int64] | None:
-    """Every client's counts [K, R, 1 + G, C, C], some clients at a time to spare memory."""
+    """Every client's counts [K, R, 1 + G, C, C], some clients at a time to save memory."""
     everyone, rays = engine.everyone(), len(message["rays"])
     rows = min(PAGE, max(int(engine.federation.sizes(split).max()), 1))
     lanes = max(1, MANY // (rays * rows * max(engine.task.classes, 1)))
@@ -196,7 +196,7 @@ def front_counts(algorithm: LearnsFront, split: Split, whose: str) -> Phase:
                 chosen = task.decide(outputs).unsqueeze(-1)
                 return cells.T @ (chosen == torch.arange(task.classes)).to(cells.dtype)
 
-            total = total + vmap(one)(rays)  # what does not depend on the ray is computed once
+            total = total + vmap(one)(rays)  # parts that do not depend on the ray are computed once
         shape = (len(rays), -1, task.classes, task.classes)
         return {"counts": total.reshape(shape).round().to(torch.int64)}, client.state
 
@@ -204,9 +204,9 @@ def front_counts(algorithm: LearnsFront, split: Split, whose: str) -> Phase:
 
 
 def _cells(task: Task, page: Batch) -> Tensor:
-    """Which cell (row, label) each example is counted in [n, (1 + G) C], 0 for padding.
+    """The cells (row, label) in which each example counts [n, (1 + G) C], 0 for padding.
 
-    Sums of these are exact up to 2^24 examples a page.
+    Sums of these are exact up to 2^24 examples per page.
     """
     member = [page.weight.unsqueeze(-1)]
     for column, levels in enumerate(task.levels):
@@ -222,6 +222,6 @@ def _mean(volumes: Floats) -> float:
 
 
 def stored(fronts: list[Fronts]) -> dict[str, list[Any]]:
-    """The columns of several splits, one after the other."""
+    """The columns of several splits, one below the other."""
     parts = [one.columns() for one in fronts]
     return {name: [v for part in parts for v in part[name]] for name in parts[0]}

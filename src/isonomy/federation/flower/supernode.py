@@ -21,7 +21,8 @@ PATIENCE = 150.0  # seconds; a server notices a lost connection after a minute
 PAUSE = 5.0  # seconds before another attempt
 FINAL_ERRORS = {  # Flower's messages and their meaning; trying again would not help
     "CERTIFICATE_VERIFY_FAILED": "the server's certificate was not signed by the authority in "
-    "--ca: this is another server, or --ca belongs to another federation; ask the organiser for ca.crt",
+    "--ca: this is another server, or --ca belongs to another federation; ask the organiser for "
+    "ca.crt",
     "WRONG_VERSION_NUMBER": "the server does not speak TLS; it was started with --insecure",
 }
 UNKNOWN = "the server does not know the key in --key; ask the organiser to register its public key"
