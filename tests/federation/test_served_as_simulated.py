@@ -12,7 +12,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from federation.members import CONFIG, NAMES, NODES, Room, member, write_tables
+from federation.participants import CONFIG, NAMES, NODES, Room, participant, write_tables
 from isonomy import api
 from isonomy.cli import app
 from isonomy.config.schema import read
@@ -47,7 +47,7 @@ def same(a: object, b: object) -> bool:
 
 def serve(here: Path, overrides: list[str], room: Room | None = None) -> Any:
     plan = organiser.begin(read(here / "config.toml", overrides), here / "served", NAMES)
-    room = room or Room({name: member(here, name) for name in NAMES})
+    room = room or Room({name: participant(here, name) for name in NAMES})
     return organiser.conduct(plan, room, nodes=NODES, wait=0.0, timeout=5.0)
 
 
@@ -131,14 +131,14 @@ def test_consent_covers_simulated_attacks_and_defences(here: Path) -> None:
 
 
 def test_a_withheld_model_ends_a_served_run_in_order(here: Path) -> None:
-    members = {name: member(here, name) for name in NAMES}
-    got = serve(here, NULL, Room(members))
+    participants = {name: participant(here, name) for name in NAMES}
+    got = serve(here, NULL, Room(participants))
     expected = simulate(here, NULL)
     assert got.verdict == expected.verdict
     assert got.verdict["status"] == "null"
     assert RunFolder(here / "served").withheld
     assert not (here / "served" / "model").exists()
-    for one in members.values():
+    for one in participants.values():
         assert one.ended.is_set()
         assert one.complete
         assert one.withheld
@@ -156,7 +156,7 @@ def test_a_withheld_model_ends_a_served_run_in_order(here: Path) -> None:
 def test_serve_ends_with_the_same_exit_code_as_run(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room = Room({name: member(here, name) for name in NAMES})
+    room = Room({name: participant(here, name) for name in NAMES})
 
     @contextmanager
     def running(*_args: object, **_more: object) -> Iterator[Any]:
@@ -175,14 +175,14 @@ def test_serve_ends_with_the_same_exit_code_as_run(
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fmtl"])
 def test_participants_have_the_model_card_of_a_simulation(here: Path, algorithm: str) -> None:
-    members = {name: member(here, name) for name in NAMES}
-    serve(here, [f"algorithm={algorithm}"], Room(members))
+    participants = {name: participant(here, name) for name in NAMES}
+    serve(here, [f"algorithm={algorithm}"], Room(participants))
     simulate(here, [f"algorithm={algorithm}"])
     expected = json.loads((here / "simulated" / "model" / "model.json").read_text())
     organisers = json.loads((here / "served" / "model" / "model.json").read_text())
     total = dict.fromkeys(expected["splits"], 0)
     own_parts = {"sha256", "data"}  # the tensors' bytes, and where the rows came from
-    for name, one in members.items():
+    for name, one in participants.items():
         card = json.loads((one.result / "model" / "model.json").read_text())
         assert list(card) == list(expected)
         for key in set(expected) - own_parts - {"clients", "splits"}:

@@ -154,7 +154,7 @@ def conduct(
     confirmed = sessions.end(deployed, record.verdict)
     for k, name in enumerate(plan.names):
         if k not in confirmed:
-            what = "be told that there is no model" if deployed is None else "receive the model"
+            what = "learn that there is no model" if deployed is None else "receive the model"
             note(f"'{name}' was not connected to {what}.")
     plan.place.append(
         "timing.jsonl",

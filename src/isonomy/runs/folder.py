@@ -133,7 +133,7 @@ class RunFolder:
             self.path.rmdir()
 
     def _clear(self, name: str) -> None:
-        """Delete a run's files from one of its subfolders, and the subfolder if it is then empty."""
+        """Delete a run's files from one of its subfolders, and the subfolder if it is empty."""
         folder = self.path / name
         if not folder.is_dir() or folder.is_symlink():
             return
@@ -280,7 +280,7 @@ class RunFolder:
             ) from None
 
     def newest(self) -> tuple[int, dict[str, Tree], dict[str, Any], list[str]] | None:
-        """The newest intact checkpoint, with a sentence for each damaged one; None if there is none."""
+        """The newest intact checkpoint, with a sentence for each damaged one; None without any."""
         damaged: list[str] = []
         for round in self.checkpoints():
             try:

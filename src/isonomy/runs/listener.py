@@ -1,4 +1,4 @@
-"""Listeners: what a run reports while it goes on."""
+"""Listeners receive the progress of a run."""
 
 from __future__ import annotations
 

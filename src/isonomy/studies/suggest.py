@@ -65,12 +65,12 @@ class Suggestion:
             )
         if self.malicious:
             lines.append(
-                f"Assumes {self.malicious:.0%} malicious clients, {self.spread:g} times as far from "
-                "the centre as others."
+                f"It assumes {self.malicious:.0%} malicious clients, {self.spread:g} times as far "
+                "from the centre as others."
             )
         lines.append(
-            "This is a diagnostic, not a guarantee: it assumes quadratic losses with one curvature. "
-            "Try values around it, or let clients choose (algorithm.lams)."
+            "This is a diagnostic, not a guarantee: it assumes quadratic losses with one "
+            "curvature. Try values around it, or let clients choose (algorithm.lams)."
         )
         return "\n".join(lines)
 

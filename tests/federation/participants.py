@@ -46,14 +46,18 @@ class Room:
     """Participants in this process, by the numbers of nodes 100, 101, ..."""
 
     def __init__(
-        self, members: Mapping[str, Participant], spoil: Callable[..., bytes | None] | None = None
+        self,
+        participants: Mapping[str, Participant],
+        spoil: Callable[..., bytes | None] | None = None,
     ) -> None:
-        self.members = {100 + NAMES.index(name): member for name, member in members.items()}
+        self.participants = {
+            100 + NAMES.index(name): member for name, member in participants.items()
+        }
         self.away: set[int] = set()
         self.spoil = spoil
 
     def nodes(self) -> set[int]:
-        return set(self.members) - self.away
+        return set(self.participants) - self.away
 
     def ask(
         self, requests: Mapping[int, bytes], kind: str, seconds: float, group: int = 0
@@ -62,7 +66,7 @@ class Room:
             if node in self.away:
                 yield node, NoReply("it has left")
                 continue
-            answer = self.members[node].answer(content)
+            answer = self.participants[node].answer(content)
             if self.spoil is not None:
                 spoilt = self.spoil(NAMES[node - 100], content, answer)
                 if spoilt is None:
@@ -72,7 +76,7 @@ class Room:
             yield node, answer
 
 
-def member(folder: Path, name: str, **options: object) -> Participant:
+def participant(folder: Path, name: str, **options: object) -> Participant:
     """A participant that agrees."""
     given = {"decide": lambda charter: True} | options
     return Participant(folder / "tables" / f"{name}.csv", folder / "homes" / name, **given)  # type: ignore[arg-type]
