@@ -90,9 +90,7 @@ class RunFolder:
                 self.remove()
             else:
                 self._refuse_other_files()
-            self.write(
-                "config.toml", config.toml().encode()
-            )  # first, so that the folder is recognised as a run
+            self.write("config.toml", config.toml().encode())  # first: it marks a run's folder
             (self.path / "checkpoint").mkdir(exist_ok=True)
             (self.path / "clients").mkdir(exist_ok=True)
         except OSError as error:
