@@ -267,7 +267,7 @@ class First(r.Listener):
         if done == 1:
             print(time.perf_counter() - begin)
 config = {"data": "synthetic", "rounds": 2, "model": "mlp", "evaluate": {"every": 2}}
-r.run(parse(config), listener=First())
+r.run(parse(config), listeners=[First()])
 """
 
 

@@ -122,8 +122,8 @@ def run(clients: int, rounds: int = 8, hidden: int = 256) -> None:
         "seconds an exchange": [round(s, 2) for s in (spent[0], spent[len(spent) // 2], spent[-1])],
         "bytes of a message's tree": down // clients,
         "bytes handed to Flower over the trees'": [
-            round(last["wire"]["sent"] / (down * (rounds + 1)), 4),  # one evaluation
-            round(last["wire"]["received"] / (up * rounds), 4),
+            round(last["traffic"]["sent"] / (down * (rounds + 1)), 4),  # one evaluation
+            round(last["traffic"]["received"] / (up * rounds), 4),
         ],
         "bytes of rounds over the network over the trees', down and up": [
             round(counted[0] / down / (rounds - 2), 4),

@@ -23,7 +23,7 @@ from isonomy.data.federation import Federation
 from isonomy.engines.base import Engine
 from isonomy.engines.batched.engine import Batched
 from isonomy.engines.batched.program import Programs
-from isonomy.federation.flower.engine import Together
+from isonomy.federation.flower.engine import InProcessFlower
 
 # --- engines --------------------------------------------------------------------------------------
 
@@ -45,11 +45,11 @@ class OnFlower(Transport):
     """Clients keep their states themselves."""
 
     def states(self, engine: Engine) -> Tree:
-        assert isinstance(engine, Together)
-        return engine.kept()
+        assert isinstance(engine, InProcessFlower)
+        return engine.stored_states()
 
     def restore(self, engine: Engine, states: Tree) -> None:
-        assert isinstance(engine, Together)
+        assert isinstance(engine, InProcessFlower)
         for k, client in enumerate(engine.clients):
             client.store.save(max(client.store.rounds(), default=0), tree.take(states, k))
 
@@ -57,7 +57,7 @@ class OnFlower(Transport):
 ENGINES: dict[str, Transport] = {
     "loop": LOOP,
     "batched": Transport(sharing(Batched), chunks=({}, {"chunk": 1}, {"chunk": 2}, {"chunk": 3})),
-    "flower": OnFlower(Together),
+    "flower": OnFlower(InProcessFlower),
 }
 
 

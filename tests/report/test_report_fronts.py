@@ -7,8 +7,8 @@ import pytest
 from isonomy.config.schema import parse
 from isonomy.report import figures, fronts, page
 from isonomy.runs.record import Record
-from isonomy.studies.compare import grid
 from isonomy.studies.reproduce import _expanded
+from isonomy.studies.sweep import grid
 
 LOSS, GAP = "group.sex.max_loss", "group.sex.demographic_parity"
 

@@ -7,11 +7,12 @@ with convolutions, a short probe finds the chunk that is fastest, which may be o
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ from isonomy.core.cohort import Ask, Replies
 from isonomy.core.fold import using
 from isonomy.core.task import Batch, Task
 from isonomy.data.federation import Federation
-from isonomy.engines.base import Engine
+from isonomy.engines.base import Engine, EngineOptions, Note
 from isonomy.engines.batched.memory import keep_freed
 from isonomy.engines.batched.program import Programs
 from isonomy.errors import ConfigError
@@ -65,6 +66,33 @@ class Batched(Engine):
         self.chunks = dict(chunks or {})
         self._flops: float | None = None
         self._bytes = max(1, sum(p.numel() * p.element_size() for p in task.net.parameters()))
+
+    @classmethod
+    def make(
+        cls, task: Task, federation: Federation, *, seed: int, options: EngineOptions, note: Note
+    ) -> Self:
+        """An engine with the config's `chunk` and, if there is a compiler, its `compile`."""
+        compile = options.compile
+        if compile and not has_compiler():
+            note(
+                "engine.compile needs a C++ compiler (g++, or the one that CXX names); continuing "
+                "without compilation."
+            )
+            compile = False
+        return cls(task, federation, seed=seed, chunk=options.chunk, compile=compile)
+
+    def take_notes(self) -> list[str]:
+        """Why compilation was given up, if it was."""
+        trouble, self.programs.trouble = self.programs.trouble, None
+        return [] if trouble is None else [f"compilation failed, continuing without it: {trouble}"]
+
+    def saved(self) -> dict[str, Any]:
+        """The chunks that probes found."""
+        return {"chunks": self.chunks}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Use the chunks of an earlier probe."""
+        self.chunks = dict(saved.get("chunks") or {})
 
     def exchange(self, ask: Ask) -> Iterator[Replies]:
         """Chunks of similar clients, largest first."""
@@ -153,6 +181,14 @@ class Batched(Engine):
             if min(spent) < 0.95 * fastest:
                 best, fastest = chunk, min(spent)
         return best
+
+
+def has_compiler() -> bool:
+    """Whether torch.compile would find a C++ compiler."""
+    from torch._inductor import config as inductor
+
+    names = inductor.cpp.cxx
+    return any(name and shutil.which(name) for name in names)
 
 
 @cache
