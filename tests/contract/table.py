@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from contract import client_fair, group_fair, group_loss, matched, personal, preference
-from contract.checks import LOOP, Transport, check_same_run
+from contract.checks import check_same_run
+from contract.running import LOOP, Transport
 from isonomy.algorithms import registry
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.average.fedprox import FedProx
