@@ -48,7 +48,7 @@ def caught(check: Callable[..., None], *args: Any, by: str = "", **kwargs: Any) 
     with pytest.raises(AssertionError) as breach:
         check(*args, **kwargs)
     text = str(breach.value)
-    for error in ("DeclarationError", "AttributeError", "NameError", "KeyError"):
+    for error in ("DeclarationError", "NameError", "KeyError"):
         assert (f" {error}: " in text) == (error == by), text
     return text
 
