@@ -390,7 +390,7 @@ def test_local_training_is_traced_and_right(loss: Any, optimiser: str) -> None:
         got.append(fedavg.round(fedavg.init_server(task, params, CLIENTS), cohort))
         if isinstance(engine, Batched):
             assert programs.traced > 0
-            assert not programs._refused
+            assert not programs.refused
     torch.testing.assert_close(got[1], got[0], rtol=1e-5, atol=1e-5)
 
 
