@@ -87,7 +87,7 @@ def agreeing() -> Iterator[Any]:
 
 
 @every_engine
-@pytest.mark.parametrize(("algorithm", "classes"), agreeing())
+@pytest.mark.parametrize(("algorithm", "classes"), list(agreeing()))
 def test_engines_agree(algorithm: Algorithm, classes: int, transport: Transport) -> None:
     checks.check_engines_agree(algorithm, transport, world(classes))
 
