@@ -7,6 +7,7 @@ python benchmarks/federation.py 2 10
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -232,7 +233,9 @@ def floor(clients: int) -> None:
 
 
 if __name__ == "__main__":
-    counts = [int(count) for count in sys.argv[1:] or ("2", "10")]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("counts", type=int, nargs="*", default=[2, 10], help="numbers of clients")
+    counts = parser.parse_args().counts
     for count in counts:
         print(f"load average before: {os.getloadavg()[0]:.1f}", flush=True)
         floor(count)

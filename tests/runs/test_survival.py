@@ -58,11 +58,12 @@ def whole(tmp_path_factory):
     return folder
 
 
-def test_killed_at_random_moments_resumes_to_the_same_bytes(tmp_path):
+@pytest.mark.parametrize("kills", [3, pytest.param(8, marks=pytest.mark.slow)])
+def test_killed_at_random_moments_resumes_to_the_same_bytes(tmp_path, kills):
     script = Path(__file__).with_name("kill.py")
     seed = int(time.time())  # new moments every time; printed below if it fails
     done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path), "8", str(seed)],
+        [sys.executable, str(script), str(tmp_path), str(kills), str(seed)],
         capture_output=True,
         text=True,
         check=False,
@@ -70,7 +71,7 @@ def test_killed_at_random_moments_resumes_to_the_same_bytes(tmp_path):
     assert done.returncode == 0, (seed, done.stderr)
     report = json.loads(done.stdout)
     assert [c["different"] for c in report] == [[], [], []], (seed, report)
-    assert sum(c["kills"] for c in report) >= 20, (seed, report)
+    assert sum(c["kills"] for c in report) >= 3 * kills, (seed, report)
     assert all("model/model.safetensors" in c["files"] for c in report)
 
 
