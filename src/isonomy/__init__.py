@@ -1,4 +1,4 @@
-"""Isonomy: fair federated learning; published methods written once, measured alike.
+"""Isonomy: fair federated learning. Published methods, each written once and measured alike.
 
     import isonomy
 
@@ -10,8 +10,13 @@
     print(isonomy.table(results))
     isonomy.write_report(results, "report.html")
 
-Importing the package is cheap: torch and the rest come with the first thing that needs them. Every
-algorithm is here under its class's name too, such as `isonomy.FedProx(mu=0.1)`.
+The public interface is `isonomy.__all__`: functions to run and compare experiments, and what the
+author of an algorithm needs (`Algorithm`, `Client`, `Cohort`, `Task`, `Federation`, `phase`,
+`descend`). Every algorithm is also available under the name of its class, such as
+`isonomy.FedProx(mu=0.1)`. All modules of the package are internal: what they contain may change
+without notice, except for the few imports in `docs/adding-an-algorithm.md`.
+
+Importing the package is fast: torch is imported when it is first needed.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ from isonomy.api import (
     make_config,
     methods,
     predictor,
+    resume,
     run,
     suggest,
     table,
@@ -34,40 +40,59 @@ from isonomy.api import (
 )
 
 if TYPE_CHECKING:
+    from isonomy.blocks.descent import descend
     from isonomy.config.schema import Config
     from isonomy.core.algorithm import Algorithm
+    from isonomy.core.client import Client
+    from isonomy.core.cohort import Cohort
+    from isonomy.core.phase import phase
+    from isonomy.core.task import Task
+    from isonomy.data.federation import Federation
     from isonomy.errors import IsonomyError
+    from isonomy.runs.listener import Listener
     from isonomy.runs.record import Record
-    from isonomy.runs.training import Listener
 
     __version__: str
 
 __all__ = [
     "Algorithm",
+    "Client",
+    "Cohort",
     "Config",
+    "Federation",
     "IsonomyError",
     "Listener",
     "Record",
+    "Task",
     "__version__",
     "compare",
+    "descend",
     "export",
     "load",
     "load_model",
     "make_config",
     "methods",
+    "phase",
     "predictor",
+    "resume",
     "run",
     "suggest",
     "table",
     "write_report",
 ]
 
-_HOMES = {
+_MODULES = {  # of the names that are imported when they are first used
     "Algorithm": "isonomy.core.algorithm",
+    "Client": "isonomy.core.client",
+    "Cohort": "isonomy.core.cohort",
     "Config": "isonomy.config.schema",
+    "Federation": "isonomy.data.federation",
     "IsonomyError": "isonomy.errors",
-    "Listener": "isonomy.runs.training",
+    "Listener": "isonomy.runs.listener",
     "Record": "isonomy.runs.record",
+    "Task": "isonomy.core.task",
+    "descend": "isonomy.blocks.descent",
+    "phase": "isonomy.core.phase",
 }
 
 
@@ -76,8 +101,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("isonomy")
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     if name[:1].isupper():
         from isonomy import algorithms
 

@@ -1,6 +1,7 @@
-"""The package's functions for Python users; the command line stands on them too.
+"""The functions of the package for Python users, also used by the command line.
 
-Heavy imports wait until they are needed, so that importing this is cheap.
+Those in `isonomy.__all__` are public; the others serve the command line. Heavy imports are inside
+the functions, so that importing this module is fast.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from isonomy.deploy.export import Exported
     from isonomy.deploy.model import Model
     from isonomy.deploy.predictor import Predictor
+    from isonomy.runs.listener import Listener
     from isonomy.runs.record import Record
-    from isonomy.runs.training import Listener
     from isonomy.studies.compare import Method
     from isonomy.studies.suggest import Suggestion
 
@@ -26,10 +27,11 @@ Format = Literal["text", "markdown", "latex", "csv"]
 
 
 def make_config(base: str | Path | None = None, /, *overrides: str, **values: Any) -> Config:
-    """An experiment: a TOML file or a packaged config's name, overrides, and tables of values.
+    """Make the config of an experiment from a file, overrides and values.
 
-    Overrides are as on the command line. Values are the top-level keys; a table is a mapping,
-    and where only its name matters a plain text. An algorithm may be an instance.
+    `base` is a TOML file or the name of a packaged config. `overrides` are texts such as
+    "local.lr=0.2", as on the command line. `values` are top-level keys; a table is a mapping, or a
+    plain text if only its name is given. An algorithm may also be an instance.
 
     >>> made = make_config(data="synthetic", algorithm={"name": "fedprox", "mu": 1.0}, rounds=5)
     >>> made.algorithm.name, made.algorithm.options, made.rounds
@@ -43,7 +45,7 @@ def make_config(base: str | Path | None = None, /, *overrides: str, **values: An
     where, found = ("config", {}) if base is None else _read(base)
     for override in overrides:
         found = merge(found, parse_override(override))
-    found = merge(found, {key: _plain(value) for key, value in values.items()})
+    found = merge(found, {key: _as_table(value) for key, value in values.items()})
     return parse(found, where=where)
 
 
@@ -53,22 +55,34 @@ def run(
     *,
     overwrite: bool = False,
     keep: bool = False,
-    listener: Listener | None = None,
+    listeners: Sequence[Listener] = (),
 ) -> Record:
     """Run an experiment, in memory or in a folder from which it can be resumed.
 
-    A method may end with a verdict (`record.verdict`). Where its status is "null" the model is
-    withheld: the folder holds none, and `predictor` refuses, unless `keep` is true.
+    A method may end with a verdict (`record.verdict`). If its status is "null", the model is
+    withheld: the folder has no model and `predictor` raises an error, unless `keep` is true.
     """
-    from isonomy.runs import training as runs
+    from isonomy.runs import training
 
-    return runs.run(_config(config), folder, overwrite=overwrite, keep=keep, listener=listener)
+    return training.run(
+        _config(config), folder, overwrite=overwrite, keep=keep, listeners=listeners
+    )
+
+
+def resume(folder: str | Path, *, keep: bool = False, listeners: Sequence[Listener] = ()) -> Record:
+    """Continue the unfinished run in a folder, to the same result as without the interruption.
+
+    With `keep`, a complete run also writes the model that its verdict withheld.
+    """
+    from isonomy.runs import training
+
+    return training.resume(folder, keep=keep, listeners=listeners)
 
 
 def suggest(
     config: Config | str | Path, *, malicious: float = 0.0, spread: float = 3.0
 ) -> Suggestion:
-    """A lam for FMTL, from the variance within and between clients, by a Gaussian model."""
+    """Suggest lam for FMTL from the variance within and between clients (a Gaussian model)."""
     from isonomy.studies import suggest as diagnostic
 
     return diagnostic.suggest(_config(config), malicious=malicious, spread=spread)
@@ -81,44 +95,35 @@ def compare(
     algorithms: Iterable[str | Mapping[str, Any] | Algorithm] | None = None,
     seeds: int | Sequence[int] | None = None,
     overwrite: bool = False,
-    listener: Listener | None = None,
     jobs: int = 1,
+    listeners: Sequence[Listener] = (),
 ) -> list[Record]:
-    """Run methods side by side, each with every seed; one record a run.
+    """Run methods side by side, each with every seed; returns one record per run.
 
-    The methods are those of the configs' own `compare` tables, or `algorithms`. In a folder,
-    runs that are complete are used again, unfinished ones go on, and `jobs` of them are made
-    at once, each in a process of its own.
+    The methods are those of the configs' `compare` tables, or `algorithms`. In a folder, complete
+    runs are reused, unfinished runs are continued, and `jobs` runs are executed in parallel, each
+    in its own process.
     """
-    from isonomy.errors import ConfigError
-    from isonomy.runs import training as runs
-    from isonomy.studies import compare as comparison
-
     several = [config] if isinstance(config, str) or not isinstance(config, Sequence) else config
     configs = [_config(one) for one in several]
-    chosen = methods(*configs, algorithms=algorithms)
-    which = seeds_of(configs[0], seeds)
-    if folder is not None:
-        return comparison.run_all(
-            chosen, which, folder, listener=listener, overwrite=overwrite, jobs=jobs
-        )
-    if jobs != 1:
-        raise ConfigError(f"jobs = {jobs} needs a folder for the runs; name one, or give 1.")
-    return [
-        runs.run(method.config.model_copy(update={"seed": seed}), listener=listener)
-        for method in chosen
-        for seed in which
-    ]
+    return run_methods(
+        methods(*configs, algorithms=algorithms),
+        seeds_of(configs[0], seeds),
+        folder,
+        overwrite=overwrite,
+        jobs=jobs,
+        listeners=listeners,
+    )
 
 
 def methods(
     *configs: Config | str | Path,
     algorithms: Iterable[str | Mapping[str, Any] | Algorithm] | None = None,
 ) -> list[Method]:
-    """What `compare` would run with each seed: labels and complete configs.
+    """The methods that `compare` runs with each seed: labels and complete configs.
 
-    Of a config's own methods `algorithms` picks those with that name; other names are added
-    with their defaults, and tables and instances as they are.
+    `algorithms` selects methods of the config by name. Other names are added with their defaults;
+    tables and instances are added unchanged.
 
     >>> [method.label for method in methods("quickstart", algorithms=["local", "fedavg"])]
     ['Local', 'FedAvg']
@@ -134,33 +139,78 @@ def methods(
     for label in labels:
         if labels.count(label) > 1:
             raise ConfigError(
-                f"two methods are called '{label}'; give each its own `label` in compare.methods."
+                f"two methods have the label '{label}'; set a different `label` in compare.methods."
             )
     return found
+
+
+def run_methods(
+    chosen: Sequence[Method],
+    seeds: Sequence[int],
+    folder: str | Path | None = None,
+    *,
+    overwrite: bool = False,
+    jobs: int = 1,
+    listeners: Sequence[Listener] = (),
+) -> list[Record]:
+    """Run each method with every seed, in memory or in a folder; returns one record per run."""
+    from isonomy.errors import ConfigError
+    from isonomy.runs import training
+    from isonomy.studies import compare as comparison
+
+    if folder is not None:
+        return comparison.run_all(
+            list(chosen), list(seeds), folder, overwrite=overwrite, jobs=jobs, listeners=listeners
+        )
+    if jobs != 1:
+        raise ConfigError(f"jobs = {jobs} needs a folder for the runs; give a folder, or jobs = 1.")
+    return [
+        training.run(method.config.model_copy(update={"seed": seed}), listeners=listeners)
+        for method in chosen
+        for seed in seeds
+    ]
+
+
+def check_methods(
+    chosen: Sequence[Method], seed: int, *, listeners: Sequence[Listener] = ()
+) -> None:
+    """Build every method without running it, so that a mistake in any of them is found early."""
+    from isonomy.runs.build import build
+
+    def note(text: str) -> None:
+        for listener in listeners:
+            listener.note(text)
+
+    for method in chosen:
+        build(method.config.model_copy(update={"seed": seed}), note)
 
 
 def narrowed(
     config: Config, algorithms: Iterable[str | Mapping[str, Any] | Algorithm] | None
 ) -> Config:
-    """The config with its comparison's methods narrowed to these algorithms; None leaves it."""
+    """The config with `compare.methods` reduced to these algorithms; unchanged if None."""
     from isonomy.errors import ConfigError
 
     if algorithms is None:
         return config
     wanted = list(algorithms)
     if not wanted:
-        raise ConfigError("no algorithm was named; give one or more, e.g. fedavg,local.")
+        raise ConfigError("no algorithm was given; give one or more, e.g. fedavg,local.")
     chosen: list[dict[str, Any]] = []
     for one in wanted:
-        table = _plain(one)
-        same = [m for m in config.compare.methods if isinstance(table, str) and _named(m) == table]
+        table = _as_table(one)
+        same = [
+            method
+            for method in config.compare.methods
+            if isinstance(table, str) and _algorithm_name(method) == table
+        ]
         chosen += same or [{"algorithm": table}]
     changed = config.compare.model_copy(update={"methods": chosen})
     return config.model_copy(update={"compare": changed})
 
 
 def seeds_of(config: Config, seeds: int | Sequence[int] | None = None) -> list[int]:
-    """The seeds of a comparison: the config's, or so many from its own, or those given."""
+    """The seeds of a comparison: those given, that many from the config's seed, or the config's."""
     from isonomy.studies import compare as comparison
 
     if seeds is not None:
@@ -171,26 +221,40 @@ def seeds_of(config: Config, seeds: int | Sequence[int] | None = None) -> list[i
 
 
 def load(*folders: str | Path) -> list[Record]:
-    """The runs in folders and below them, finished or not."""
+    """The records of all runs in these folders and below them, finished or not."""
     from isonomy.errors import RunError
-    from isonomy.runs.folder import RunFolder
-    from isonomy.runs.training import record
 
     found = []
     for folder in folders:
         places = run_folders(folder)
         if not places:
             raise RunError(
-                f"there is no run in '{folder}'; give the folder of a run or of several."
+                f"there is no run in '{folder}'; give the folder of a run or of several runs."
             )
-        found += [record(RunFolder(place)) for place in places]
+        found += [load_one(place) for place in places]
     return found
 
 
+def load_one(folder: str | Path) -> Record:
+    """The record of the run in a folder, finished or not."""
+    from isonomy.runs.folder import RunFolder
+    from isonomy.runs.training import record
+
+    return record(RunFolder(folder))
+
+
 def run_folders(folder: str | Path) -> list[Path]:
-    """The folders of runs at or below a folder, in the order of their names."""
+    """The folders of runs at or below a folder, sorted by name, numbers by value."""
     found = [path.parent for path in Path(folder).rglob("config.toml")]
-    return sorted(found, key=lambda path: [_number_last(part) for part in path.parts])
+    return sorted(found, key=lambda path: [_sort_key(part) for part in path.parts])
+
+
+def packaged_configs() -> dict[str, Path]:
+    """The TOML files that come with the package, by name."""
+    from importlib.resources import files
+
+    folder = Path(str(files("isonomy.config"))) / "presets"
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
 def predictor(
@@ -199,12 +263,12 @@ def predictor(
     examples: tuple[Tensor, ...] | str | Path | None = None,
     preference: Sequence[float] = (),
 ) -> Predictor:
-    """A finished run's model as one client uses it.
+    """The model of a finished run, as one client uses it.
 
-    `client` is a client of the run, by name or number. Without it the model is that of a client
-    that was not in training; where the method gives each client something of its own, such a one
-    needs `examples`: tensors (x, y), for a method that learns a front (x, y, groups), or the path
-    of a labelled table if the run is of tables. `preference` chooses a model on such a front.
+    `client` is a client of the run, by name or number. Without it, the model is that of a client
+    that was not in training. If the method is personalised, a new client needs `examples`: tensors
+    (x, y), or (x, y, groups) for a method that learns a front, or the path of a labelled table if
+    the run used tables. `preference` chooses a point on the front.
     """
     from isonomy.deploy import predictor as predictors
 
@@ -221,11 +285,11 @@ def export(
     also: Sequence[Literal["pt2", "onnx"]] = (),
     overwrite: bool = False,
 ) -> Exported:
-    """Write the one chosen model of a finished run to a folder, with a card that says what it is.
+    """Write one model of a finished run to a folder, with a card that describes it.
 
-    A method that gives every client a model of its own needs `client`. Of a method that learns a
-    front, `preference` chooses the model, or `limits`, such as {"dp": 0.05}: the least error
-    within them. `also` adds graphs for other programs.
+    A method that trains one model per client needs `client`. For a method that learns a front, the
+    model is chosen by `preference`, or by `limits` such as {"dp": 0.05}: the least error within
+    them. `also` adds files in formats that other programs read.
     """
     from isonomy.deploy import export as exports
 
@@ -241,10 +305,10 @@ def export(
 
 
 def load_model(folder: str | Path, *, seal: str | None = None, trust: bool = False) -> Model:
-    """A model that `export` wrote; one that was changed since is refused.
+    """Load a model that `export` wrote; raises an error if it was changed since then.
 
-    `model.predict("rows.csv")` predicts raw rows. `seal` is the seal that the card has to have,
-    and `trust` lets a model of a class of your own import it.
+    `model.predict("rows.csv")` predicts raw rows. `seal` is the seal that the card must have, and
+    `trust` allows the model to import your own class.
     """
     from isonomy.deploy.model import load_model as load_exported
 
@@ -257,7 +321,7 @@ def table(
     *,
     format: Format = "text",
 ) -> str:
-    """Methods side by side: mean and standard deviation over seeds; best values marked."""
+    """A table with one row per method: mean and deviation over seeds, best values marked."""
     from isonomy.errors import ConfigError, unknown
     from isonomy.report.tables import comparison
 
@@ -269,7 +333,7 @@ def table(
 
 
 def write_report(records: Record | Sequence[Record], path: str | Path = "report.html") -> Path:
-    """Write one page, tables and figures, that needs no network; returns its path."""
+    """Write an HTML page with tables and figures that works offline; returns its path."""
     from isonomy.report import page
 
     path = Path(path)
@@ -277,31 +341,25 @@ def write_report(records: Record | Sequence[Record], path: str | Path = "report.
     return path
 
 
-# --- the parts -----------------------------------------------------------------------------------
-
-
 def _read(base: str | Path) -> tuple[str, dict[str, Any]]:
-    """A config file's name and values: a path, or the name of one that comes with the package."""
-    from importlib.resources import files
-
+    """The name and the values of a config: a file, or a packaged config."""
     from isonomy.config.files import read_toml, with_data_path
     from isonomy.errors import ConfigError, did_you_mean
 
     path = Path(base)
     if not path.exists() and path.suffix == "" and path.name == str(base):
-        folder = Path(str(files("isonomy.config"))) / "presets"
-        packaged = folder / f"{base}.toml"
-        if not packaged.exists():
-            plain = [p.stem for p in folder.glob("*.toml") if "preset" not in read_toml(p)]
+        packaged = packaged_configs()
+        if str(base) not in packaged:
+            plain = [name for name, file in packaged.items() if "preset" not in read_toml(file)]
             raise ConfigError(
-                f"there is no file '{base}' and no packaged config of that name; give the path of "
-                f"a TOML config, or {' or '.join(sorted(plain))}.{did_you_mean(str(base), plain)}"
+                f"there is no file and no packaged config '{base}'; give the path of a TOML file, "
+                f"or {' or '.join(plain)}.{did_you_mean(str(base), plain)}"
             )
-        path = packaged
+        path = packaged[str(base)]
     values = with_data_path(read_toml(path), path.parent)
     if "preset" in values:
         raise ConfigError(
-            f"'{base}' is a paper's experiment, not a plain config; run it with `isonomy "
+            f"'{base}' is a paper's experiment and not a plain config; run it with `isonomy "
             f"reproduce {path.stem}`."
         )
     return path.name, values
@@ -315,8 +373,8 @@ def _list(records: Record | Sequence[Record]) -> list[Record]:
     return list(records) if isinstance(records, Sequence) else [records]
 
 
-def _plain(value: Any) -> Any:
-    """An algorithm's instance as its table; anything else as it is."""
+def _as_table(value: Any) -> Any:
+    """The config table of an algorithm's instance; any other value is returned unchanged."""
     import dataclasses
 
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
@@ -325,16 +383,16 @@ def _plain(value: Any) -> Any:
 
     kind = type(value)
     names = [name for name, known in algorithms.registry().items() if isinstance(value, known)]
-    own = f"{kind.__module__}:{kind.__qualname__}"
-    return {"name": names[0] if names else own, **dataclasses.asdict(value)}
+    path = f"{kind.__module__}:{kind.__qualname__}"
+    return {"name": names[0] if names else path, **dataclasses.asdict(value)}
 
 
-def _named(method: Mapping[str, Any]) -> str | None:
+def _algorithm_name(method: Mapping[str, Any]) -> str | None:
     algorithm = method.get("algorithm")
     return algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm
 
 
-def _number_last(part: str) -> tuple[str, int]:
-    """`seed-10` after `seed-9`."""
+def _sort_key(part: str) -> tuple[str, int]:
+    """Sorts `seed-10` after `seed-9`."""
     head = part.rstrip("0123456789")
     return head, int(part[len(head) :] or -1)

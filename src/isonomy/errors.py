@@ -1,7 +1,7 @@
-"""Errors meant for the person at the keyboard.
+"""Errors that a user can fix.
 
-Everything a user can get wrong raises an `IsonomyError` whose message is one sentence: what is
-wrong, where, and what to do. The command line prints it without a traceback.
+Every mistake of a user raises an `IsonomyError` whose message is one sentence: what is wrong,
+where, and what to do. The command line prints it without a traceback.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from collections.abc import Iterable
 
 
 class IsonomyError(Exception):
-    """Something the user can put right; the message says how."""
+    """An error that the user can fix; the message says how."""
 
     exit_code = 2
 
 
 class ConfigError(IsonomyError):
-    """A configuration that cannot be run."""
+    """A config that cannot be run."""
 
 
 class DataError(IsonomyError):
-    """Data that cannot be used, or that does not fit the model."""
+    """Data that cannot be used, or that do not fit the model."""
 
 
 class FetchError(DataError):
-    """Data that could not be had from any of its sources."""
+    """Data that could not be downloaded from any of their sources."""
 
 
 class TrainingError(IsonomyError):
-    """Training that cannot go on, such as a loss that is not finite."""
+    """Training that cannot continue, for example because the loss is not finite."""
 
 
 class RunError(IsonomyError):
@@ -37,7 +37,7 @@ class RunError(IsonomyError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """' Did you mean ...?' when a known word is close, else an empty string.
+    """The text " Did you mean ...?" if a known word is close, else an empty text.
 
     >>> did_you_mean("fedavgg", ["fedavg", "local"])
     " Did you mean 'fedavg'?"
@@ -47,7 +47,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def unknown(what: str, word: str, known: Iterable[str]) -> str:
-    """One sentence for a name that is not among the known ones."""
+    """The error message for a name that is not among the known names."""
     names = sorted(known)
     listed = ", ".join(names) if len(names) <= 12 else f"{', '.join(names[:12])}, ..."
     return f"unknown {what} '{word}': use one of {listed}.{did_you_mean(word, names)}"

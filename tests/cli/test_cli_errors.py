@@ -1,4 +1,4 @@
-"""Every way to get it wrong: one sentence, exit code 2, nothing written."""
+"""Mistakes of a user: one sentence, exit code 2, nothing written."""
 
 import os
 import signal
@@ -61,7 +61,7 @@ def test_training_that_diverges_leaves_no_summary(place, refused):
 
 def test_a_file_that_is_not_toml(place, refused):
     (place / "broken.toml").write_text("rounds = [")
-    assert "not valid TOML" in refused("run", "broken.toml")
+    assert "'broken.toml'" in refused("run", "broken.toml")
     (place / "binary.toml").write_bytes(b"\xff\xfe\x00")
     assert "'binary.toml'" in refused("run", "binary.toml")
     assert not (place / "runs").exists()
@@ -84,10 +84,10 @@ def test_a_file_that_is_not_toml(place, refused):
         (["show", "no.such.module:Thing"], ["no.such.module"]),
         (["show", "isonomy.errors:Thing"], ["Thing"]),
         (["reproduce", "focus-sinthetic"], ["Did you mean 'focus-synthetic'?"]),
-        (["reproduce", "focus-synthetic", "--seeds", "0"], ["seeds = 0"]),
+        (["reproduce", "focus-synthetic", "--seeds", "0"], ["seeds"]),
         (["reproduce", "focus-synthetic", "--seeds", "many"], ["--seeds many"]),
-        (["reproduce", "focus-synthetic", "--seeds", "4,4"], ["seeds = [4, 4]"]),
-        (["compare", "rounds=2"], ["no config"]),
+        (["reproduce", "focus-synthetic", "--seeds", "4,4"], ["seeds"]),
+        (["compare", "rounds=2"], ["config", "TOML"]),
         (["compare", "tiny.toml", "tiny.toml"], ["'fedavg'", "label"]),
         (["compare", "tiny.toml", "--seeds", "many"], ["--seeds many"]),
         (["compare", "tiny.toml", "--seeds", "0"], ["seeds"]),
@@ -96,7 +96,7 @@ def test_a_file_that_is_not_toml(place, refused):
         (["compare", "tiny.toml", "--algorithms", "local,fedavgg"], ["Did you mean 'fedavg'?"]),
         (["compare", "tiny.toml", "--format", "pdf"], ["'pdf'", "latex"]),
         (["compare", "tiny.toml", "--columns", "accuraccy"], ["Did you mean 'accuracy'?"]),
-        (["sweep", "tiny.toml", "rounds=2"], ["axis"]),
+        (["sweep", "tiny.toml", "rounds=2"], ["algorithm.mu=0,0.1,1"]),
         (["sweep", "tiny.toml", "rounds=2,x"], ["rounds", "'x'"]),
         (["sweep", "tiny.toml", "local.lr"], ["key=value"]),
         (["resume", "absent"], ["'absent'"]),
@@ -120,14 +120,14 @@ def test_a_method_that_cannot_run_is_found_before_the_first_is_run(place, refuse
     assert not (place / "runs").exists()
 
 
-def test_a_run_is_not_overwritten_unasked(place, cli, refused):
+def test_a_run_is_overwritten_only_with_the_option(place, cli, refused):
     cli("run", "tiny.toml", "--to", "out", "--no-report")
     sentence = refused("run", "tiny.toml", "--to", "out")
     assert "--overwrite" in sentence
     cli("run", "tiny.toml", "rounds=1", "--to", "out", "--overwrite", "--no-report")
 
 
-def test_a_file_that_cannot_be_written_is_said(place, cli, refused):
+def test_a_file_that_cannot_be_written_is_reported(place, cli, refused):
     cli("compare", "tiny.toml", "--to", "out")
     (place / "taken").write_text("")
     assert "'taken/table.md'" in refused(
@@ -135,13 +135,13 @@ def test_a_file_that_cannot_be_written_is_said(place, cli, refused):
     )
 
 
-def test_the_unexpected_is_one_sentence_unless_debugging(place, cli, monkeypatch):
+def test_an_unexpected_error_is_one_sentence_unless_debugging(place, cli, monkeypatch):
     def explode(*args, **kwargs):
-        raise ZeroDivisionError("by\nnought")
+        raise ZeroDivisionError("by\nzero")
 
     monkeypatch.setattr("isonomy.runs.training.run", explode)
     result = cli("run", "tiny.toml", code=1)
-    assert "ZeroDivisionError: by nought" in result.stderr
+    assert "ZeroDivisionError: by zero" in result.stderr
     assert "ISONOMY_DEBUG=1" in result.stderr
     assert len(result.stderr.splitlines()) == 1
     monkeypatch.setenv(shell.DEBUG, "1")
@@ -158,7 +158,7 @@ def test_an_interrupt_outside_the_rounds_is_130(place, cli, monkeypatch):
     assert "Traceback" not in result.output
 
 
-def test_a_stop_names_the_verb_that_goes_on(place, cli):
+def test_an_interrupted_run_names_the_verb_that_continues_it(place, cli):
     arguments = [sys.executable, "-m", "isonomy.cli", "run", "tiny.toml"]
     arguments += ["rounds=100000", "evaluate.every=10", "--to", "out"]
     process = subprocess.Popen(
@@ -179,12 +179,12 @@ def test_a_stop_names_the_verb_that_goes_on(place, cli):
     done = int(err.split("round ")[1].split(";")[0])
     config.write_text(config.read_text().replace("rounds = 100000", f"rounds = {done + 3}"))
     result = cli("resume", "out")
-    assert f"goes on after round {done} of {done + 3}" in result.stdout
+    assert f"continues after round {done} of {done + 3}" in result.stdout
     assert (place / "out" / "report.html").exists()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no such pipes")
-def test_a_reader_that_leaves_is_no_error():
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX pipes")
+def test_a_broken_pipe_is_not_an_error():
     arguments = [sys.executable, "-m", "isonomy.cli", "show", "config"]
     reader, writer = os.pipe()
     os.close(reader)

@@ -32,31 +32,31 @@ def test_front(cli, folders, tmp_path):
     page = tmp_path / "drawn.html"
     done = cli("front", str(folders["front"]), "--max-dp", "1", "--out", str(page))
     lines = done.stdout.splitlines()
-    for who in ("all together", "client 0", "client 1"):
+    for who in ("all clients", "client 0", "client 1"):
         assert any(line.startswith(who) for line in lines)
     record = isonomy.load(folders["front"])[0]
     assert f"{record.metrics['hv.global']:.3f}" in done.stdout
-    assert "dp.z against error, all together" in done.stdout
+    assert "dp.z against error, all clients" in done.stdout
     assert "preference" in done.stdout
     assert any("o" in line for line in lines if "|" in line)
     assert page.read_text().startswith("<!DOCTYPE html>")
     none = cli("front", str(folders["front"]), "--at-most", "dp.z=-1", "--client", "client 1")
-    assert "none keeps to it" in none.stdout
+    assert "none within the limit" in none.stdout
     assert "dp.z against error, client 1" in none.stdout
     assert (folders["front"] / "front.html").exists()
 
 
 def test_a_front_of_one_point(cli, folders):
-    assert "dp.z against error, all together" in cli("front", str(folders["point"])).stdout
+    assert "dp.z against error, all clients" in cli("front", str(folders["point"])).stdout
 
 
 def test_refused(cli, folders):
     for arguments, words in (
         (["--client", "nobody"], "unknown client"),
-        (["--at-most", "dp.z"], "write NAME=VALUE"),
+        (["--at-most", "dp.z"], "NAME=VALUE"),
         (["--at-most", "odds=0.1"], "unknown coordinate"),
     ):
         done = cli("front", str(folders["front"]), *arguments, code=2)
         assert words in done.stderr
     point = cli("front", str(folders["point"]), "--max-dp", "0.1", code=2)
-    assert "learnt one model" in point.stderr
+    assert len(point.stderr.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""The package's own surface: small, lazy, and as the README shows it."""
+"""The public interface of the package: small, imported lazily, and as the README shows it."""
 
 import subprocess
 import sys
@@ -10,8 +10,8 @@ import pytest
 
 import isonomy
 from isonomy import api
-from isonomy.core.algorithm import Algorithm
-from isonomy.core.cohort import Cohort
+from isonomy.core.algorithm import Algorithm, Global
+from isonomy.core.options import option
 from isonomy.errors import ConfigError, RunError
 
 SMALL: dict[str, Any] = {
@@ -25,18 +25,25 @@ SMALL: dict[str, Any] = {
 def test_the_surface_is_this():
     assert isonomy.__all__ == [
         "Algorithm",
+        "Client",
+        "Cohort",
         "Config",
+        "Federation",
         "IsonomyError",
         "Listener",
         "Record",
+        "Task",
         "__version__",
         "compare",
+        "descend",
         "export",
         "load",
         "load_model",
         "make_config",
         "methods",
+        "phase",
         "predictor",
+        "resume",
         "run",
         "suggest",
         "table",
@@ -61,7 +68,8 @@ def test_importing_is_cheap():
 
 def test_the_ten_lines(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    config = isonomy.make_config(**SMALL, algorithm={"name": "fedprox", "mu": 0.1}, rounds=2, seed=0)
+    algorithm = {"name": "fedprox", "mu": 0.1}
+    config = isonomy.make_config(**SMALL, algorithm=algorithm, rounds=2, seed=0)
     result = isonomy.run(config)
     assert 0 < result.metrics["accuracy"] < 1
     assert 0 <= result.metrics["group.z.demographic_parity"] <= 1
@@ -90,26 +98,59 @@ def test_in_memory_and_in_a_folder_are_the_same(tmp_path):
 
 
 @dataclass(frozen=True)
-class Still(Algorithm):
-    """Nothing moves."""
+class Constant(Algorithm[Global]):
+    """Never changes the model."""
 
-    name: ClassVar[str] = "still"
-    extra: float = 1.0  # nothing
+    name: ClassVar[str] = "constant"
+    extra: float = option(1.0, "not used")
 
-    def round(self, server: Any, cohort: Cohort) -> Any:
-        """Nothing."""
+    def init_server(self, task: isonomy.Task, params: Any, clients: int) -> Global:
+        """The model."""
+        return Global(params)
+
+    def round(self, server: Global, cohort: isonomy.Cohort) -> Global:
+        """No exchange."""
         return server
 
 
-def test_ones_own_algorithm_runs_by_instance():
-    config = isonomy.make_config(**SMALL, rounds=1, algorithm=Still(extra=2.0))
-    assert config.algorithm.name.endswith(":Still")
+def test_a_users_algorithm_runs_by_instance():
+    config = isonomy.make_config(**SMALL, rounds=1, algorithm=Constant(extra=2.0))
+    assert config.algorithm.name.endswith(":Constant")
     assert isonomy.run(config).metrics["accuracy"] > 0
+
+
+class Count(isonomy.Listener):
+    """Counts the rounds; stops the run after some of them."""
+
+    def __init__(self, stop: int = 0) -> None:
+        self.rounds, self.stop = 0, stop
+
+    def round(self, done: int, rounds: int, metrics: dict[str, float] | None) -> None:
+        """One more round."""
+        self.rounds += 1
+        if done == self.stop:
+            raise KeyboardInterrupt
+
+
+def test_several_listeners_follow_a_run_that_is_resumed(tmp_path):
+    config = isonomy.make_config(**SMALL, rounds=3, checkpoint={"every": 1})
+    whole = isonomy.run(config)
+    first, second = Count(), Count(stop=2)
+    with pytest.raises(KeyboardInterrupt):
+        isonomy.run(config, tmp_path / "run", listeners=[first, second])
+    assert (first.rounds, second.rounds) == (2, 2)
+    third = Count()
+    result = isonomy.resume(tmp_path / "run", listeners=[third])
+    assert third.rounds == 1
+    assert result.metrics == whole.metrics
+    both = [Count(), Count()]
+    isonomy.compare(config, algorithms=["fedavg", "local"], seeds=1, listeners=both)
+    assert [one.rounds for one in both] == [6, 6]
 
 
 def test_what_cannot_be_compared_or_loaded(tmp_path):
     config = isonomy.make_config(**SMALL)
-    with pytest.raises(ConfigError, match="no algorithm"):
+    with pytest.raises(ConfigError, match="algorithm"):
         isonomy.compare(config, algorithms=[])
     with pytest.raises(ConfigError, match="fedavg"):
         isonomy.methods(config, config)
@@ -126,8 +167,8 @@ def test_folders_of_runs_come_in_the_order_of_their_numbers(tmp_path):
     assert [p.name for p in api.run_folders(tmp_path)] == ["seed-0", "seed-2", "seed-10"]
 
 
-def test_an_algorithm_of_ones_own_is_found_in_the_current_folder(tmp_path):
-    """By the installed command itself, whose own folder is elsewhere."""
+def test_a_users_algorithm_is_found_in_the_current_folder(tmp_path):
+    """By the installed command, which is in another folder."""
     page = Path(__file__).parents[2] / "docs" / "adding-an-algorithm.md"
     code = page.read_text().split("```python\n")[1].split("```")[0]
     (tmp_path / "own_methods.py").write_text(code)

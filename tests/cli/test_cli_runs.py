@@ -1,4 +1,4 @@
-"""The verbs that run: what they print, what they write, what they use again."""
+"""The verbs that run experiments: what they print, write and reuse."""
 
 import csv
 import dataclasses
@@ -49,7 +49,7 @@ def test_resume_of_a_complete_run_says_so(place, cli):
     assert {p: p.stat().st_mtime_ns for p in (place / "out").rglob("*")} == before
 
 
-def test_resume_and_compare_make_what_is_missing_and_nothing_else(place, cli):
+def test_resume_and_compare_run_only_what_is_missing(place, cli):
     arguments = ("tiny.toml", "--algorithms", "fedavg,local", "--seeds", "2", "--to", "out")
     first = cli("compare", *arguments)
     assert "[4/4] local, seed 1: 2 rounds" in first.stdout
@@ -59,7 +59,7 @@ def test_resume_and_compare_make_what_is_missing_and_nothing_else(place, cli):
     (unfinished / "summary.json").unlink()
     shutil.rmtree(unfinished / "model")
     result = cli("resume", "out")
-    assert result.stdout.count("goes on after") == 1
+    assert result.stdout.count("continues after") == 1
     assert {p: p.read_bytes() for p in (place / "out").rglob("summary.json")} == whole
     again = cli("compare", *arguments)
     assert "seed 1:" not in again.stdout
@@ -114,7 +114,7 @@ def test_a_format_keeps_the_output_stream_for_the_table(place, cli):
     ("name", "start"),
     [("t.md", "**"), ("t.tex", r"\begin"), ("t.csv", "method,"), ("t.txt", "Comp")],
 )
-def test_out_takes_the_form_that_its_name_says(place, cli, name, start):
+def test_the_format_follows_from_the_name_of_the_file(place, cli, name, start):
     cli("compare", "tiny.toml", "rounds=1", "--to", "out", "--out", f"sub/{name}")
     assert (place / "sub" / name).read_text().startswith(start)
 
@@ -189,7 +189,7 @@ def test_reproduce_puts_our_numbers_beside_the_papers(place, cli, monkeypatch):
     assert "0.046" in result.stdout
     quick = cli(*arguments, "--quick")
     assert (place / "runs" / "focus-synthetic-quick").exists()
-    assert "Scale full: The preset as it is." in result.stdout
+    assert "Scale full: " in result.stdout
     assert "ours, scale quick" in quick.stdout
     assert "Scale quick: One round." in quick.stdout
     assert "[2/2] FedProx mu = 1, seed 0: 1 round" in quick.stdout
@@ -256,12 +256,12 @@ def test_bars_on_a_terminal(place):
 
 
 def test_quiet_means_lines_on_a_terminal_too(monkeypatch):
-    from isonomy.cli.progress import Bars, Job, Lines, watching
+    from isonomy.cli.progress import Bars, Job, Lines, show_progress
 
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with watching([Job("a", 0, 1)], quiet=True) as listener:
+    with show_progress([Job("a", 0, 1)], quiet=True) as listener:
         assert isinstance(listener, Lines)
-    with watching([Job("a", 0, 1)]) as listener:
+    with show_progress([Job("a", 0, 1)]) as listener:
         assert isinstance(listener, Bars)
 
 
@@ -275,7 +275,7 @@ def test_notes_are_printed_once_each(capsys):
     assert capsys.readouterr().err == "Note: the same thing.\nNote: another.\n"
 
 
-def test_the_watcher_knows_which_seed_it_is(capsys):
+def test_progress_counts_the_planned_runs(capsys):
     from isonomy.cli.progress import Job, Lines
 
     lines = Lines([Job("a", 0, 5), Job("a", 7, 5), Job("b", 0, 5)])

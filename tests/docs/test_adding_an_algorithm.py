@@ -16,20 +16,20 @@ from isonomy.runs.training import run
 PAGE = Path(__file__).parents[2] / "docs" / "adding-an-algorithm.md"
 
 FILLED = {
-    "# FILL 1: the exchanges of a round": "# every client has the same say",
-    'cohort.mean(self.local, {"params": server["params"]})': (
-        'cohort.mean(self.local, {"params": server["params"]}, weight="equal")'
+    "# FILL 1: the exchanges of a round": "# every client has the same weight",
+    'cohort.mean(self.local, {"params": server.params})': (
+        'cohort.mean(self.local, {"params": server.params}, weight="equal")'
     ),
     "# FILL 2: the local objective\n        objective = task.loss": (
         "objective = lambda p, batch: self.strength * task.loss(p, batch)"
     ),
-    "# FILL 3: what is sent back": "# the model, as it is",
+    "# FILL 3: what is sent back": "# the model",
 }
 
 
 @pytest.fixture(scope="module")
 def skeleton(tmp_path_factory):
-    """The page's code with its three places filled: FedAvg with equal say and a scaled loss."""
+    """The page's code with its three places filled: FedAvg with equal weights and a scaled loss."""
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
     for old, new in FILLED.items():
         assert code.count(old) == 1, old

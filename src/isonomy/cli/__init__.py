@@ -1,4 +1,4 @@
-"""The command line: one module for each group of verbs; heavy imports wait inside the verbs."""
+"""The command line: one file per verb. Heavy imports, such as torch, wait inside the verbs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,26 @@ from typing import Annotated
 
 import typer
 
-from isonomy.cli import data, export, federation, fronts, init, look, many, single, suggest
+from isonomy.cli import (
+    compare,
+    data,
+    demo_federation,
+    export,
+    front,
+    init,
+    join,
+    keys,
+    ls,
+    predict,
+    report,
+    reproduce,
+    resume,
+    run,
+    serve,
+    show,
+    suggest,
+    sweep,
+)
 from isonomy.cli.shell import Group
 
 __all__ = ["app", "main"]
@@ -14,7 +33,7 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     cls=Group,
     name="isonomy",
-    help="Fair federated learning: run published methods, measure them alike, compare.\n\n"
+    help="Fair federated learning: run published methods, measure and compare them.\n\n"
     "Example: isonomy compare quickstart",
     no_args_is_help=True,
     add_completion=False,
@@ -42,8 +61,23 @@ def _options(
     pass
 
 
-for module in (init, look, single, many, fronts, export, federation, suggest):
-    module.add(app)
+app.command("init")(init.init)
+app.command("ls")(ls.ls)
+app.command("show")(show.show)
+app.command("run")(run.run)
+app.command("resume")(resume.resume)
+app.command("report")(report.report)
+app.command("predict")(predict.predict)
+app.command("compare")(compare.compare)
+app.command("sweep")(sweep.sweep)
+app.command("reproduce")(reproduce.reproduce)
+app.command("front")(front.front)
+app.command("export")(export.export)
+app.command("serve")(serve.serve)
+app.command("join")(join.join)
+app.command("keys")(keys.keys)
+app.command("demo-federation")(demo_federation.demo_federation)
+app.command("suggest")(suggest.suggest)
 app.add_typer(data.app, name="data")
 
 

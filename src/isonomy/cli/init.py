@@ -1,4 +1,4 @@
-"""`init`: from a folder of tables to a config to start from."""
+"""`init`: write a first config for a folder of tables."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from isonomy.cli.arguments import Overwrite
 from isonomy.cli.shell import one_line
 from isonomy.errors import ConfigError, IsonomyError
 
@@ -19,33 +20,28 @@ if TYPE_CHECKING:
     from isonomy.data.tables.guess import Guess
     from isonomy.data.tables.sample import Look
 
-CHECKED = 200_000_000  # bytes of tables that are read whole to check the config
-
-
-def add(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("init")(init)
+MAX_CHECKED = 200_000_000  # bytes of tables that are read completely to check the config
 
 
 def init(
     path: Annotated[
         Path,
         typer.Argument(
-            metavar="PATH", help="A folder of tables, one a client; or one table (CSV, Parquet)."
+            metavar="PATH", help="A folder with one table per client, or one table (CSV, Parquet)."
         ),
     ],
     to: Annotated[
         Path | None,
-        typer.Option("--to", metavar="FILE.toml", help="The config; NAME.toml here if left out."),
+        typer.Option("--to", metavar="FILE.toml", help="The config; NAME.toml here by default."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Look at your own tables and write a config to start from, with guesses to correct.
+    """Inspect your own tables and write a first config, with guesses for you to check.
 
     Example: isonomy init hospitals
     """
     out = to or Path(f"{_name(path)}.toml")
-    _may_write(out, overwrite)
+    _check_target(out, overwrite)
     from isonomy.data.tables.first_config import starter
     from isonomy.data.tables.guess import guess, resized
     from isonomy.data.tables.sample import look_at
@@ -62,59 +58,57 @@ def init(
     )
     text = write(guessed)
     trouble, found = check(text, out, look)
-    if found is not None:  # a look may have missed clients of one table
+    if found is not None:  # the sample may have missed clients of a single table
         guessed = resized(guessed, len(found), found.x.shape[0])
         text = write(guessed)
     _write(out, text)
-    typer.echo("\n".join(_said(look, guessed, place)))
+    typer.echo("\n".join(_summary(look, guessed, place)))
     if guessed.doubts:
-        typer.echo("\nTo look at:")
+        typer.echo("\nPlease check:")
         for doubt in guessed.doubts:
             typer.echo(f"- {one_line(doubt)}")
     typer.echo("")
     if not guessed.label:
-        typer.echo(f"Wrote {out}, which needs a label before it runs.")
+        typer.echo(f"Wrote {out}; it needs a label before it can run.")
     elif trouble:
-        typer.echo(f"Wrote {out}, which does not run yet: {one_line(trouble)}")
+        typer.echo(f"Wrote {out}; it cannot run yet: {one_line(trouble)}")
     else:
-        typer.echo(f"Wrote {out}, each guess marked and with its reason; {_counts(found)}.")
+        typer.echo(f"Wrote {out}; every guess is marked, with its reason; {_counts(found)}.")
     file = shlex.quote(str(out))
     typer.echo(f"\nNext:\n  isonomy data describe {file}\n  isonomy compare {file}")
 
 
-# --- the parts -----------------------------------------------------------------------------------
-
-
 def _name(path: Path) -> str:
-    """What a folder or a file is called."""
+    """The name of a folder, or of a file without its suffix."""
     from isonomy.data.tables.files import client_name
 
     whole = Path(os.path.abspath(path.expanduser()))
     return (whole.name if whole.is_dir() else client_name(whole)) or "tables"
 
 
-def _may_write(out: Path, overwrite: bool) -> None:
+def _check_target(out: Path, overwrite: bool) -> None:
+    """Raise an error if the config cannot be written there."""
     if out.suffix != ".toml":
-        raise ConfigError(f"a config is a TOML file: let '{out}' end in .toml.")
+        raise ConfigError(f"--to {out}: a config is a TOML file; give a name that ends in .toml.")
     if out.is_dir() or (out.exists() and not overwrite):
         raise ConfigError(
-            f"'{out}' is there already; name another file with --to, or replace it with "
-            "--overwrite."
+            f"'{out}' exists already; give another file with --to, or replace it with --overwrite."
         )
 
 
 def relative(place: Path, folder: Path) -> str:
-    """A path as a config in a folder names it: from there, as people write it."""
+    """The path of tables relative to the folder of the config, with forward slashes."""
     short = os.path.relpath(place.expanduser(), folder)
-    if (folder / short).resolve() != place.expanduser().resolve():  # a link lies between
+    if (folder / short).resolve() != place.expanduser().resolve():  # a symbolic link is in between
         short = os.path.relpath(place.expanduser().resolve(), folder.resolve())
     return Path(short).as_posix()
 
 
 def check(text: str, out: Path, look: Look) -> tuple[str, Federation | None]:
-    """What stands in the way of the config, if anything; else what it comes to.
+    """The first problem of the config, or an empty text and the federation that it gives.
 
-    Tables that are too large to be read twice are checked by what was looked at.
+    For tables that are too large to be read twice, only the sample is checked, and the federation
+    is None.
     """
     import tomllib
 
@@ -124,11 +118,11 @@ def check(text: str, out: Path, look: Look) -> tuple[str, Federation | None]:
 
     config = parse(with_data_path(tomllib.loads(text), out.parent), where=out.name)
     try:
-        if look.size > CHECKED:
+        if look.size > MAX_CHECKED:
             options = dict(config.data.options)
-            if "missing" in options:  # numbers then are numbers
+            if "missing" in options:  # without these values, more columns are numeric
                 look = look_at(options["path"], options["missing"])
-            _check_look(options, look)
+            _check_sample(options, look)
             return "", None
         from isonomy.runs.build import build
 
@@ -139,28 +133,29 @@ def check(text: str, out: Path, look: Look) -> tuple[str, Federation | None]:
 
 def _counts(found: Federation | None) -> str:
     if found is None:
-        return "only a part of the tables was read, and it fits together"
+        return "only a sample of the tables was read, and its columns agree"
     return (
-        f"it fits together: {len(found)} clients, {found.x.shape[0]:,} rows, "
-        f"{len(found.features)} features (a category is one for each of its values)"
+        f"the tables agree: {len(found)} clients, {found.x.shape[0]:,} rows, "
+        f"{len(found.features)} features (one per value of a category)"
     )
 
 
-def _check_look(options: dict[str, Any], look: Look) -> None:
-    """Whether the columns agree in what was looked at."""
+def _check_sample(options: dict[str, Any], look: Look) -> None:
+    """Raise an error if the columns of the sample do not agree."""
+    from isonomy.data.tables.agreement import agree
     from isonomy.data.tables.columns import Table
     from isonomy.data.tables.files import client_name
-    from isonomy.data.tables.fit import Asking, agree
+    from isonomy.data.tables.local_clients import LocalClients
     from isonomy.data.tables.roles import Roles
 
     there = {name for table in look.tables.values() for name in table.columns}
     there.discard(options.get("client", ""))
     chosen = {key: value for key, value in options.items() if key in Roles.__dataclass_fields__}
-    for key in ("drop", "categorical"):  # a file that was not looked into may have them
+    for key in ("drop", "categorical"):  # they may be in a file outside the sample
         chosen[key] = tuple(name for name in chosen.get(key, ()) if name in there)
     chosen["protected"] = tuple(chosen.get("protected", ()))
 
-    class Looked:
+    class Sample:
         names = tuple(client_name(look.paths[k]) for k in look.tables)
 
         def open(self, client: int) -> Table:
@@ -168,11 +163,11 @@ def _check_look(options: dict[str, Any], look: Look) -> None:
             columns = {name: table.columns[name] for name in table.columns if name in there}
             return Table(columns, table.rows, table.place)
 
-    agree(Asking(cast(Any, Looked())), Looked.names, Roles(**chosen))
+    agree(LocalClients(cast(Any, Sample())), Sample.names, Roles(**chosen))
 
 
 def _write(out: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Write the config atomically."""
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -180,7 +175,7 @@ def _write(out: Path, text: str) -> None:
         part.replace(out)
     except OSError as error:
         raise IsonomyError(
-            f"'{out}' cannot be written ({error.strerror}); choose another file with --to."
+            f"'{out}' cannot be written ({error.strerror}); give another file with --to."
         ) from None
     finally:
         with suppress(OSError):
@@ -188,17 +183,17 @@ def _write(out: Path, text: str) -> None:
 
 
 def _held(look: Look) -> str:
-    number = f"{len(look.paths)} tables, one a client" if look.folder else "one table"
+    number = f"{len(look.paths)} tables, one per client" if look.folder else "one table"
     return f"{number}; {look.told} rows"
 
 
-def _said(look: Look, guess: Guess, place: Path) -> list[str]:
-    """The guesses in a few lines."""
+def _summary(look: Look, guess: Guess, place: Path) -> list[str]:
+    """The guesses, one per line."""
     from isonomy.data.tables.roles import listed
 
     what = f"{len(look.paths)} tables in {place}" if look.folder else str(place)
     columns = len({name for header in look.headers for name in header})
-    lines = [f"Looked at {what}: {look.told} rows, {columns} columns.", ""]
+    lines = [f"Inspected {what}: {look.told} rows, {columns} columns.", ""]
     label = guess.label or "not found"
     label += f" ({listed(list(guess.classes), 4)})" if guess.classes else ""
     label += f", class 1 is {guess.positive}" if guess.positive else ""
@@ -206,7 +201,7 @@ def _said(look: Look, guess: Guess, place: Path) -> list[str]:
     if guess.client:
         rows.append(("client", f"{guess.client}: {guess.why['client']}"))
     elif guess.clients:
-        rows.append(("client", f"rows dealt out to {guess.clients} clients at random"))
+        rows.append(("client", f"rows are distributed to {guess.clients} clients at random"))
     cuts = [
         f"{name} ({_cut(guess.bins[name])})" if name in guess.bins else name
         for name in guess.protected
@@ -216,7 +211,7 @@ def _said(look: Look, guess: Guess, place: Path) -> list[str]:
     if guess.categorical:
         rows.append(("codes", f"{listed(list(guess.categorical), 12)} (categories, not numbers)"))
     if guess.split:
-        rows.append(("split", f"as {guess.split} says"))
+        rows.append(("split", f"from column {guess.split}"))
     if guess.drop:
         dropped = [f"{name} ({why})" for name, why in guess.drop.items()]
         rows.append(("dropped", listed(dropped, 12)))

@@ -1,4 +1,4 @@
-"""Tables and reports as results: what is printed, what goes to files."""
+"""How verbs print and write results: tables, verdicts, reports, files."""
 
 from __future__ import annotations
 
@@ -17,30 +17,28 @@ if TYPE_CHECKING:
     from isonomy.runs.record import Record
 
 _SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv"}
-
-
 FORMATS = ("text", "markdown", "latex", "csv")
 
 
 def check_format(format: str | None) -> None:
-    """Refuse an unknown format before anything is run."""
+    """Raise an error if the format is unknown; called before anything runs."""
     if format is not None and format not in FORMATS:
         raise ConfigError(unknown("format", format, FORMATS))
 
 
-def put(table: Table, format: str | None = None, out: Path | None = None) -> None:
-    """Print a table, or write it to a file in the format asked for or told by the file's name."""
+def print_table(table: Table, format: str | None = None, out: Path | None = None) -> None:
+    """Print a table, or write it to a file; the format is given or follows from the file's name."""
     if out is not None:
-        save(out, getattr(table, format or _SUFFIXES.get(out.suffix, "text"))())
-        tell(f"table: {out}")
+        write_text(out, getattr(table, format or _SUFFIXES.get(out.suffix, "text"))())
+        print_status(f"table: {out}")
     elif format is None and sys.stdout.isatty():
         console().print(table.rich())
     else:
         typer.echo(getattr(table, format or "text")(), nl=False)
 
 
-def put_one(record: Record) -> None:
-    """Print one run's main numbers, a line each."""
+def print_run(record: Record) -> None:
+    """Print the main metrics of a run, one per line."""
     from isonomy.report.tables import Cell, Column, Table, comparison, shown
 
     wide = comparison([record])
@@ -56,58 +54,61 @@ def put_one(record: Record) -> None:
     ]
     meanings = {f"{column.title}: " for column in wide.columns}
     notes = [note for note in wide.footnotes if not note.startswith(tuple(meanings))]
-    put(Table(record.label, heads, tuple(rows), tuple(notes)))
+    print_table(Table(record.label, heads, tuple(rows), tuple(notes)))
 
 
-def put_verdict(record: Record, *, named: bool = False) -> None:
-    """Print what the method says of its model, if it does."""
+def print_verdict(record: Record, *, with_label: bool = False) -> None:
+    """Print the method's verdict on its model, if it gives one."""
     if record.verdict is not None:
-        who = f" on {record.label}, seed {record.seed}" if named else ""
+        who = f" on {record.label}, seed {record.seed}" if with_label else ""
         typer.echo(f"verdict{who}: {record.verdict['status']}. {record.verdict['text']}")
 
 
 WITHHELD = 3
-"""The exit code of a run that ended without a model, by its method's verdict."""
+"""The exit code of a run whose model was withheld by the method's verdict."""
 
 
-def end_withheld(folders: Sequence[Path]) -> None:
-    """End with that exit code if a run has no model to give."""
+def exit_if_withheld(folder: Path) -> None:
+    """Exit with code `WITHHELD` if the run in the folder has no model."""
     from isonomy.runs.folder import RunFolder
 
-    for folder in folders:
-        if RunFolder(folder).withheld:
-            tell(f"no model: the verdict is null; to have it, `isonomy resume {folder} --keep`.")
-            raise typer.Exit(WITHHELD)
+    place = RunFolder(folder)
+    if not place.withheld:
+        return
+    text = "no model was written, because the verdict is null"
+    if not place.served:
+        text += f"; to write it anyway, run `isonomy resume {folder} --keep`"
+    print_status(f"{text}.")
+    raise typer.Exit(WITHHELD)
 
 
-def report(records: Sequence[Record], path: Path, title: str) -> None:
-    """Write the page and say where."""
+def write_report(records: Sequence[Record], path: Path, title: str) -> None:
+    """Write the HTML report and print its path."""
     from isonomy.report import page
 
     page.write(list(records), path, title)
-    tell(f"report: {path}")
+    print_status(f"report: {path}")
 
 
 def check_columns(columns: str | None) -> list[str] | None:
-    """Names of metrics, refused before anything is run."""
+    """The metrics in the text; raises an error if one is unknown, before anything runs."""
     if columns is None:
         return None
-    from isonomy.metrics import describe
+    from isonomy.metrics import parse
 
     names = [name.strip() for name in columns.split(",") if name.strip()]
     for name in names:
-        if name not in ("seconds", "bytes", "bytes.down", "bytes.up"):
-            describe(name)
+        parse(name)
     return names or None
 
 
-def save(path: Path, text: str) -> None:
-    """Write a file, or say in a sentence why not."""
-    save_bytes(path, text.encode())
+def write_text(path: Path, text: str) -> None:
+    """Write a text file; raises IsonomyError if that fails."""
+    write_bytes(path, text.encode())
 
 
-def save_bytes(path: Path, content: bytes) -> None:
-    """Write a file, or say in a sentence why not."""
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file and the folders above it; raises IsonomyError if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
@@ -117,6 +118,6 @@ def save_bytes(path: Path, content: bytes) -> None:
         ) from None
 
 
-def tell(text: str) -> None:
-    """Say where something is, on the error stream: the output stream carries results only."""
+def print_status(text: str) -> None:
+    """Print a line on standard error; standard output has only results."""
     typer.echo(text, err=True)

@@ -1,4 +1,4 @@
-"""`predict`: a model on new rows; an exported one, or a run's."""
+"""`predict`: predictions of an exported model, or of a run's model, for new rows."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isonomy.cli import output
+from isonomy.cli.arguments import read_preference
 from isonomy.cli.shell import note
 
 if TYPE_CHECKING:
     from isonomy.deploy.model import Model
     from isonomy.deploy.predictor import Predictor
-
-
-def add(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("predict")(predict)
 
 
 def predict(
@@ -28,42 +24,44 @@ def predict(
     table: Annotated[
         Path,
         typer.Argument(
-            metavar="ROWS", help="Rows to predict: CSV or Parquet; images: .npy or .npz."
+            metavar="ROWS", help="The rows to predict: CSV or Parquet; images: .npy or .npz."
         ),
     ],
     client: Annotated[
         str | None,
-        typer.Option("--client", metavar="NAME", help="Of a run: the client whose model predicts."),
+        typer.Option("--client", metavar="NAME", help="For a run: the client whose model to use."),
     ] = None,
     own: Annotated[
         Path | None,
         typer.Option(
-            "--own", metavar="TABLE", help="Of a run, for a new client: its labelled examples."
+            "--own", metavar="TABLE", help="For a run and a new client: its labelled examples."
         ),
     ] = None,
     preference: Annotated[
         str | None,
-        typer.Option("--preference", metavar="A,B", help="Of a run: a point on the front."),
+        typer.Option("--preference", metavar="A,B", help="For a run: a point on the front."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "--to", metavar="FILE", help="A CSV or Parquet file; else printed."),
+        typer.Option(
+            "--out", "--to", metavar="FILE", help="A CSV or Parquet file; printed by default."
+        ),
     ] = None,
     seal: Annotated[
         str | None,
         typer.Option("--seal", metavar="HEX", help="The seal that the exported model must have."),
     ] = None,
     trust: Annotated[
-        bool, typer.Option("--trust", help="Let the model import a class of your own.")
+        bool, typer.Option("--trust", help="Allow the model to import your own Python class.")
     ] = False,
 ) -> None:
-    """Predict rows as they are: columns by name in any order, prepared as in training.
+    """Predict raw rows: columns are matched by name and prepared as in training.
 
-    A line for each row: the prediction, and the probability of each class. Columns that the model
-    does not use, values it does not know and values that are missing are told on the error stream.
+    The output has one line per row: the prediction, and the probability of each class. Columns
+    that the model does not use, unknown values and missing values are reported on standard error.
 
-    Of a run, without --client, the rows belong to a client that was not in training. A method
-    that gives every client a model of its own then needs some labelled examples, --own.
+    For a run without --client, the rows belong to a client that was not in training. A method
+    that trains one model per client then needs labelled examples of that client (--own).
 
     Example: isonomy predict model rows.csv --out predictions.csv
 
@@ -72,48 +70,49 @@ def predict(
     from isonomy.deploy import card
 
     if card.is_model(folder):
-        found = _exported(folder, seal, trust, client or own or preference).predict(table)
+        found = _exported_model(folder, seal, trust, client or own or preference).predict(table)
     else:
-        found = _of_run(folder, client, own, preference, seal).predict_rows(table)
+        found = _run_model(folder, client, own, preference, seal).predict_rows(table)
     for text in found.notes:
         note(text)
     if out is None:
         typer.echo(found.csv(), nl=False)
         return
     if out.suffix.lower() in (".parquet", ".pq"):
-        output.save_bytes(out, found.parquet())
+        output.write_bytes(out, found.parquet())
     else:
-        output.save(out, found.csv())
-    output.tell(f"predictions: {out}")
+        output.write_text(out, found.csv())
+    output.print_status(f"predictions: {out}")
 
 
-def _exported(folder: Path, seal: str | None, trust: bool, other: object) -> Model:
-    from isonomy.deploy.model import load_model
+def _exported_model(folder: Path, seal: str | None, trust: bool, run_option: object) -> Model:
+    from isonomy import api
     from isonomy.errors import ConfigError
 
-    if other is not None:
+    if run_option is not None:
         raise ConfigError(
-            "an exported model is one model; --client, --own and --preference are for a run's "
-            "folder, or for `isonomy export`."
+            "an exported model is a single model; use --client, --own and --preference with the "
+            "folder of a run, or with `isonomy export`."
         )
-    return load_model(folder, seal=seal, trust=trust)
+    return api.load_model(folder, seal=seal, trust=trust)
 
 
-def _of_run(
+def _run_model(
     folder: Path, client: str | None, own: Path | None, preference: str | None, seal: str | None
 ) -> Predictor:
-    from isonomy.cli.export import numbers
-    from isonomy.deploy.predictor import predictor
+    from isonomy import api
     from isonomy.errors import ConfigError, RunError
     from isonomy.runs.folder import RunFolder
 
     if client is not None and own is not None:
-        raise ConfigError("--client is of the run and --own of a new client; give one of them.")
+        raise ConfigError(
+            "--client names a client of the run and --own describes a new client; give one of them."
+        )
     if seal is not None:
-        raise ConfigError("--seal is for an exported model, and a run has none; leave it out.")
+        raise ConfigError("--seal is for exported models, and a run has no seal; remove it.")
     if not RunFolder(folder).exists:
         raise RunError(
-            f"'{folder}' is neither an exported model (it has no card.json) nor a run's folder (no "
-            "config.toml); give one of them."
+            f"'{folder}' is neither an exported model (it has no card.json) nor the folder of a "
+            "run (it has no config.toml); give one of them."
         )
-    return predictor(folder, client, own, numbers(preference))
+    return api.predictor(folder, client, examples=own, preference=read_preference(preference))

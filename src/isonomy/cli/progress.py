@@ -1,7 +1,7 @@
-"""How a run is watched: bars on a terminal, plain lines anywhere else.
+"""Progress of runs: bars on a terminal, plain lines elsewhere.
 
-Bars are on the error stream. Lines are a log on the output stream, which the result ends; they
-step aside to the error stream where the output is a table for another program.
+Bars go to standard error. Lines are a log on standard output, above the result; they go to standard
+error where the output is a table for another program.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from isonomy.cli import shell
-from isonomy.runs.training import Listener
+from isonomy.runs.listener import Listener
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """A run that will be made: its method, its seed and its rounds."""
+    """A run that is to be executed: its method, seed and rounds."""
 
     label: str
     seed: int
@@ -37,30 +37,30 @@ class Job:
 
 
 @contextmanager
-def watching(
-    jobs: Sequence[Job], *, quiet: bool = False, aside: bool = False
+def show_progress(
+    jobs: Sequence[Job], *, quiet: bool = False, to_stderr: bool = False
 ) -> Iterator[Listener]:
-    """A listener for these runs, in this order."""
+    """A listener that shows the progress of these runs, in this order."""
     if quiet or not sys.stderr.isatty():
-        yield Lines(jobs, aside)
+        yield Lines(jobs, to_stderr)
         return
     bars = Bars(jobs)
     with bars.progress:
         yield bars
 
 
-class _Watch(Listener):
-    """What both share: which run it is, and notes printed once each."""
+class _Progress(Listener):
+    """Shared by bars and lines: the current run, and notes that are printed once each."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.jobs = list(jobs)
-        self.number = 0  # of the current run, from 1
+        self.number = 0  # the current run, counted from 1
         self.job = jobs[0] if jobs else Job("run", 0, 1)
-        self.said: set[str] = set()
+        self.printed: set[str] = set()
         self.started = time.monotonic()
 
     def next(self, job: Job) -> None:
-        """Go to this run."""
+        """Make this the current run."""
         planned = [(j.label, j.seed) for j in self.jobs]
         here = (job.label, job.seed)
         self.number = planned.index(here) + 1 if here in planned else self.number + 1
@@ -68,36 +68,36 @@ class _Watch(Listener):
         self.started = time.monotonic()
 
     def note(self, text: str) -> None:
-        """Print a note that was not printed yet."""
-        if text not in self.said:
-            self.said.add(text)
-            self.say(text)
+        """Print a note, unless it was printed before."""
+        if text not in self.printed:
+            self.printed.add(text)
+            self.print_note(text)
 
-    def say(self, text: str) -> None:
+    def print_note(self, text: str) -> None:
         """Print a note."""
         shell.note(text)
 
 
-class Lines(_Watch):
-    """A line when a run begins, at each evaluation, and when it ends."""
+class Lines(_Progress):
+    """One line when a run begins, at each evaluation, and when it ends."""
 
-    def __init__(self, jobs: Sequence[Job], aside: bool = False) -> None:
+    def __init__(self, jobs: Sequence[Job], to_stderr: bool = False) -> None:
         super().__init__(jobs)
-        self.aside = aside
+        self.to_stderr = to_stderr
 
     def line(self, text: str) -> None:
-        """Print a line at once, for whoever follows a log."""
-        typer.echo(text, err=self.aside)
+        """Print a line."""
+        typer.echo(text, err=self.to_stderr)
 
     def begin(self, label: str, seed: int, done: int, rounds: int) -> None:
         """A run starts."""
         self.next(Job(label, seed, rounds))
         count = f"[{self.number}/{len(self.jobs)}] " if len(self.jobs) > 1 else ""
-        start = f"goes on after round {done} of {rounds}" if done else f"{rounds} rounds"
+        start = f"continues after round {done} of {rounds}" if done else f"{rounds} rounds"
         self.line(f"{count}{self.job.title}: {start}")
 
     def round(self, done: int, rounds: int, metrics: dict[str, float] | None) -> None:
-        """A line if the round was measured."""
+        """Print a line if the round was evaluated."""
         if metrics:
             self.line(f"  round {done}/{rounds}: {measured(metrics)}")
 
@@ -107,8 +107,8 @@ class Lines(_Watch):
         self.line(f"{label}: done in {duration(taken)}")
 
 
-class Bars(_Watch):
-    """A bar for the current run, and one for all of them."""
+class Bars(_Progress):
+    """One bar for the current run, and one for all runs."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         super().__init__(jobs)
@@ -122,11 +122,11 @@ class Bars(_Watch):
         self.done = 0
 
     def _prepare(self, job: Job) -> TaskID:
-        """A bar for the time in which data and surrogates are made."""
+        """A bar without an end, while data and surrogates are prepared."""
         return self.progress.add_task(job.title, total=None, count="preparing", measured="")
 
     def begin(self, label: str, seed: int, done: int, rounds: int) -> None:
-        """A run starts: its bar takes the place of the last run's."""
+        """A run starts: its bar replaces that of the previous run."""
         self.next(Job(label, seed, rounds))
         self.progress.remove_task(self.one)
         self.one = self.progress.add_task(
@@ -139,7 +139,7 @@ class Bars(_Watch):
             )
 
     def round(self, done: int, rounds: int, metrics: dict[str, float] | None) -> None:
-        """A round more."""
+        """A round is over."""
         changed: dict[str, Any] = {"measured": measured(metrics)} if metrics else {}
         self.progress.update(self.one, completed=done, count=f"{done}/{rounds}", **changed)
         if self.all is not None:
@@ -147,14 +147,14 @@ class Bars(_Watch):
         self.done = done
 
     def end(self, label: str, seconds: float | None = None) -> None:
-        """The run is complete: the next one is prepared."""
+        """The run is complete; the next one is prepared."""
         if self.number < len(self.jobs):
             self.progress.remove_task(self.one)
             self.one = self._prepare(self.jobs[self.number])
         else:
             self.progress.update(self.one, description=f"{label}: complete")
 
-    def say(self, text: str) -> None:
+    def print_note(self, text: str) -> None:
         """Print a note above the bars."""
         self.progress.console.print(
             f"Note: {shell.one_line(text)}", style="yellow", markup=False, highlight=False
@@ -162,7 +162,7 @@ class Bars(_Watch):
 
 
 def measured(metrics: dict[str, float]) -> str:
-    """The latest accuracy, or the loss where there is none.
+    """The accuracy, or the loss if there is no accuracy, as text.
 
     >>> measured({"accuracy": 0.84567, "loss": 0.3})
     'accuracy 0.8457'
@@ -173,7 +173,7 @@ def measured(metrics: dict[str, float]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people.
+    """A number of seconds as text.
 
     >>> duration(3.21), duration(75)
     ('3.2 s', '1 min 15 s')

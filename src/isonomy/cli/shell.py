@@ -1,8 +1,10 @@
-"""What every verb shares: errors as one sentence, exit codes, the two output streams."""
+"""What every verb shares: errors as one sentence, exit codes, notes, the console."""
 
 from __future__ import annotations
 
+import inspect
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -18,12 +20,12 @@ if TYPE_CHECKING:
 
 DEBUG = "ISONOMY_DEBUG"
 INTERRUPTED = 130
-BROKEN_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
-_UNBROKEN = 1000  # the width of what is no terminal: nothing wraps
+BROKEN_PIPE = 141  # what a shell reports for a program that was ended by SIGPIPE
+_NO_WRAPPING = 1000  # the width of output that is not a terminal
 
 
 class Group(TyperGroup):
-    """A group of commands whose errors are a sentence on the error stream, and an exit code."""
+    """A group of commands that reports errors as one sentence and an exit code."""
 
     def main(
         self,
@@ -34,7 +36,7 @@ class Group(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run; never returns in standalone mode."""
+        """Run a command; does not return in standalone mode."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
         try:
@@ -43,67 +45,77 @@ class Group(TyperGroup):
         except (KeyboardInterrupt, typer.Abort):
             fail("interrupted.", INTERRUPTED)
         except BrokenPipeError:
-            _give_up_output()
+            _discard_output()
             sys.exit(BROKEN_PIPE)
         except IsonomyError as error:
             if os.environ.get(DEBUG):
                 traceback.print_exc()
-            if error.exit_code > 128:  # stopped by a signal, as asked
+            if error.exit_code > 128:  # stopped by a signal
                 typer.echo(capital(one_line(str(error))), err=True)
                 sys.exit(error.exit_code)
             fail(str(error), error.exit_code)
         except Exception as error:
-            # the exceptions of the parser have no public class in every version of typer
+            # not every version of typer has a public class for the exceptions of its parser
             if hasattr(error, "format_message"):
                 _usage(error)
             _unexpected(error)
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:
-        """Let a broken pipe through, which typer would end with the exit code of a failure."""
+        """Run a verb; exits with BROKEN_PIPE, and not as a failure, if nobody reads the output."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            _give_up_output()
+            _discard_output()
             raise typer.Exit(BROKEN_PIPE) from None
 
 
 def fail(sentence: str, code: int) -> NoReturn:
-    """Print one error and exit."""
+    """Print an error and exit."""
     typer.echo(f"Error: {one_line(sentence)}", err=True)
     sys.exit(code)
 
 
 def capital(text: str) -> str:
-    """With a capital first letter."""
+    """The text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
 def one_line(text: str) -> str:
-    """A text on one line, without control characters."""
+    """The text on one line, without control characters."""
     return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
 
 
+def first_sentence(docstring: str | None) -> str:
+    """The first paragraph of a docstring, on one line."""
+    return one_line(inspect.cleandoc(docstring or "").split("\n\n")[0])
+
+
 def note(text: str) -> None:
-    """Something to read beside the result, on the error stream."""
+    """Print a note on standard error."""
     typer.echo(f"Note: {one_line(text)}", err=True)
 
 
 def console(*, err: bool = False) -> Console:
-    """A rich console of this moment's streams; plain text when they are no terminal."""
+    """A rich console on standard output or standard error; plain text if it is not a terminal."""
     from rich.console import Console
 
     stream = sys.stderr if err else sys.stdout
     if stream.isatty():
         return Console(file=stream, highlight=False)
-    return Console(file=stream, highlight=False, color_system=None, width=_UNBROKEN)
+    return Console(file=stream, highlight=False, color_system=None, width=_NO_WRAPPING)
+
+
+def exit_on_sigterm() -> None:
+    """Let SIGTERM exit in the ordinary way, so that child processes are ended too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def _usage(error: Any) -> NoReturn:
     message = one_line(error.format_message()).rstrip(".")
     ctx = getattr(error, "ctx", None)
     where = f" See `{ctx.command_path} --help`." if ctx is not None else ""
-    if not message:  # a group without its verb prints its help
+    if not message:  # a group without a verb has printed its help
         sys.exit(error.exit_code)
     fail(f"{message[0].lower()}{message[1:]}.{where}", error.exit_code)
 
@@ -113,12 +125,12 @@ def _unexpected(error: Exception) -> NoReturn:
         traceback.print_exc()
         sys.exit(1)
     fail(
-        f"something unexpected went wrong ({type(error).__name__}: {one_line(str(error))}); set "
+        f"an unexpected error occurred ({type(error).__name__}: {one_line(str(error))}); set "
         f"{DEBUG}=1 for the traceback.",
         1,
     )
 
 
-def _give_up_output() -> None:
-    """Nobody reads: what is still buffered must not complain at exit."""
+def _discard_output() -> None:
+    """Drop buffered output, so that Python does not report a broken pipe at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""`suggest`: how strongly FMTL should pull, from how the clients of a config differ."""
+"""`suggest`: a value of lam for FMTL, from the differences between the clients of a config."""
 
 from __future__ import annotations
 
@@ -7,29 +7,25 @@ from typing import Annotated
 
 import typer
 
-from isonomy.cli.single import ConfigArgument, Overrides
-
-
-def add(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("suggest")(suggest)
+from isonomy.cli.arguments import ConfigArgument, Overrides
 
 
 def suggest(
     config: ConfigArgument,
     overrides: Overrides = None,
     malicious: Annotated[
-        float, typer.Option("--malicious", metavar="SHARE", help="Share of clients to distrust.")
+        float,
+        typer.Option("--malicious", metavar="SHARE", help="The expected share of attackers."),
     ] = 0.0,
     spread: Annotated[
         float,
-        typer.Option("--spread", metavar="TIMES", help="How much further out those are."),
+        typer.Option("--spread", metavar="TIMES", help="How many times further out attackers are."),
     ] = 3.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Numbers as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
     """Suggest lam for FMTL from the variance within and between clients (a Gaussian model).
 
-    Trains the config's model by federated averaging first, so give a config that trains well.
+    It first trains the config's model by federated averaging, so give a config that trains well.
 
     Example: isonomy suggest quickstart rounds=20
     """

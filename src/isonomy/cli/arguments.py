@@ -1,0 +1,144 @@
+"""Arguments and options that several verbs share, and how their texts are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isonomy.cli.output import FORMATS
+from isonomy.errors import ConfigError
+
+# --- one run -------------------------------------------------------------------------------------
+
+ConfigArgument = Annotated[
+    str,
+    typer.Argument(metavar="CONFIG", help="A TOML file, or the name of a packaged config."),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="KEY=VALUE",
+        help="Config keys to change, e.g. rounds=2 local.lr=0.05.",
+        show_default=False,
+    ),
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing results.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print plain lines instead of progress bars.")]
+Keep = Annotated[
+    bool,
+    typer.Option("--keep", help="Also write the model if the method's verdict withholds it."),
+]
+Report = Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")]
+
+# --- many runs -----------------------------------------------------------------------------------
+
+Algorithms = Annotated[
+    str | None,
+    typer.Option("--algorithms", metavar="NAME,...", help="Run only these algorithms."),
+]
+Seeds = Annotated[
+    str | None,
+    typer.Option("--seeds", metavar="N or A,B,...", help="The number of seeds, or a list of them."),
+]
+Format = Annotated[
+    str | None,
+    typer.Option("--format", metavar="|".join(FORMATS), help="The format of the table."),
+]
+TableFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", metavar="FILE", help="Write the table to this file (.md, .tex, .csv, .txt)."
+    ),
+]
+RunsFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--to", metavar="FOLDER", help="The folder of the runs; a folder in runs/ by default."
+    ),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option("--columns", metavar="METRIC,...", help="The metrics to show as columns."),
+]
+Jobs = Annotated[
+    int,
+    typer.Option(
+        "--jobs", min=1, metavar="N", help="How many runs to execute in parallel, one process each."
+    ),
+]
+
+# --- fronts --------------------------------------------------------------------------------------
+
+MaxDP = Annotated[
+    float | None,
+    typer.Option(
+        "--max-dp", metavar="GAP", help="Choose a point with at most this demographic parity gap."
+    ),
+]
+AtMost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--at-most", metavar="NAME=VALUE", help="The same limit for any coordinate of the front."
+    ),
+]
+
+# --- federations ---------------------------------------------------------------------------------
+
+Insecure = Annotated[
+    bool,
+    typer.Option("--insecure", help="Use neither encryption nor keys; this machine only."),
+]
+
+
+def split_names(text: str | None) -> list[str] | None:
+    """The names in a text such as 'fedavg,local'; None if the option was not given.
+
+    >>> split_names("fedavg, local,")
+    ['fedavg', 'local']
+    """
+    if text is None:
+        return None
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def read_seeds(text: str | None) -> int | list[int] | None:
+    """The value of --seeds: '3' is a number of seeds; '0,1,5' and '7,' are lists of seeds.
+
+    >>> read_seeds("3"), read_seeds("7,")
+    (3, [7])
+    """
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    listed = [part for part in parts if part]
+    if not listed or not all(part.isdecimal() for part in listed):
+        raise ConfigError(
+            f"--seeds {text}: give a number of seeds, e.g. 3, or a list of seeds, e.g. 0,1,2."
+        )
+    return int(listed[0]) if len(parts) == 1 else [int(part) for part in listed]
+
+
+def read_preference(text: str | None) -> list[float]:
+    """The numbers of --preference, such as '0.7,0.3'; an empty list if it was not given."""
+    try:
+        return [float(part) for part in (text or "").split(",") if text]
+    except ValueError:
+        raise ConfigError(
+            f"--preference {text}: give numbers separated by commas, such as 0.7,0.3."
+        ) from None
+
+
+def read_limits(max_dp: float | None, at_most: list[str] | None) -> dict[str, float]:
+    """The upper limits of --max-dp and --at-most, by coordinate of the front."""
+    found = {} if max_dp is None else {"dp": max_dp}
+    for text in at_most or []:
+        name, _, value = text.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            raise ConfigError(
+                f"--at-most {text}: write it as NAME=VALUE, such as eo.sex=0.05."
+            ) from None
+    return found

@@ -1,0 +1,19 @@
+"""`data`: list, download, check and describe data sets; one file per verb."""
+
+from __future__ import annotations
+
+import typer
+
+from isonomy.cli.data import check, describe, get, ls
+from isonomy.cli.shell import Group
+
+app = typer.Typer(
+    cls=Group,
+    help="Data sets: list, download, check and describe them.\n\n"
+    "Example: isonomy data describe adult",
+    no_args_is_help=True,
+)
+app.command("ls")(ls.ls)
+app.command("get")(get.get)
+app.command("check")(check.check)
+app.command("describe")(describe.describe)

@@ -1,0 +1,107 @@
+"""`join`: take part in a federation with a table that stays on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isonomy.cli import output, shell
+from isonomy.cli.arguments import Insecure
+
+
+def join(
+    server: Annotated[
+        str, typer.Option("--server", metavar="HOST:PORT", help="The address of the organiser.")
+    ],
+    data: Annotated[
+        Path, typer.Option("--data", metavar="TABLE", help="Your table, CSV or Parquet.")
+    ],
+    key: Annotated[
+        Path | None, typer.Option("--key", metavar="FILE", help="Your private key.")
+    ] = None,
+    ca: Annotated[
+        Path | None, typer.Option("--ca", metavar="FILE", help="The federation's certificate.")
+    ] = None,
+    home: Annotated[
+        Path | None,
+        typer.Option("--home", metavar="FOLDER", help="Your files; TABLE.federation by default."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Agree without a question.")] = False,
+    trust: Annotated[
+        list[str] | None,
+        typer.Option("--trust", metavar="NAME", help="Custom code that you know and allow to run."),
+    ] = None,
+    insecure: Insecure = False,
+    name: Annotated[str, typer.Option("--name", help="Your name, with --insecure.")] = "",
+) -> None:
+    """Take part in a federation with a table that stays on this machine.
+
+    Example: isonomy join --server host:9092 --data my.parquet --key north --ca ca.crt
+    """
+    import torch
+
+    from isonomy.errors import ConfigError, DataError
+    from isonomy.federation import charter as charters
+    from isonomy.federation.flower import processes, supernode
+    from isonomy.federation.participant import Participant
+
+    processes.need_flower()
+    torch.set_num_threads(1)
+    if insecure and not name:
+        raise ConfigError("--insecure needs your name, because there are no keys: --name north.")
+    if not insecure:
+        for path, what in ((key, "--key"), (ca, "--ca")):
+            if path is None or not path.is_file():
+                raise ConfigError(
+                    f"{what} {path or 'is missing'}: give the file that belongs to this federation "
+                    "(or --insecure, if all run on one machine)."
+                )
+    if not data.is_file():
+        raise DataError(f"there is no table '{data}'; give a CSV or Parquet file.")
+
+    def decide(charter: charters.Charter) -> bool:
+        typer.echo(f"The organiser at {server} invites you to a federation.")
+        for text in charters.consent_text(charter):
+            typer.echo(text)
+        if yes:
+            typer.echo("You agreed in advance (--yes).")
+            return True
+        return typer.confirm("Take part?")
+
+    own = home or data.with_name(f"{data.name}.federation")
+    participant = Participant(
+        data,
+        own,
+        decide=decide,
+        name=name if insecure else "",
+        trust=tuple(trust or ()),
+        note=shell.note,
+    )
+    shell.exit_on_sigterm()
+    with supernode.locked(own), supernode.listening(participant.answer) as address:
+        node = supernode.SuperNode(
+            server,
+            own / "flower",
+            address,
+            key=None if insecure else key,
+            ca=None if insecure else ca,
+        )
+        try:
+            supernode.keep_running(
+                node, participant.ended, busy=lambda: participant.answered, note=shell.note
+            )
+            participant.ended.wait(0.5)
+        finally:
+            if participant.complete:
+                supernode.wait_for_last_reply(node)
+            node.stop()
+    if participant.error is not None:
+        raise participant.error
+    if participant.withheld:
+        output.print_status(
+            f"no model: the verdict of the method is null; see '{participant.result}/verdict.json'."
+        )
+        raise typer.Exit(output.WITHHELD)
+    output.print_status(f"model: {participant.result}")

@@ -1,0 +1,116 @@
+"""`reproduce`: a paper's experiment, with our numbers beside the paper's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from isonomy.cli import output, study
+from isonomy.cli.arguments import Jobs, Overwrite, Quiet, RunsFolder, read_seeds
+from isonomy.cli.packaged_configs import packaged_configs
+from isonomy.errors import ConfigError, unknown
+
+
+def reproduce(
+    name: Annotated[
+        str, typer.Argument(metavar="PRESET", help="A preset; see `isonomy ls presets`.")
+    ],
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            "--seeds",
+            metavar="N or A,B,...",
+            help="The number of seeds, or a list of them; the preset's number by default.",
+        ),
+    ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            "--scale",
+            metavar="NAME",
+            help="The size of the experiment: 'full', or one listed by `isonomy show PRESET`.",
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="The same as --scale quick: a first impression.")
+    ] = False,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Also write the rows to this file."),
+    ] = None,
+    to: RunsFolder = None,
+    jobs: Jobs = 1,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a paper's experiment and print our numbers beside the paper's.
+
+    Example: isonomy reproduce focus-synthetic --quick --json rows.json
+
+    Example: isonomy reproduce fmtl-fashion --quick --jobs 2
+    """
+    known = [n for n, values in packaged_configs().items() if "preset" in values]
+    if name not in known:
+        raise ConfigError(unknown("preset", name, known))
+    from isonomy import api
+    from isonomy.cli.progress import show_progress
+    from isonomy.report import tables
+    from isonomy.studies import reproduce as reproduction
+
+    if quick and scale not in (None, "quick"):
+        raise ConfigError(f"--quick and --scale {scale} contradict each other; give one of them.")
+    preset = reproduction.find(name)
+    chosen = reproduction.scaled(preset, "quick" if quick else scale)
+    folder = to or Path("runs") / (name if chosen.name == preset.scale else f"{name}-{chosen.name}")
+    which = reproduction.seeds_of(preset, chosen.name, read_seeds(seeds))
+    missing = study.missing_runs(
+        reproduction.methods_of(preset, chosen.name), which, folder, overwrite
+    )
+    with show_progress(missing, quiet=quiet) as listener:
+        rows = reproduction.reproduce(
+            preset,
+            folder,
+            seeds=which,
+            scale=chosen.name,
+            overwrite=overwrite,
+            jobs=jobs,
+            listeners=[listener],
+        )
+    if preset.pair is None:
+        output.print_table(tables.reproduction(rows, scale=chosen.name))
+    else:
+        _print_pairs(rows, preset.pair, folder)
+    for row in rows:
+        if row["note"]:
+            where = ", ".join(filter(None, (row["method"], row["setting"], row["metric"])))
+            typer.echo(f"{where}: {row['note']}.")
+    for text in preset.notes:
+        typer.echo(text)
+    typer.echo(f"Scale {chosen.name}: {chosen.text}")
+    records = api.load(folder)
+    study.print_fronts(records)
+    output.write_report(records, folder / "report.html", f"Isonomy: {name}")
+    output.print_status(f"runs: {folder}")
+    if json_file is not None:
+        defined = [{k: None if v != v else v for k, v in row.items()} for row in rows]  # no NaN
+        output.write_text(json_file, json.dumps(defined, indent=1, allow_nan=False) + "\n")
+        output.print_status(f"rows: {json_file}")
+
+
+def _print_pairs(rows: list[dict[str, Any]], pair: tuple[str, str], folder: Path) -> None:
+    """Print our grid of mean and deviation and the paper's, and write the figure to a page."""
+    from isonomy.report import robustness_grid
+
+    output.print_table(robustness_grid.grid(rows, pair))
+    printed = robustness_grid.grid(rows, pair, "paper")
+    if printed.rows:
+        typer.echo()
+        output.print_table(printed)
+    figure = robustness_grid.plane(rows, pair)
+    if figure is not None:
+        path = folder / "robustness_grid.html"
+        output.write_text(path, figure.to_html(include_plotlyjs=True))
+        output.print_status(f"figure: {path}")

@@ -1,0 +1,86 @@
+"""The page of an algorithm: paper, options, phases, and what the server sees of each client."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from isonomy.cli.printing import print_columns, print_heading, print_line, print_text
+from isonomy.cli.shell import console, first_sentence
+from isonomy.cli.show.options import example_of, fields_of, print_options
+
+if TYPE_CHECKING:
+    from isonomy.core.algorithm import Algorithm
+    from isonomy.core.phase import Declaration
+
+_SEEN = {
+    "gather": "every client's",
+    "mean": "only the weighted mean",
+    "sum": "only the sum",
+    "weigh": "only the weighted mean",
+}
+_ADAPT = "adapt"  # see isonomy.core.capabilities.Adapts
+
+
+def show(name: str) -> bool:
+    """Print the page of an algorithm, given by name or as 'package.module:Class'."""
+    from isonomy import algorithms
+    from isonomy.core.phase import declared
+
+    if ":" not in name and name not in algorithms.registry():
+        return False
+    kind = algorithms.find(name)
+    phases = declared(kind)
+    options = fields_of(kind)
+    out = console()
+    title = f"{getattr(kind, 'name', kind.__name__)}: {first_sentence(kind.__doc__)}"
+    family, paper = getattr(kind, "family", "none"), getattr(kind, "paper", "no paper")
+    print_heading(out, title, f"algorithm, family {family}; {paper}")
+    print_text(out, _description(kind))
+    print_options(out, "Hyper-parameters", options)
+    heads = ("phase", "what a client does", "reply", "kind", "server sees")
+    print_columns(out, "Phases", heads, [row for one in phases.values() for row in rows(one)])
+    if hasattr(kind, "reveals"):
+        print_line(out, f"Revealed to the server: {kind.reveals}.")
+    print_line(out, _under_a_defence(kind))
+    print_line(out, f'In a config: algorithm = {{ name = "{name}"{example_of(options)} }}')
+    return True
+
+
+def rows(phase: Declaration) -> Iterator[tuple[str, str, str, str, str]]:
+    """One row per part of the reply: phase, what it does, part, kind, what the server sees."""
+    if not phase.parts:
+        who = "Only for clients that were not in training: " if phase.name == _ADAPT else ""
+        yield phase.name, who + phase.does, "nothing", "", "nothing"
+    first, does = phase.name, phase.does
+    for name, part in phase.parts.items():
+        yield first, does, name, part.kind, seen(phase, name)
+        first = does = ""
+
+
+def seen(phase: Declaration, part: str) -> str:
+    """What the server sees of a part of the reply, under each of the phase's verbs."""
+    ways = []
+    for verb in phase.verbs:
+        individual = verb == "weigh" and part in phase.seen
+        ways.append(_SEEN["gather"] if individual else _SEEN[verb])
+    return " or ".join(dict.fromkeys(ways))
+
+
+def _description(kind: type[Algorithm]) -> str:
+    """The docstring of the algorithm's file: the paper, the update rule, departures from it."""
+    file = inspect.getdoc(sys.modules[kind.__module__])
+    return file or inspect.getdoc(kind) or ""
+
+
+def _under_a_defence(kind: type[Algorithm]) -> str:
+    """What the server sees if a defence replaces the mean."""
+    from isonomy.core.phase import declared
+    from isonomy.robust.defence import refusal
+
+    if refusal(kind, "any") is not None:
+        return "Defences: none can be used, because there is no plain mean to replace."
+    averaged = [phase.name for phase in declared(kind).values() if "mean" in phase.verbs]
+    return f"With a defence, the server sees every client's reply of: {', '.join(averaged)}."
