@@ -1,4 +1,4 @@
-"""An exported model is the run's model: same outputs, same figures, nothing changed unnoticed."""
+"""An exported model is the run's model: same outputs, same metrics, and every change is noticed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from small_runs import BASE
 
 import isonomy
 from isonomy.deploy.card import CARD, WEIGHTS
@@ -18,17 +19,6 @@ from isonomy.errors import ConfigError, DataError, IsonomyError, RunError
 from isonomy.runs.build import build
 from isonomy.runs.folder import RunFolder
 
-BASE: dict[str, Any] = {
-    "rounds": 2,
-    "seed": 1,
-    "data": {"name": "synthetic", "examples": 600, "clients": 3, "seed": 0},
-    "model": {"name": "mlp", "hidden": [4]},
-    "local": {"epochs": 2, "batch": 64, "optimiser": "adam", "lr": 0.01},
-    "evaluate": {"every": 2, "bootstrap": 0},
-    "excess": {"clusters": "none"},
-    "front": {"rays": 20},
-    "engine": "loop",
-}
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "fedavg": {},
     "local": {},
@@ -62,7 +52,7 @@ def model(runs: dict[str, Path], tmp_path: Path) -> Path:
 def test_an_exported_model_is_the_one_that_was_measured(
     runs: dict[str, Path], name: str, tmp_path: Path
 ) -> None:
-    """Outputs are the algorithm's own (`predict`), and figures those of the run's record."""
+    """Outputs are the algorithm's own (`predict`), and metrics those of the record of the run."""
     data = build(RunFolder(runs[name]).config()).federation
     record = isonomy.load(runs[name])[0]
     last = max(record.clients["round"])
@@ -105,15 +95,13 @@ def test_the_model_of_all_clients(runs: dict[str, Path], name: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_whose_model_has_to_be_said(runs: dict[str, Path], name: str, tmp_path: Path) -> None:
+def test_a_client_has_to_be_chosen(runs: dict[str, Path], name: str, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="--client: client 0, client 1, client 2"):
         isonomy.export(runs[name], tmp_path / "model")
     assert not list(tmp_path.iterdir())
 
 
-def test_an_ensemble_keeps_all_members_that_have_a_say(
-    runs: dict[str, Path], tmp_path: Path
-) -> None:
+def test_an_ensemble_keeps_all_members_with_a_weight(runs: dict[str, Path], tmp_path: Path) -> None:
     isonomy.export(runs["lft_ensemble"], tmp_path / "model")
     card = json.loads((tmp_path / "model" / CARD).read_text())
     data = build(RunFolder(runs["lft_ensemble"]).config()).federation
@@ -122,7 +110,7 @@ def test_an_ensemble_keeps_all_members_that_have_a_say(
     assert len(load_file(tmp_path / "model" / WEIGHTS)) == 3 * 4 + 1
 
 
-def test_who_predicts_in_a_way_of_its_own_has_no_export(runs: dict[str, Path]) -> None:
+def test_an_algorithm_that_overrides_only_predict_cannot_be_exported(runs: dict[str, Path]) -> None:
     from dataclasses import replace as changed
 
     class Odd(isonomy.FedAvg):  # type: ignore[name-defined,misc]
@@ -140,7 +128,7 @@ def test_who_predicts_in_a_way_of_its_own_has_no_export(runs: dict[str, Path]) -
 def test_a_preference_is_one_model(
     runs: dict[str, Path], client: str | None, tmp_path: Path
 ) -> None:
-    """Its figures are the points of the run's own front, and its weights a plain network's."""
+    """Its metrics are points of the front of the run, and its weights those of a plain network."""
     run = runs["hetpfl"]
     columns = isonomy.load(run)[0].front
     data = build(RunFolder(run).config()).federation
@@ -166,7 +154,7 @@ def test_a_preference_is_one_model(
         assert gap == pytest.approx(columns["dp.z"][at])
 
 
-def test_a_bound_becomes_a_preference(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_limit_becomes_a_preference(runs: dict[str, Path], tmp_path: Path) -> None:
     from isonomy.report import front_choice
 
     run = runs["hetpfl"]
@@ -195,7 +183,7 @@ def test_a_bound_becomes_a_preference(runs: dict[str, Path], tmp_path: Path) -> 
         ((float("nan"), 1.0), "numbers of at least 0"),
     ],
 )
-def test_preferences_that_are_none(
+def test_preferences_that_are_refused(
     runs: dict[str, Path], preference: tuple[float, ...], said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=said):
@@ -284,7 +272,7 @@ def test_a_changed_file_is_refused(model: Path, tmp_path: Path) -> None:
 
 
 def test_weights_of_another_model_are_refused(model: Path) -> None:
-    """Sealed anew, by somebody who knows how, they still have to fit."""
+    """With a new, valid seal the weights still have to fit the card."""
     from isonomy.deploy.card import read, sha256
 
     tensors = load_file(model / WEIGHTS)
@@ -420,7 +408,7 @@ def test_onnx(runs: dict[str, Path], name: str, client: int | None, tmp_path: Pa
         np.testing.assert_allclose(got, loaded.predict(x).probabilities, atol=1e-6)
 
 
-def test_onnx_says_what_it_lacks(
+def test_onnx_names_the_missing_package(
     runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from isonomy.deploy import network
@@ -428,114 +416,3 @@ def test_onnx_says_what_it_lacks(
     monkeypatch.setattr(network.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RunError, match=r"pip install 'isonomy\[onnx\]'"):
         isonomy.export(runs["fedavg"], tmp_path / "m", also=["onnx"])
-
-
-# --- other kinds of model --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("model", "data", "loss"),
-    [
-        ({"name": "logistic"}, {"name": "synthetic", "examples": 300}, "logistic"),
-        ({"name": "svm"}, {"name": "synthetic", "examples": 300}, "hinge"),
-        ({"name": "linear"}, {"name": "linear", "n": 50, "n_test": 20}, "squared"),
-    ],
-)
-def test_every_loss(model: dict[str, Any], data: dict[str, Any], loss: str, tmp_path: Path) -> None:
-    changed = {**BASE, "model": model, "data": data, "rounds": 1}
-    isonomy.run(isonomy.make_config(**changed, algorithm="fedavg"), tmp_path / "run")
-    isonomy.export(tmp_path / "run", tmp_path / "m", also=["pt2"])
-    loaded, used = isonomy.load_model(tmp_path / "m"), isonomy.predictor(tmp_path / "run")
-    assert loaded.card.architecture.loss == loss
-    inputs = loaded.card.architecture.inputs
-    x = torch.randn(5, *inputs, generator=torch.Generator().manual_seed(0))
-    got, want = loaded.predict(x), used.predict(x)
-    graph = torch.export.load(tmp_path / "m" / "model.pt2").module()(x)
-    if loss == "squared":
-        np.testing.assert_allclose(got.values, want)
-        np.testing.assert_allclose(graph.squeeze(-1), want, rtol=1e-6)
-        assert got.csv().splitlines()[0] == "prediction"
-    else:
-        assert got.values == [loaded.labels[k] for k in want]
-        share = used.probabilities(x)
-        assert (share is None) == (loss == "hinge")
-        if share is not None:
-            np.testing.assert_array_equal(got.probabilities, share)
-            np.testing.assert_allclose(graph, share, atol=1e-6)
-        else:
-            np.testing.assert_allclose(graph.squeeze(-1), got.margins, rtol=1e-5)
-
-
-def test_a_class_of_ones_own_needs_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own_net.py").write_text(
-        "import torch\n"
-        "class Net(torch.nn.Module):\n"
-        "    def __init__(self, inputs, outputs):\n"
-        "        super().__init__()\n"
-        "        self.a = torch.nn.Linear(inputs, outputs)\n"
-        "        self.register_buffer('shift', torch.full((outputs,), 0.5))\n"
-        "    def forward(self, x):\n"
-        "        return self.a(x) + self.shift\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    changed = {**BASE, "model": {"name": "own_net:Net"}, "rounds": 1}
-    isonomy.run(
-        isonomy.make_config(
-            **changed, algorithm={"name": "focus", "models": 2, "start": "independent"}
-        ),
-        tmp_path / "run",
-    )
-    isonomy.export(tmp_path / "run", tmp_path / "m", client=0)
-    with pytest.raises(ConfigError, match=r"'own_net:Net'.*trust=True"):
-        isonomy.load_model(tmp_path / "m")
-    loaded = isonomy.load_model(tmp_path / "m", trust=True)
-    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(loaded.outputs(x), isonomy.predictor(tmp_path / "run", 0).outputs(x))
-
-
-def test_a_withheld_model_is_exported_only_if_it_is_kept(tmp_path: Path) -> None:
-    bound = {"name": "pffl", "zeta": 1e-6}
-    changed = {**BASE, "model": {"name": "logistic"}, "rounds": 1}
-    record = isonomy.run(isonomy.make_config(**changed, algorithm=bound), tmp_path / "run")
-    assert record.verdict is not None
-    assert record.verdict["status"] == "null"
-    with pytest.raises(RunError, match=r"has no model.*verdict is null.*--keep"):
-        isonomy.export(tmp_path / "run", tmp_path / "m")
-    isonomy.run(isonomy.make_config(**changed, algorithm=bound), tmp_path / "kept", keep=True)
-    isonomy.export(tmp_path / "kept", tmp_path / "m")
-    verdict = isonomy.load_model(tmp_path / "m").card.origin.verdict
-    assert verdict is not None
-    assert verdict.startswith("null: ")
-
-
-def test_without_the_data_figures_are_the_runs(tmp_path: Path) -> None:
-    """The tables of a run may change or go; its model stays, and the card says so."""
-    rng = np.random.default_rng(0)
-    sites = tmp_path / "sites"
-    sites.mkdir()
-    for k in range(2):
-        rows = [f"{a:.2f},{'mf'[b]},{'ny'[int(a > 0)]}" for a, b in
-                zip(rng.normal(size=80), rng.integers(0, 2, 80), strict=True)]  # fmt: skip
-        (sites / f"s{k}.csv").write_text("\n".join(["age,sex,answer", *rows]) + "\n")
-    data = {"path": str(sites), "label": "answer", "protected": ["sex"]}
-    changed = {**BASE, "data": data}
-    isonomy.run(isonomy.make_config(**changed, algorithm="fedavg"), tmp_path / "run")
-    isonomy.export(tmp_path / "run", tmp_path / "with")
-    isonomy.export(tmp_path / "run", tmp_path / "own", client="s1")
-    shutil.copy(sites / "s0.csv", sites / "s1.csv")
-    isonomy.export(tmp_path / "run", tmp_path / "other")
-    shutil.rmtree(sites)
-    isonomy.export(tmp_path / "run", tmp_path / "without")
-    isonomy.export(tmp_path / "run", tmp_path / "own-without", client="s1")
-    cards = {p.name: isonomy.load_model(p).card for p in tmp_path.iterdir() if (p / CARD).exists()}
-    assert cards["with"].measured[0].by == "export"
-    assert "tables were changed" in cards["other"].notes[-1]
-    for name in ("other", "without"):
-        assert cards[name].measured[0].by == "run"
-        for key, value in cards["with"].measured[0].metrics.items():
-            assert cards[name].measured[0].metrics[key] == pytest.approx(value, rel=1e-5), key
-    for key, value in cards["own-without"].measured[0].metrics.items():
-        assert cards["own"].measured[0].metrics[key] == pytest.approx(value, rel=1e-5), key
-    assert str(tmp_path) not in cards["with"].dump()  # where tables lie is nobody's business
-    got = isonomy.load_model(tmp_path / "without").predict({"age": [3.0, -3.0], "sex": ["m", "f"]})
-    assert len(got) == 2

@@ -105,7 +105,7 @@ def test_an_unfinished_run_has_no_model_yet(tmp_path: Path) -> None:
 
 
 def write_tables(folder: Path) -> None:
-    """Six clients; the last two answer the other way round."""
+    """Six clients; the last two have the opposite labels."""
     rng = np.random.default_rng(0)
     folder.mkdir()
     for k in range(6):
@@ -143,7 +143,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_tables_in_python(tables: Path) -> None:
-    """Of a client that answers the other way round: 20 is yes, 60 is no."""
+    """A client with the opposite labels: 20 is yes, 60 is no."""
     from isonomy.deploy.new_client import table_features as features
 
     usual, other = isonomy.predictor(tables / "run", "site-0"), isonomy.predictor(tables / "run", 5)
@@ -158,7 +158,7 @@ def test_tables_in_python(tables: Path) -> None:
     assert new.model.state["pi"][1] > 0.5
 
 
-def test_tables_that_will_not_do(tables: Path, tmp_path: Path) -> None:
+def test_tables_that_are_refused(tables: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no column 'answer'"):
         isonomy.predictor(tables / "run", examples=tables / "new.csv")
     (tmp_path / "blank.csv").write_text("age,town,answer\n1,north,\n2,south,\n")

@@ -67,7 +67,7 @@ def test_published_rows_of_large_files(name: str, asked: dict[str, Any], tmp_pat
 
 
 def test_adult_as_in_the_papers_reads_training_rows(tmp_path: Path) -> None:
-    """There test rows have a scale of their own; new rows have that of training rows."""
+    """There test rows are scaled separately; new rows are scaled like training rows."""
     path = raw("adult", tmp_path)
     federation = load("adult", partition={"name": "paper"})
     assert federation.preprocessing is not None
@@ -81,7 +81,7 @@ def test_adult_as_in_the_papers_reads_training_rows(tmp_path: Path) -> None:
 
 
 def test_prepared_rows_stay_as_they_are(tmp_path: Path) -> None:
-    """A table whose codes are words already, and missing values gone, reads the same."""
+    """A table with decoded values and without missing values gives the same features."""
     import pyarrow as pa
 
     files("german")
@@ -95,7 +95,7 @@ def test_prepared_rows_stay_as_they_are(tmp_path: Path) -> None:
     assert torch.equal(features(file, how, (66,)).x, torch.from_numpy(got))
 
 
-def test_what_the_model_does_not_know_is_told(tmp_path: Path) -> None:
+def test_notes_on_unknown_values_and_unused_columns(tmp_path: Path) -> None:
     """COMPAS' published file has two columns twice, and many that the model does not use."""
     path = raw("compas", tmp_path)
     federation = load("compas")

@@ -56,13 +56,13 @@ def test_same_numbers_as_the_mlp(data, nets):
 
 
 @pytest.mark.parametrize("path", ["nets:Box.Net", "torch.nn:Linear"])
-def test_other_places(data, nets, path):
+def test_other_import_paths(data, nets, path):
     nets(NET)
     options = {"in_features": 5, "out_features": 2} if path.startswith("torch") else {}
     assert make_task(path, data(), options).classes == 2
 
 
-def test_functions_and_free_options(data, nets):
+def test_functions_and_arbitrary_options(data, nets):
     nets(NET)
     assert make_task("nets:make", data(), {"width": 2}).net.out_features == 2
 
@@ -173,6 +173,6 @@ def test_convert_reaches_dropout_inside_layers():
     assert [layer.dropout for layer in net] == [0.0, 0.0]
 
 
-def test_dropout_at_zero_is_welcome(data, nets):
+def test_dropout_at_zero_is_accepted(data, nets):
     nets("def make(): return nn.Sequential(nn.Linear(5, 2), nn.Dropout(0.0))")
     assert make_task("nets:make", data()).classes == 2
