@@ -350,8 +350,8 @@ def test_rows_in_every_form(model: Path, tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("x1,x2\n1,2\n", "has no column 'z'"),
-        ("x1,x2,Z\n1,2,3\n", "a column 'Z' where the model was trained on 'z'"),
-        ("x1,x2,z\n1,2,0\n1,two,0\n", "column 'x2' of .* 'two' in row 2"),
+        ("x1,x2,Z\n1,2,3\n", "a column 'Z'.*'z'; rename it"),
+        ("x1,x2,z\n1,2,0\n1,two,0\n", "column 'x2' of .*row 2.*'two'"),
         ("x1,x2,z\n1,2,0\n1,,0\n", "column 'x2' of .* has no number in row 2"),
         ("x1,x2,z\n1,inf,0\n", "an infinite number in row 1"),
         ("", "is empty"),
@@ -368,7 +368,7 @@ def test_arrays_that_cannot_be_predicted(model: Path, tmp_path: Path) -> None:
     loaded = isonomy.load_model(model)
     with pytest.raises(DataError, match=r"shape \[4\].*features \[n, 3\]"):
         loaded.predict(np.zeros(4))
-    with pytest.raises(DataError, match="row 2 of the array holds a number that is not finite"):
+    with pytest.raises(DataError, match=r"row 2 of the array .*not finite"):
         loaded.predict(np.array([[0, 0, 0], [0, np.nan, 0]]))
     np.save(tmp_path / "o.npy", np.array([{}]), allow_pickle=True)
     with pytest.raises(DataError, match="cannot be read as an array"):

@@ -63,7 +63,7 @@ def test_a_new_client_of_focus_takes_one_e_step(runs: dict[str, Path]) -> None:
     for client in (0, 9):
         x, y = examples(client)
         new = isonomy.predictor(runs["focus"], examples=(x, y))
-        models = new.model.server["models"]
+        models = new.model.server.models
         each = [new.task.outputs({k: v[m] for k, v in models.items()}, x)[:, 0] for m in (0, 1)]
         odds = np.exp([-float((out - y).square().mean()) for out in each])
         pi = odds / odds.sum()
