@@ -21,7 +21,8 @@ from isonomy.errors import ConfigError, RunError
 from isonomy.federation import charter as charters
 from isonomy.federation import organiser
 from isonomy.federation.flower import superlink
-from isonomy.runs.folder import RunFolder, decode
+from isonomy.runs import saved_model
+from isonomy.runs.folder import RunFolder
 from isonomy.runs.training import resume
 
 NULL = ["algorithm=pffl", "algorithm.zeta=0.0", "algorithm.B=50.0", "model=logistic"]
@@ -36,8 +37,8 @@ def here(tmp_path: Path) -> Path:
 
 
 def model(folder: Path) -> dict[str, Any]:
-    card = json.loads((folder / "model" / "model.json").read_text())
-    return decode((folder / "model" / "model.safetensors").read_bytes(), card["shapes"])
+    saved = saved_model.read(folder / "model")
+    return {"server": saved.server, "clients": saved.clients}
 
 
 def same(a: object, b: object) -> bool:
