@@ -17,7 +17,7 @@ pytest.importorskip("flwr")
 from federation.bad_participant import MEANINGS
 from federation.participants import NAMES
 from federation.real import Place, check_equal_to_loop, model, own, same, simulate
-from isonomy.config.schema import read
+from isonomy.config.files import read
 from isonomy.core import tree
 from isonomy.engines.loop import Loop
 from isonomy.federation.flower import codec, keys, processes
@@ -82,7 +82,7 @@ def alone(place: Place, k: int, rounds: list[int]) -> object:
     setting = build(read(place.folder / "config.toml", [*place.overrides, "engine=loop"]))
     engine = Loop(setting.task, setting.federation, seed=setting.config.seed)
     engine.reset(setting.algorithm.init_client(setting.task, setting.params))
-    work, total = setting.config.local.work(), setting.config.rounds
+    work, total = setting.config.local, setting.config.rounds
     for r in rounds:
         cohort = engine.cohort(torch.tensor([k]), work=work, round=r, rate=work.rate(r, total))
         setting.algorithm.round({"trained": torch.zeros(())}, cohort)

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from isonomy.core import random
+from isonomy.core.batches import Plan, plan
 from isonomy.core.examples import SPLITS, Split
 from isonomy.core.task import Batch
 from isonomy.core.tree import Tree
-from isonomy.core.work import Plan, Work, plan
+from isonomy.core.work import Work
 
 Message = dict[str, Tree]
 Reply = Tree
