@@ -1,4 +1,4 @@
-"""A federation small enough to work with pencil and paper.
+"""A federation that is small enough to compute by hand.
 
 The model is y = w x, one weight, squared loss. Client 0 holds (x, y) = (1, 2) and (2, 2), client 1
 holds (1, -1). Clients take full-batch gradient steps with rate 0.1 from w = 1. The gradients are
@@ -58,5 +58,5 @@ def check_weight(algorithm: Algorithm, expected: float, **options: Any) -> None:
     """The server's weight is the one worked by hand, on each engine."""
     for kind in ENGINES:
         server, _ = rounds(algorithm, kind, **options)
-        got = server["params"]["weight"].item()
+        got = server.params["weight"].item()
         assert got == pytest.approx(expected, abs=1e-6), f"{kind.name}: {got}, not {expected}"

@@ -16,10 +16,11 @@ from algorithms.by_hand import ENGINES, FEDERATION, TASK, rounds
 from algorithms.exchanges import lines, play, weight_of
 from contract.checks import silent
 from isonomy.algorithms import make
-from isonomy.algorithms.client_fair.afl import AFL
+from isonomy.algorithms.client_fair.afl import AFL, Server
 from isonomy.blocks.simplex import project
-from isonomy.core.algorithm import Algorithm
+from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.cohort import Cohort
+from isonomy.core.task import Params, Task
 from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.engines.batched.engine import Batched
@@ -90,7 +91,7 @@ def wrong_projection(v: torch.Tensor) -> torch.Tensor:
     return (v + shift).clamp(min=0)
 
 
-def test_a_sum_without_its_last_term_is_seen() -> None:
+def test_a_sum_without_its_last_term_is_detected() -> None:
     with pytest.raises(AssertionError):
         check_projection(wrong_projection)
 
@@ -109,12 +110,12 @@ def check_by_hand(algorithm: Algorithm) -> None:
     for kind in ENGINES:
         server, _ = rounds(algorithm, kind, steps=3)
         assert weight_of(server).item() == pytest.approx(0.85, abs=1e-6)
-        assert server["lam"].tolist() == pytest.approx([0.4125, 0.5875], abs=1e-6)
+        assert server.lam.tolist() == pytest.approx([0.4125, 0.5875], abs=1e-6)
         server, _ = rounds(algorithm, kind, steps=3, rounds=2)
         w = 0.85 - 0.1 * (0.4125 * -1.75 + 0.5875 * 3.7)
         assert weight_of(server).item() == pytest.approx(w, abs=1e-6)
-        assert server["lam"].tolist() == pytest.approx([0.34459375, 0.65540625], abs=1e-6)
-        used = algorithm.deployed(server)["params"]["weight"].item()
+        assert server.lam.tolist() == pytest.approx([0.34459375, 0.65540625], abs=1e-6)
+        used = algorithm.deployed(server).params["weight"].item()
         assert used == pytest.approx((0.85 + w) / 2, abs=1e-6)
 
 
@@ -126,7 +127,7 @@ def test_by_hand() -> None:
 def test_the_newest_model_on_request(kind: type[Engine]) -> None:
     how = AFL(gamma=0.05, report="last")
     server, _ = rounds(how, kind, steps=1, rounds=2)
-    assert how.deployed(server)["params"]["weight"].item() == weight_of(server).item()
+    assert how.deployed(server).params["weight"].item() == weight_of(server).item()
 
 
 @both
@@ -135,14 +136,14 @@ def test_local_training_by_hand(kind: type[Engine]) -> None:
     how = AFL(gamma=0.05, update="model")
     server, _ = rounds(how, kind, steps=2)
     assert weight_of(server).item() == pytest.approx(0.715, abs=1e-6)
-    assert server["lam"].tolist() == pytest.approx([0.4125, 0.5875], abs=1e-6)
+    assert server.lam.tolist() == pytest.approx([0.4125, 0.5875], abs=1e-6)
     server, _ = rounds(how, kind, steps=2, rounds=2)
     own = [1.2 + 0.25 * (0.715 - 1.2), 0.64 * (0.715 + 1) - 1]
     assert weight_of(server).item() == pytest.approx(0.4125 * own[0] + 0.5875 * own[1], abs=1e-6)
 
 
 @dataclass(frozen=True)
-class IgnoresLambda(Algorithm):
+class IgnoresLambda(Algorithm[Server]):
     """A public version: with its own recommended flag, every weight is 1 in the average."""
 
     name: ClassVar[str] = "ignores_lambda"
@@ -150,20 +151,20 @@ class IgnoresLambda(Algorithm):
     paper: ClassVar[str] = "none"
     reveals: ClassVar[str] = "nothing"
 
-    def init_server(self, task: Any, params: Any, clients: int) -> Any:
+    def init_server(self, task: Task, params: Params, clients: int) -> Server:
         return AFL().init_server(task, params, clients)
 
-    def deployed(self, server: Any) -> Any:
+    def deployed(self, server: Server) -> Global:
         return AFL().deployed(server)
 
-    def round(self, server: Any, cohort: Cohort) -> Any:
-        equal = torch.full_like(server["lam"], 1 / len(server["lam"]))
-        after = AFL(gamma=0.05).round({**server, "lam": equal}, cohort)
-        rise = after["lam"] - equal
-        return {**after, "lam": project(server["lam"] + rise)}
+    def round(self, server: Server, cohort: Cohort) -> Server:
+        equal = torch.full_like(server.lam, 1 / len(server.lam))
+        after = AFL(gamma=0.05).round(server._replace(lam=equal), cohort)
+        rise = after.lam - equal
+        return after._replace(lam=project(server.lam + rise))
 
 
-def test_an_ignored_lambda_is_seen() -> None:
+def test_an_ignored_lambda_is_detected() -> None:
     with pytest.raises(AssertionError):
         check_by_hand(IgnoresLambda())
 
@@ -177,8 +178,8 @@ def test_descent_and_ascent_find_the_saddle() -> None:
     work = Work(epochs=1, batch=0, lr=0.1)
     server = play(AFL(gamma=0.05), Batched, task, federation, [1.0], work, rounds=60)
     assert weight_of(server).item() == pytest.approx(0.5, abs=0.05)
-    assert server["lam"].tolist() == pytest.approx([0.5, 0.5, 0.0], abs=0.05)
-    assert float(server["lam"].sum()) == pytest.approx(1.0, abs=1e-12)
+    assert server.lam.tolist() == pytest.approx([0.5, 0.5, 0.0], abs=0.05)
+    assert float(server.lam.sum()) == pytest.approx(1.0, abs=1e-12)
 
 
 @both
@@ -189,7 +190,7 @@ def test_a_cohort_smaller_than_all(kind: type[Engine]) -> None:
     """
     server, _ = rounds(AFL(gamma=0.05), kind, steps=1, ids=(1,))
     assert weight_of(server).item() == pytest.approx(0.6, abs=1e-6)
-    assert server["lam"].tolist() == pytest.approx([0.4, 0.6], abs=1e-6)
+    assert server.lam.tolist() == pytest.approx([0.4, 0.6], abs=1e-6)
 
 
 @both
@@ -198,13 +199,13 @@ def test_a_cohort_without_lambda_moves_only_lambda(kind: type[Engine]) -> None:
     engine = kind(TASK, FEDERATION)
     params = {"weight": torch.tensor([[1.0]])}
     server = how.init_server(TASK, params, 2)
-    server["lam"] = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    server = server._replace(lam=torch.tensor([1.0, 0.0], dtype=torch.float64))
     work = Work(epochs=1, batch=0, lr=0.1)
     after = how.round(server, engine.cohort(torch.tensor([1]), work=work, round=0))
     assert weight_of(after).item() == 1.0
-    assert after["lam"].tolist() == pytest.approx([0.9, 0.1], abs=1e-6)
+    assert after.lam.tolist() == pytest.approx([0.9, 0.1], abs=1e-6)
     late = engine.cohort(torch.tensor([0, 1]), work=work, round=0, wrap=(silent({0: {0}}),))
-    assert how.round(server, late)["lam"].tolist() == pytest.approx([0.9, 0.1], abs=1e-6)
+    assert how.round(server, late).lam.tolist() == pytest.approx([0.9, 0.1], abs=1e-6)
 
 
 @pytest.mark.parametrize(

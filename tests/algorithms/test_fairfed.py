@@ -26,7 +26,9 @@ from algorithms.group_by_hand import (
 from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.fairfed import FairFed
-from isonomy.blocks.groups import Cells, own_gap
+from isonomy.blocks.groups import Cells, gap, local_gap
+from isonomy.core.notions import NOTIONS, Notion
+from isonomy.core.phase import phase
 from isonomy.core.task import Task
 from isonomy.engines.base import Engine
 from isonomy.engines.loop import Loop
@@ -40,7 +42,7 @@ def rate_gap(count: Any, positive: Any) -> float:
     return float(rate[0] - rate[1])
 
 
-def right(count: Any, positive: Any) -> float:
+def accuracy(count: Any, positive: Any) -> float:
     return float((positive[1].sum() + (count - positive)[0].sum()) / count.sum())
 
 
@@ -54,7 +56,7 @@ def distances(w: float) -> np.ndarray:
         far.append(
             abs(rate_gap(count, positive) - rate_gap(c, p))
             if both_groups
-            else abs(right(count, positive) - right(c, p))
+            else abs(accuracy(count, positive) - accuracy(c, p))
         )
     return np.array(far)
 
@@ -70,7 +72,7 @@ def test_running_weights_by_hand(kind: type[Engine]) -> None:
         w = float(say @ [step(w, k) for k in range(3)] / say.sum())
     server, _ = play(FairFed(beta=0.3), kind, rounds=2)
     assert weight_of(server) == pytest.approx(w, abs=1e-6)
-    assert SIZES / SIZES.sum() - server["lost"].numpy() == pytest.approx(omega, abs=1e-6)
+    assert SIZES / SIZES.sum() - server.lost.numpy() == pytest.approx(omega, abs=1e-6)
 
 
 @both
@@ -84,7 +86,7 @@ def test_exponential_weights_by_hand(kind: type[Engine]) -> None:
 
 
 def test_weights_sum_to_one_in_the_mean() -> None:
-    """A public version lets them sum to about 1.6, so that models grow from round to round.
+    """In a public implementation they sum to about 1.6, so models grow from round to round.
 
     Where every client answers with the model it was sent, the mean is that model.
     """
@@ -92,6 +94,7 @@ def test_weights_sum_to_one_in_the_mean() -> None:
 
     @dataclass(frozen=True)
     class Idle(FairFed):
+        @phase("mean", params="model")
         def train(self, task: Any, message: Any, client: Any) -> Any:
             return {"params": message["params"]}, client.state
 
@@ -119,39 +122,54 @@ def test_the_server_sees_sums_and_distances_only() -> None:
     heard: list[Asked] = []
     play(FairFed(), Loop, wrap=(listening(heard),))
     assert [(a.phase, a.replied) for a in heard] == [
-        ("measure", ("cells", "right", "count")),
+        ("measure", ("cells", "correct", "count")),
         ("distance", ("distance",)),
         ("train", ("params",)),
     ]
 
 
 def test_small_cells_are_withheld() -> None:
-    """Where a gap rests on cells smaller than `least`, accuracies are compared."""
-    told: list[float] = []
-    play(FairFed(least=2), Loop, wrap=(overhearing("distance", told),))
+    """Where a gap depends on cells smaller than `least`, accuracies are compared."""
+    sent: list[float] = []
+    play(FairFed(least=2), Loop, wrap=(overhearing("distance", sent),))
     count, _, positive = sums(START)
     own = [sums(START, ids=(k,)) for k in range(3)]
-    by_hand = [abs(right(count, positive) - right(c, p)) for c, _, p in own]
-    assert told == pytest.approx(by_hand, abs=1e-6)
+    by_hand = [abs(accuracy(count, positive) - accuracy(c, p)) for c, _, p in own]
+    assert sent == pytest.approx(by_hand, abs=1e-6)
     assert by_hand != pytest.approx(distances(START), abs=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("notion", "least", "tells"),
+    ("notion", "least", "expected"),
     [("dp", 1, True), ("dp", 2, False), ("eo", 2, True), ("eo", 6, False)],
 )
-def test_a_gap_is_not_told_by_half(notion: Any, least: int, tells: bool) -> None:
-    """Of group 1 one example has label 0 and five have label 1; nobody's cell is empty."""
+def test_a_gap_is_reported_only_if_all_its_cells_are(
+    notion: str, least: int, expected: bool
+) -> None:
+    """In group 1 one example has label 0 and five have label 1; no cell is empty."""
     count = torch.tensor([[4.0, 1.0], [6.0, 5.0]])
     positive = torch.tensor([[1.0, 1.0], [3.0, 2.0]])
-    value, told = own_gap(Cells(count, torch.zeros(2, 2), positive), notion, least)
-    assert bool(told) is tells
+    cells = Cells(count, torch.zeros(2, 2), positive)
+    value, reported = local_gap(cells, NOTIONS[notion], least)
+    assert bool(reported) is expected
     whole = {"dp": 4 / 10 - 3 / 6, "eo": 3 / 6 - 2 / 5}[notion]
-    assert float(value) == pytest.approx(whole)  # never the gap of what is left
+    assert float(value) == pytest.approx(whole)  # never the gap of the remaining cells
 
 
-def test_beyond_all_weight_the_model_stays() -> None:
-    """A client alone is at no distance from the mean distance; silent ones change nothing."""
+def test_a_notion_of_another_label() -> None:
+    """A notion that compares the examples with label 0, and a client without such of group 1."""
+    notion = Notion("fpr", "false_positive_parity", "false positive parity", "", (0,))
+    count = torch.tensor([[4.0, 2.0], [6.0, 5.0]])
+    positive = torch.tensor([[1.0, 1.0], [3.0, 2.0]])
+    value, known = gap(Cells(count, torch.zeros(2, 2), positive), notion)
+    assert float(value) == pytest.approx(1 / 4 - 1 / 2)
+    assert bool(known)
+    without = torch.tensor([[4.0, 0.0], [6.0, 5.0]])
+    assert not bool(gap(Cells(without, torch.zeros(2, 2), positive), notion)[1])
+
+
+def test_one_client_and_silent_clients() -> None:
+    """A single client is at the mean distance; clients that drop out change nothing."""
     alone, _ = play(FairFed(beta=100.0), Loop, ids=(1,))
     assert weight_of(alone) == pytest.approx(step(START, 1), abs=1e-6)
     quiet, _ = play(FairFed(), Loop, wrap=(silent({0: {0}}),))
@@ -169,7 +187,7 @@ def test_three_groups_use_the_distance_from_everyone() -> None:
         rate = p.sum(0)[seen] / c.sum(0)[seen]
         far.append(abs(whole - np.abs(rate - p.sum() / c.sum()).max()))
     lost = 0.3 * (np.array(far) - np.mean(far))
-    assert server["lost"].numpy() == pytest.approx(lost, abs=1e-6)
+    assert server.lost.numpy() == pytest.approx(lost, abs=1e-6)
 
 
 def test_refusals() -> None:

@@ -9,6 +9,8 @@ from torch import nn
 from algorithms.by_hand import ENGINES, check_weight
 from contract.world import world
 from isonomy.algorithms.average.fedavg import FedAvg
+from isonomy.core.algorithm import Global
+from isonomy.core.phase import phase
 from isonomy.engines.base import Engine
 
 
@@ -45,16 +47,17 @@ def test_one_client_is_torchs_own_training(kind: type[Engine]) -> None:
     """Three rounds of one client are a torch loop over the same batches."""
     where, k = world(), 5
     engine = kind(where.task, where.federation, seed=where.seed)
-    server: Any = {"params": where.params}
+    server = Global(where.params)
     net = where.task.build()
     net.load_state_dict(where.params)
     optimiser = torch.optim.SGD(net.parameters(), where.work.lr)
     for r in range(3):
         plans = []
 
+        @phase("gather")
         def spy(task: Any, message: Any, client: Any, plans: list[Any] = plans) -> Any:
             plans.append(client.plan)
-            return (), client.state
+            return {}, client.state
 
         one = torch.tensor([k])
         engine.cohort(one, work=where.work, round=r).gather(spy, {})
@@ -66,4 +69,4 @@ def test_one_client_is_torchs_own_training(kind: type[Engine]) -> None:
             optimiser.step()
         server = FedAvg().round(server, engine.cohort(one, work=where.work, round=r))
     for name, p in net.named_parameters():
-        torch.testing.assert_close(server["params"][name], p.detach(), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(server.params[name], p.detach(), rtol=1e-6, atol=1e-6)

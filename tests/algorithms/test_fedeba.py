@@ -26,6 +26,8 @@ from isonomy.blocks.measure import gradient, train_loss
 from isonomy.blocks.weights import entropy_weights, fair_angle
 from isonomy.config.schema import parse, read
 from isonomy.core import tree
+from isonomy.core.algorithm import Global
+from isonomy.core.phase import phase
 from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.errors import ConfigError
@@ -60,7 +62,7 @@ def entropy(p: np.ndarray, q: np.ndarray) -> float:
 
 @pytest.mark.parametrize("with_prior", [False, True])
 @pytest.mark.parametrize("tau", [0.3, 1.0, 5.0])
-def test_largest_entropy_of_all_with_the_same_mean_loss(tau: float, with_prior: bool) -> None:
+def test_the_entropy_is_the_largest_for_the_mean_loss(tau: float, with_prior: bool) -> None:
     """No step along a direction that keeps sum p = 1 and sum p F raises the entropy."""
     random = np.random.default_rng(3)
     losses = random.exponential(1.0, 7)
@@ -102,7 +104,7 @@ def test_limits_of_the_weights() -> None:
 
 
 @pytest.mark.parametrize("losses", [[0.0, 0.0], [1e30, 1e30], [7.0]])
-def test_equal_losses_weigh_equally(losses: list[float]) -> None:
+def test_equal_losses_give_equal_weights(losses: list[float]) -> None:
     assert entropy_weights(torch.tensor(losses), 0.1).tolist() == [1 / len(losses)] * len(losses)
     assert fair_angle(torch.tensor(losses)) == 0.0
 
@@ -147,9 +149,9 @@ def test_a_round_of_one_step_descends_on_the_tilted_loss(kind: type[Engine]) -> 
     expected = 1 - 0.1 * (J[1] - J[0]) / (2 * h)
     how = FedEBA(tau=tau, align="none", weight_loss="global_before")
     server, _ = rounds(how, kind, steps=1)
-    assert server["params"]["weight"].item() == pytest.approx(expected, abs=1e-6)
+    assert server.params["weight"].item() == pytest.approx(expected, abs=1e-6)
     server, _ = rounds(FedEBA(tau=tau, align="none"), kind, steps=1)  # not so after training
-    assert server["params"]["weight"].item() != pytest.approx(expected, abs=1e-3)
+    assert server.params["weight"].item() != pytest.approx(expected, abs=1e-3)
 
 
 def covariance(losses: torch.Tensor, jacobian: torch.Tensor) -> torch.Tensor:
@@ -335,7 +337,7 @@ def test_fair_and_unfair_rounds_ask_for_different_things(
     engine = kind(TASK, FEDERATION)
     work = Work(epochs=2, batch=0, lr=0.1)
     cohort = engine.cohort(torch.tensor([0, 1]), work=work, round=0, wrap=(listening(heard),))
-    FedEBA(**options).round({"params": {"weight": torch.tensor([[1.0]])}}, cohort)
+    FedEBA(**options).round(Global({"weight": torch.tensor([[1.0]])}), cohort)
     assert heard == expected
 
 
@@ -394,6 +396,7 @@ def test_steps_are_the_clients_own(kind: type[Engine]) -> None:
     def ask(phase: Any) -> Any:
         return engine.cohort(ids, work=where.work, round=0).gather(phase, {}).value
 
+    @phase("gather", loss="statistic", g="gradient")
     def looked(task: Any, message: Any, client: Any) -> Any:
         g = gradient(task, where.params, client, "first")
         return {"loss": train_loss(task, where.params, client), "g": g}, client.state
@@ -401,7 +404,7 @@ def test_steps_are_the_clients_own(kind: type[Engine]) -> None:
     seen = ask(looked)
     how = FedEBA(tau=0.5, alpha=1.0, align="gradient", weight_loss="global_before")
     cohort = engine.cohort(ids, work=where.work, round=0)
-    got = how.round({"params": where.params}, cohort)["params"]
+    got = how.round(Global(where.params), cohort).params
     p = entropy_weights(seen["loss"], 0.5)
     fair = tree.weighted_sum(seen["g"], p)
     far = float(p @ steps.double()) * where.work.lr
@@ -410,7 +413,7 @@ def test_steps_are_the_clients_own(kind: type[Engine]) -> None:
 
     how = FedEBA(alpha=1.0, align="model", ideal_scale="K")
     cohort = engine.cohort(ids, work=where.work, round=0)
-    got = how.round({"params": where.params}, cohort)["params"]
+    got = how.round(Global(where.params), cohort).params
     expected = tree.tmap(
         lambda a, b: a - where.work.lr * torch.tensordot(steps / 3, b, dims=1),
         where.params,
@@ -433,7 +436,7 @@ def test_one_step_has_nothing_to_align(kind: type[Engine], prior: Any, alpha: fl
     ):
         engine = kind(where.task, where.federation, seed=where.seed)
         cohort = engine.cohort(where.ids(0), work=work, round=0)
-        models.append(how.round({"params": where.params}, cohort)["params"])
+        models.append(how.round(Global(where.params), cohort).params)
     torch.testing.assert_close(models[0], models[1], rtol=1e-5, atol=1e-6)
 
 
@@ -444,6 +447,7 @@ def test_the_fair_gradient_on_all_examples(kind: type[Engine]) -> None:
     work = Work(steps=1, batch=8, lr=0.1)
     ids = where.ids(0)
 
+    @phase("gather", loss="statistic", full="gradient")
     def looked(task: Any, message: Any, client: Any) -> Any:
         everything = torch.func.grad(task.loss)(where.params, client.train)
         loss = task.loss(where.params, client.train)
@@ -457,21 +461,21 @@ def test_the_fair_gradient_on_all_examples(kind: type[Engine]) -> None:
     for rows in ("full", "first"):
         how = FedEBA(tau=0.5, alpha=1.0, align="gradient", gradient=rows)
         cohort = engine.cohort(ids, work=work, round=0)
-        found[rows] = how.round({"params": where.params}, cohort)["params"]
+        found[rows] = how.round(Global(where.params), cohort).params
     torch.testing.assert_close(found["full"], expected, rtol=1e-5, atol=1e-6)
     with pytest.raises(AssertionError):
         torch.testing.assert_close(found["first"], expected, rtol=1e-3, atol=1e-4)
 
 
 @both
-def test_a_client_that_falls_silent_does_not_weigh(kind: type[Engine]) -> None:
-    """Client 0 gives its loss and its gradient, then no model: the mean is client 1's alone."""
+def test_a_client_that_drops_out_has_no_weight(kind: type[Engine]) -> None:
+    """Client 0 sends its loss and its gradient, then no model: the mean is client 1's model."""
     fair = float(softmax([0.5, 4.0], 2.0) @ [-1.0, 4.0])
     engine = kind(TASK, FEDERATION)
     work = Work(epochs=2, batch=0, lr=0.1)
     cohort = engine.cohort(torch.tensor([0, 1]), work=work, round=0, wrap=(silent({2: {0}}),))
     how = FedEBA(tau=2.0, alpha=0.5, theta=0.0)
-    got = how.round({"params": {"weight": torch.tensor([[1.0]])}}, cohort)
+    got = how.round(Global({"weight": torch.tensor([[1.0]])}), cohort)
     assert weight_of(got).item() == pytest.approx(descended(1, 1.0, 2, 0.5, fair), abs=1e-6)
 
 
@@ -480,7 +484,7 @@ def test_a_client_that_falls_silent_does_not_weigh(kind: type[Engine]) -> None:
 
 @pytest.mark.parametrize("theta", [0.0, 90.0])
 def test_the_cheap_variant_by_hand(theta: float) -> None:
-    """Two rounds of two steps: the second leans to the first's mean step if that was unfair."""
+    """Two rounds of two steps: the second is aligned to the first's mean step if it was unfair."""
     p_of = lambda own: softmax([F[k](own[k]) for k in (0, 1)], 2.0)  # noqa: E731
     own = [descended(k, 1.0, 2) for k in (0, 1)]
     w = float(p_of(own) @ own)
@@ -493,8 +497,8 @@ def test_the_cheap_variant_by_hand(theta: float) -> None:
     check_weight(how, w2, steps=2, rounds=2)
     for kind in ENGINES:
         server, _ = rounds(how, kind, steps=2)
-        assert server["step"]["weight"].item() == pytest.approx(step, abs=1e-5)
-        assert float(server["angle"]) == pytest.approx(math.degrees(math.atan(1.75 / 2.25)))
+        assert server.step["weight"].item() == pytest.approx(step, abs=1e-5)
+        assert float(server.angle) == pytest.approx(math.degrees(math.atan(1.75 / 2.25)))
 
 
 @both

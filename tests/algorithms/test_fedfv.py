@@ -11,7 +11,7 @@ import torch
 from algorithms.by_hand import ENGINES
 from algorithms.exchanges import lines, play, weight_of
 from isonomy.algorithms import make
-from isonomy.algorithms.client_fair.fedfv import FedFV, within
+from isonomy.algorithms.client_fair.fedfv import FedFV, Server, resolved
 from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.errors import ConfigError
@@ -74,15 +74,15 @@ def test_coefficients_are_projections(alpha: float) -> None:
         V, losses = random.normal(size=(m, d)), random.exponential(size=m)
         expected = reference(V, losses, alpha)
         products = torch.from_numpy(V @ V.T)
-        got = within(products, torch.from_numpy(losses), alpha).numpy() @ V
+        got = resolved(products, torch.from_numpy(losses), alpha).numpy() @ V
         np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_how_many_keep_their_update() -> None:
+def test_how_many_updates_are_not_changed() -> None:
     losses = torch.arange(10.0)
     opposed = torch.full((10, 10), -1.0) + 11 * torch.eye(10)
     for alpha, kept in ((0.0, 0), (0.1, 1), (0.3, 3), (1 / 3, 4), (1.0, 10)):
-        same = (within(opposed, losses, alpha) == torch.eye(10)).all(1)
+        same = (resolved(opposed, losses, alpha) == torch.eye(10)).all(1)
         assert same.tolist() == [k >= 10 - kept for k in range(10)]
 
 
@@ -105,8 +105,8 @@ def test_conflicts_with_clients_of_earlier_rounds_by_hand() -> None:
             expected = [1 - change[0], -1 - change[1]]
             assert weight_of(server).tolist() == pytest.approx(expected, abs=1e-6)
             if tau:
-                assert server["seen"].tolist() == [1, 0, -1]
-                last = server["last"]["weight"].reshape(3, 2)
+                assert server.seen.tolist() == [1, 0, -1]
+                last = server.last["weight"].reshape(3, 2)
                 np.testing.assert_allclose(last, [[1.2, 0], [-1, 1], [0, 0]], atol=1e-6)
 
 
@@ -124,18 +124,19 @@ def test_conflicts_are_summed_by_round_the_oldest_first() -> None:
             c = sum((v for v in chosen if expected @ v < 0), np.zeros(d))
             if expected @ c < 0:
                 expected = expected - (expected @ c) / (c @ c) * c
-        server = {
-            "last": {"w": torch.from_numpy(last).float()},
-            "seen": torch.from_numpy(seen),
-        }
-        got = FedFV(tau=tau)._towards_others(torch.from_numpy(g).float(), server, 4)
+        server = Server(
+            params={"w": torch.zeros(d)},
+            last={"w": torch.from_numpy(last).float()},
+            seen=torch.from_numpy(seen),
+        )
+        got = FedFV(tau=tau)._without_past_conflicts(torch.from_numpy(g).float(), server, 4)
         np.testing.assert_allclose(got.numpy(), expected, rtol=1e-4, atol=1e-5)
         assert not np.allclose(expected, g)
 
 
 @both
-def test_updates_that_cancel_leave_the_model(kind: type[Engine]) -> None:
-    """Opposite updates project to nothing: there is no direction to give a length to."""
+def test_updates_that_cancel_do_not_change_the_model(kind: type[Engine]) -> None:
+    """Opposite updates project to 0, so there is no direction to rescale."""
     x = (0.3, -0.7)
     for y in (-5.0, -0.37):  # exactly, and but for rounding
         task, federation = lines([[(x, 5.0)], [(x, y)]])

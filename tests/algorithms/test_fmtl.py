@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from algorithms.by_hand import ENGINES, TASK, rounds, start
 from isonomy.algorithms import make
-from isonomy.algorithms.personal.fmtl import FMTL, against, proximal
+from isonomy.algorithms.personal.fmtl import FMTL, gradient_step, proximal_step
+from isonomy.core.algorithm import Global
 from isonomy.core.client import Client
+from isonomy.core.phase import phase
 from isonomy.core.work import Work
 from isonomy.data.federation import build
 from isonomy.engines.base import Engine
@@ -26,7 +28,7 @@ def personal(engine: Engine) -> list[float]:
 
 
 def weight(server: Any) -> float:
-    return server["params"]["weight"].item()
+    return server.params["weight"].item()
 
 
 # --- worked by hand -------------------------------------------------------------------------------
@@ -75,7 +77,7 @@ def test_proximal_by_hand(kind: type[Engine]) -> None:
 
 
 def test_size_weights() -> None:
-    """By size the copies 1.15 and 0.28 weigh 2 to 1: 0.86."""
+    """By size the copies 1.15 and 0.28 have weights 2 and 1: 0.86."""
     server, _ = rounds(FMTL(weight="size"), Loop, steps=2)
     assert weight(server) == pytest.approx(0.86, abs=1e-6)
 
@@ -91,7 +93,7 @@ def test_a_huge_pull_is_the_rounds_global_model(kind: type[Engine]) -> None:
 
 
 def test_personal_models_approach_the_global_one_as_lam_grows() -> None:
-    """To the end of training: |v_k - w*| falls in lam, to nothing."""
+    """After training to convergence, |v_k - w*| falls to 0 as lam grows."""
     apart = []
     for lam in (0.0, 1.0, 10.0, 100.0, 1e6):
         server, engine = rounds(FMTL(lam=lam, pull="proximal"), Batched, steps=1, rounds=100)
@@ -123,14 +125,15 @@ def test_the_pull_grows_with_the_distance() -> None:
     work, rate = Work(), torch.tensor(0.1)
     at = [torch.tensor(1.0), torch.tensor(3.0)]
     moved = [
-        float(against(work, rate, v, (), torch.tensor(0.0), torch.tensor(0.0), 0.5)[0]) for v in at
+        float(gradient_step(work, rate, v, (), torch.tensor(0.0), torch.tensor(0.0), 0.5)[0])
+        for v in at
     ]
     assert moved == pytest.approx([0.95, 2.85])
 
 
 @pytest.mark.parametrize("kind", ENGINES)
 def test_a_first_time_client_starts_from_the_initial_model(kind: type[Engine]) -> None:
-    """Not from the model of whoever trained before: client 1 alone, after client 0 alone.
+    """Not from the model of the client that trained before: client 1 alone, after client 0.
 
     Client 0's round leaves w = 1.1. Client 1's v starts from 1: gradient 4, pull 0.5 (1 - 1.1).
     """
@@ -182,12 +185,12 @@ def test_lam_is_chosen_on_validation_examples() -> None:
 
 @pytest.mark.parametrize("count", [0, 3])
 def test_too_few_validation_examples_mean_the_given_lam(count: int) -> None:
-    """lam = 0: 0.6 - 0.1 * 3.2 = 0.28, whatever the few would say."""
+    """lam = 0: 0.6 - 0.1 * 3.2 = 0.28, whatever the few examples would choose."""
     assert choose(held_out(1.0, count), FMTL(lam=0.0, lams=(1.0, 5.0))) == pytest.approx(0.28)
 
 
 def test_a_step_that_overflows_is_not_chosen() -> None:
-    """A validation loss that is no number counts as infinite: lam = 1 is kept, 0.32."""
+    """A validation loss that is NaN counts as infinite: lam = 1 is chosen, 0.32."""
     federation = held_out(-1.0, 4).federation
     algorithm = FMTL(lam=0.0, lams=(1e38, 1.0), least=1)
     engine = Loop(TASK, federation)
@@ -207,13 +210,14 @@ def test_adapt_by_hand() -> None:
     got: dict[str, Any] = {}
 
     class Probe(FMTL):
+        @phase("gather")
         def probe(self, task: Any, message: Any, client: Client) -> Any:
-            got["state"] = self.adapt(task, {"model": message}, client)[1]
+            got["state"] = self.adapt(task, message, client)[1]
             return {}, client.state
 
     work = Work(epochs=2, batch=0, lr=0.1)
     cohort = engine.cohort(torch.tensor([1]), work=work, round=0)
-    cohort.gather(Probe(lam=0.5).probe, {"params": start()})
+    cohort.gather(Probe(lam=0.5).probe, {"model": Global(start())})
     assert got["state"]["params"]["weight"].item() == pytest.approx(0.3, abs=1e-6)
 
 
@@ -239,7 +243,7 @@ numbers = st.floats(-3, 3, allow_nan=False)
 
 def solved(gradient: Any, anchor: torch.Tensor, lam: float, step: Any) -> torch.Tensor:
     """The minimiser of f + (lam / 2) |v - anchor|^2 by many steps of the algorithm's own."""
-    rate = torch.tensor(0.3 / (3.0 + lam) if step is against else 0.1, dtype=torch.float64)
+    rate = torch.tensor(0.3 / (3.0 + lam) if step is gradient_step else 0.1, dtype=torch.float64)
     v = torch.zeros_like(anchor)
     for _ in range(300):
         v, _ = step(Work(), rate, v, (), anchor, gradient(v), lam)
@@ -270,7 +274,7 @@ def test_lemma_1(rows: Any, anchor: Any, logistic: bool) -> None:
         return torch.func.grad(f)(v)
 
     lams = (0.0, 0.2, 1.0, 5.0, 500.0)
-    found = [solved(gradient, w, lam, against) for lam in lams]
+    found = [solved(gradient, w, lam, gradient_step) for lam in lams]
     losses = [float(f(v)) for v in found]
     apart = [float((v - w).norm()) for v in found]
     assert all(b >= a - 1e-7 for a, b in itertools.pairwise(losses))
@@ -278,18 +282,18 @@ def test_lemma_1(rows: Any, anchor: Any, logistic: bool) -> None:
     assert apart[-1] <= 0.05 * (1 + apart[0] + float(w.norm()))  # eq. 9: the limit is w*
 
 
-def test_both_ways_to_pull_have_the_same_end() -> None:
+def test_both_kinds_of_pull_converge_to_the_same_point() -> None:
     """Where the gradient and the pull balance, for small rates: 2 (v + 1) + v - 1 = 0."""
 
     def gradient(v: torch.Tensor) -> torch.Tensor:
         return 2 * (v + 1)
 
     w = torch.tensor([1.0], dtype=torch.float64)
-    explicit = solved(gradient, w, 1.0, against)
+    explicit = solved(gradient, w, 1.0, gradient_step)
     assert explicit.tolist() == pytest.approx([-1 / 3])
     rate = torch.tensor(0.1, dtype=torch.float64)
     v = torch.zeros_like(w)
     for _ in range(300):
-        v, _ = proximal(Work(), rate, v, (), w, gradient(v), 1.0)
+        v, _ = proximal_step(Work(), rate, v, (), w, gradient(v), 1.0)
     # v = (v - r g + r lam w) / (1 + r lam) has g + lam (v - w) = 0 at rest, whatever the rate
     assert v.tolist() == pytest.approx([-1 / 3])

@@ -15,7 +15,7 @@ from algorithms.exchanges import Asked, listening
 from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.average.fedavg import FedAvg
-from isonomy.algorithms.clustered.focus import Focus
+from isonomy.algorithms.clustered.focus import Focus, Models, Server
 from isonomy.core import tree
 from isonomy.core.cohort import NoReplies
 from isonomy.core.task import Task
@@ -31,14 +31,14 @@ from isonomy.metrics import faa
 # --- steps by hand --------------------------------------------------------------------------------
 
 
-def with_models(*weights: float, clients: int = 2) -> dict[str, Any]:
+def with_models(*weights: float, clients: int = 2) -> Server:
     """A server with these one-weight models and uniform shares."""
     count = len(weights)
-    return {
-        "models": {"weight": torch.tensor(weights).reshape(count, 1, 1)},
-        "log_pi": torch.full((clients, count), -math.log(count), dtype=torch.float64),
-        "wait": torch.tensor(-1),
-    }
+    return Server(
+        models={"weight": torch.tensor(weights).reshape(count, 1, 1)},
+        log_pi=torch.full((clients, count), -math.log(count), dtype=torch.float64),
+        wait=torch.tensor(-1),
+    )
 
 
 def run(
@@ -62,7 +62,7 @@ def run(
 
 
 def weights(server: Any) -> list[float]:
-    return server["models"]["weight"].flatten().tolist()
+    return server.models["weight"].flatten().tolist()
 
 
 PLAIN = Focus(models=2, start="independent", skip=0.0)
@@ -91,7 +91,7 @@ def test_two_rounds_by_hand(kind: type[Engine], weight: Any) -> None:
     algorithm = Focus(models=2, start="independent", skip=0.0, weight=weight)
     server, engine = run(algorithm, kind, with_models(1.0, 0.0), rounds=2)
     assert weights(server) == pytest.approx(w.tolist(), abs=1e-6)
-    np.testing.assert_allclose(server["log_pi"].exp().numpy(), pi, rtol=1e-6)
+    np.testing.assert_allclose(server.log_pi.exp().numpy(), pi, rtol=1e-6)
     np.testing.assert_allclose(engine.states.stacked["pi"].numpy(), pi, rtol=1e-6)
 
 
@@ -103,7 +103,7 @@ def test_the_first_rounds_numbers() -> None:
     (0.029312 * 0.6 - 0.952574 * 0.2) / 0.981886 = -0.176117.
     """
     server, _ = run(PLAIN, Loop, with_models(1.0, 0.0))
-    assert server["log_pi"].exp().flatten().tolist() == pytest.approx(
+    assert server.log_pi.exp().flatten().tolist() == pytest.approx(
         [0.970688, 0.029312, 0.047426, 0.952574], abs=1e-6
     )
     assert weights(server) == pytest.approx([1.076709, -0.176117], abs=1e-6)
@@ -111,19 +111,19 @@ def test_the_first_rounds_numbers() -> None:
 
 @pytest.mark.parametrize("kind", ENGINES)
 @pytest.mark.parametrize("rounds", [1, 2, 7, 60])
-def test_shares_multiply_up(kind: type[Engine], rounds: int) -> None:
-    """With models that stand still (rate 0), pi after k rounds is softmax(-k l)."""
+def test_shares_accumulate_over_rounds(kind: type[Engine], rounds: int) -> None:
+    """With models that do not change (rate 0), pi after k rounds is softmax(-k l)."""
     server, _ = run(PLAIN, kind, with_models(1.0, 0.0, 0.875), rounds=rounds, rate=0.0)
     losses = np.array([[0.5, 4.0, 0.6640625], [4.0, 1.0, 3.515625]])
     score = -rounds * losses
     score -= score.max(1, keepdims=True)
     expected = score - np.log(np.exp(score).sum(1, keepdims=True))
-    np.testing.assert_allclose(server["log_pi"].numpy(), expected, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(server.log_pi.numpy(), expected, rtol=1e-6, atol=1e-9)
     assert weights(server) == pytest.approx([1.0, 0.0, 0.875], abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-def test_a_model_that_nobody_wants_is_still_a_mean(kind: type[Engine]) -> None:
+def test_a_model_with_negligible_shares_is_still_a_mean(kind: type[Engine]) -> None:
     """Both clients' share in the second model is e^-2000 and less: 0 / 0 in plain numbers.
 
     Only the ratio matters: client 1's share is e^-5 of client 0's. From w = 3 the steps lead to
@@ -131,10 +131,12 @@ def test_a_model_that_nobody_wants_is_still_a_mean(kind: type[Engine]) -> None:
     losses are 9 / 2 + ... = 8.5 at 3 and 0.5 at 1, and by e^-16 at client 1, 16 and 4.)
     """
     server = with_models(1.0, 3.0)
-    server["log_pi"] = torch.tensor([[0.0, -2000.0], [0.0, -2005.0]], dtype=torch.float64)
+    server = server._replace(
+        log_pi=torch.tensor([[0.0, -2000.0], [0.0, -2005.0]], dtype=torch.float64)
+    )
     made, _ = run(PLAIN, kind, server)
     lost = np.array([-2000 - 8.5 + 0.5, -2005 - 16 + 4])
-    assert made["log_pi"][:, 1].tolist() == pytest.approx(lost.tolist())
+    assert made.log_pi[:, 1].tolist() == pytest.approx(lost.tolist())
     share = np.exp(lost - lost.max())
     assert weights(made)[1] == pytest.approx(float((share @ [2.1, 2.2]) / share.sum()), abs=1e-6)
     assert tree.finite(made)
@@ -147,11 +149,11 @@ def test_huge_losses_stay_finite(kind: type[Engine]) -> None:
     assert engine.states.stacked["pi"].tolist() == [[0.0, 1.0], [0.0, 1.0]]
 
 
-def test_clients_outside_of_the_cohort_keep_their_share() -> None:
+def test_clients_outside_the_cohort_keep_their_shares() -> None:
     server = with_models(1.0, 0.0)
-    server["log_pi"][0] = torch.tensor([-3.0, math.log1p(-math.exp(-3.0))])
+    server.log_pi[0] = torch.tensor([-3.0, math.log1p(-math.exp(-3.0))])
     made, _ = run(PLAIN, Batched, server, ids=(1,))
-    assert torch.equal(made["log_pi"][0], server["log_pi"][0])
+    assert torch.equal(made.log_pi[0], server.log_pi[0])
     assert weights(made) == pytest.approx([0.6, -0.2], abs=1e-6)
 
 
@@ -170,18 +172,18 @@ def test_a_client_predicts_the_mixture_with_its_own_shares() -> None:
     x = torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
     each = [task.outputs(tree.take(models, m), 4 * x).softmax(-1) for m in (0, 1)]
     state = {"pi": torch.tensor([0.2, 0.6, 0.1, 0.1], dtype=torch.float64)}  # room for four
-    got = Focus().predict(task, {"models": models}, state, 4 * x)
+    got = Focus().predict(task, Models(models), state, 4 * x)
     torch.testing.assert_close(got.softmax(-1), 0.25 * each[0] + 0.75 * each[1])
     y = torch.tensor([0, 1, 2, 0, 1])
     mixture = 0.25 * each[0] + 0.75 * each[1]
     torch.testing.assert_close(task.each_loss(got, y), -mixture[range(5), y].log())
 
 
-def test_a_client_never_seen_mixes_evenly() -> None:
+def test_a_client_without_training_has_uniform_shares() -> None:
     task = Task(lambda: nn.Linear(1, 1, bias=False), loss_name="squared", classes=0)
     models = {"weight": torch.tensor([1.0, 2.0]).reshape(2, 1, 1)}
     state = Focus().init_client(task, task.init(0))
-    assert Focus().predict(task, {"models": models}, state, torch.ones(1, 1)).item() == 1.5
+    assert Focus().predict(task, Models(models), state, torch.ones(1, 1)).item() == 1.5
 
 
 @pytest.mark.parametrize("kind", ENGINES)
@@ -197,51 +199,51 @@ def test_a_new_client_takes_one_e_step_from_uniform_shares(kind: type[Engine]) -
     np.testing.assert_allclose(got, odds / odds.sum(1, keepdims=True), rtol=1e-6)
 
 
-def test_clients_never_asked_do_so_at_the_end() -> None:
+def test_finish_gives_shares_to_clients_that_were_never_asked() -> None:
     """Client 1 trains; client 0 was never in a cohort and takes its shares from the last models."""
     made, engine = run(PLAIN, Batched, with_models(1.0, 0.0), ids=(1,))
-    before = made["log_pi"].clone()
+    before = made.log_pi.clone()
     everyone = engine.cohort(engine.everyone(), work=Work(), round=1)
     done = PLAIN.finish(made, everyone)
     w = np.array(weights(made))
     losses = (5 * w**2 - 12 * w + 8) / 2
-    assert done["log_pi"][0].exp().tolist() == pytest.approx(
+    assert done.log_pi[0].exp().tolist() == pytest.approx(
         (np.exp(-losses) / np.exp(-losses).sum()).tolist(), rel=1e-5
     )
-    assert torch.equal(done["log_pi"][1], before[1])
-    torch.testing.assert_close(engine.states.stacked["pi"][0], done["log_pi"][0].exp())
+    assert torch.equal(done.log_pi[1], before[1])
+    torch.testing.assert_close(engine.states.stacked["pi"][0], done.log_pi[0].exp())
 
 
 # --- silence --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-def test_a_model_whose_clients_fall_silent_stays(kind: type[Engine]) -> None:
+def test_a_model_whose_clients_drop_out_does_not_change(kind: type[Engine]) -> None:
     """Only client 1 has a share in the second model, and is silent in the M step."""
     server = with_models(1.0, 0.0)
-    server["log_pi"] = torch.tensor([[0.0, -50.0], [-50.0, 0.0]], dtype=torch.float64)
+    server = server._replace(log_pi=torch.tensor([[0.0, -50.0], [-50.0, 0.0]], dtype=torch.float64))
     algorithm = Focus(models=2, start="independent", skip=1e-4, check=1)
     made, _ = run(algorithm, kind, server, wrap=(silent({2: {1}}),))
     assert weights(made) == pytest.approx([1.1, 0.0], abs=1e-6)
 
 
-def test_when_all_fall_silent_the_round_is_void() -> None:
+def test_a_round_in_which_all_clients_drop_out_has_no_effect() -> None:
     server = with_models(1.0, 0.0)
     for phase in (0, 1, 2):
         with pytest.raises(NoReplies):
             run(PLAIN, Loop, server, wrap=(silent({phase: {0, 1}}),))
 
 
-def test_too_few_answers_put_the_split_off() -> None:
-    """Three models, two clients: the common model goes on, and the split waits."""
+def test_too_few_answers_postpone_the_split() -> None:
+    """Three models, two clients: the common model is trained on, and the split is postponed."""
     algorithm = Focus(models=3, warmup=0)
     server = algorithm.init_server(TASK, {"weight": torch.ones(1, 1)}, 2)
     made, _ = run(algorithm, Batched, server)
     assert weights(made) == pytest.approx([0.85], abs=1e-6)
-    assert int(made["wait"]) == 0
+    assert int(made.wait) == 0
     again, _ = run(Focus(models=2, warmup=0), Batched, made)
     assert len(weights(again)) == 2
-    assert int(again["wait"]) == -1
+    assert int(again.wait) == -1
 
 
 # --- where the models start -----------------------------------------------------------------------
@@ -250,15 +252,15 @@ def test_too_few_answers_put_the_split_off() -> None:
 def test_equal_models_never_separate() -> None:
     server, _ = run(PLAIN, Batched, with_models(1.0, 1.0), rounds=20)
     assert weights(server)[0] == weights(server)[1]
-    assert server["log_pi"].exp().flatten().tolist() == pytest.approx([0.5] * 4)
+    assert server.log_pi.exp().flatten().tolist() == pytest.approx([0.5] * 4)
 
 
-def test_independent_models_differ_and_belong_to_the_run() -> None:
+def test_independent_models_differ_and_are_reproducible() -> None:
     task = Task(lambda: nn.Linear(3, 2), classes=2)
     algorithm = Focus(models=3, start="independent")
-    one = algorithm.init_server(task, task.init(5), 4)["models"]
-    again = algorithm.init_server(task, task.init(5), 4)["models"]
-    other = algorithm.init_server(task, task.init(6), 4)["models"]
+    one = algorithm.init_server(task, task.init(5), 4).models
+    again = algorithm.init_server(task, task.init(5), 4).models
+    other = algorithm.init_server(task, task.init(6), 4).models
     assert torch.equal(one["weight"][0], task.init(5)["weight"])
     assert torch.equal(one["weight"], again["weight"])
     for a, b in ((0, 1), (0, 2), (1, 2)):
@@ -266,7 +268,7 @@ def test_independent_models_differ_and_belong_to_the_run() -> None:
     assert not torch.equal(one["weight"][1], other["weight"][1])
 
 
-def test_models_that_cannot_start_apart_are_refused() -> None:
+def test_models_that_cannot_start_differently_are_refused() -> None:
     class Zero(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -295,7 +297,7 @@ def test_models_that_cannot_start_apart_are_refused() -> None:
         {"start": "random", "models": 2},
     ],
 )
-def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
+def test_bad_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         make("focus", options)
 
@@ -426,25 +428,25 @@ def test_clusters_right_in_200_seeds(make_data: Any, task: Task) -> None:
     assert hits >= 198
 
 
-def test_clients_that_are_alike_share_one_model() -> None:
+def test_similar_clients_share_one_model() -> None:
     """Ten clients of one line, 100 examples each: no clusters, so FedAvg from then on."""
     task = drawn(10, 1.0)
     for seed in range(5):
         federation = sampled(seed, 10, 100, outliers=0)
         server, _ = trained(Focus(), task, federation, rounds=4, seed=seed)
-        assert server["log_pi"].shape == (10, 1)
+        assert server.log_pi.shape == (10, 1)
     fedavg, _ = trained(FedAvg(weight="equal"), task, federation, rounds=4, seed=seed)
-    assert torch.equal(server["models"]["weight"][0], fedavg["params"]["weight"])
+    assert torch.equal(server.models["weight"][0], fedavg.params["weight"])
 
 
-def test_an_early_mistake_is_mended() -> None:
+def test_an_early_mistake_is_corrected() -> None:
     """One client is put into the wrong cluster at the split; EM moves it in a few rounds."""
     federation = whitened(parameters(10, 0))
     focus, task = Focus(models=2), drawn(10, 1.0)
     server, engine = trained(focus, task, federation, rounds=3, seed=0)
-    wrong = server["log_pi"].clone()
+    wrong = server.log_pi.clone()
     wrong[4] = wrong[4].flip(0)
-    server = {**server, "log_pi": wrong}
+    server = server._replace(log_pi=wrong)
     assert not right(focus.clusters(server), OUTLIER)
     for r in range(3, 20):
         cohort = engine.cohort(engine.everyone(), work=Work(steps=10, batch=0, lr=0.1), round=r)
@@ -455,7 +457,7 @@ def test_an_early_mistake_is_mended() -> None:
 # --- skipping -------------------------------------------------------------------------------------
 
 
-def test_skipping_changes_nothing_to_the_third_digit_and_asks_less() -> None:
+def test_skipping_keeps_three_digits_and_asks_fewer_clients() -> None:
     federation = whitened(parameters(10, 1))
     task = drawn(10, 1.0)
     ends, asked = [], []
@@ -469,7 +471,7 @@ def test_skipping_changes_nothing_to_the_third_digit_and_asks_less() -> None:
             wrap = (listening(heard),)
             cohort = engine.cohort(engine.everyone(), work=work, round=r, wrap=wrap)
             server = algorithm.round(server, cohort)
-        ends.append((server["models"]["weight"], excess(algorithm, server, engine)))
+        ends.append((server.models["weight"], excess(algorithm, server, engine)))
         asked.append([(h.phase, len(h.ids)) for h in heard])
     torch.testing.assert_close(ends[0][0], ends[1][0], rtol=0, atol=5e-4)
     assert ends[0][1] == pytest.approx(ends[1][1], abs=5e-4)
@@ -478,10 +480,10 @@ def test_skipping_changes_nothing_to_the_third_digit_and_asks_less() -> None:
     assert sum(phase == "expect" for phase, _ in asked[0]) < 12
 
 
-def test_settled_clients_are_asked_again_now_and_then() -> None:
+def test_settled_clients_are_asked_again_periodically() -> None:
     """With check = 4, in rounds 4 and 8 (counted from 0) and not in between."""
     server = with_models(1.1, -1.0)
-    server["log_pi"] = torch.tensor([[0.0, -50.0], [-50.0, 0.0]], dtype=torch.float64)
+    server = server._replace(log_pi=torch.tensor([[0.0, -50.0], [-50.0, 0.0]], dtype=torch.float64))
     heard: list[Asked] = []
     algorithm = Focus(models=2, start="independent", check=4)
     run(algorithm, Batched, server, rounds=9, wrap=(listening(heard),))
@@ -509,7 +511,7 @@ def both_faas(mu: np.ndarray) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_theorem_3_with_its_sign_mended(seed: int) -> None:
+def test_theorem_3_with_its_sign_corrected(seed: int) -> None:
     """FAA_focus <= r^2 and FAA_avg >= R^2 (E - 2) / E - 2 R r / E - r^2.
 
     mu* is the mean of the normal clients, r their largest distance from it, R the outlier's.
@@ -528,7 +530,7 @@ def test_theorem_3_with_its_sign_mended(seed: int) -> None:
 def test_theorem_3_as_printed_is_wrong() -> None:
     """Nine normals on a circle of radius 0.2, the outlier at 1 across: 0.76, between the bounds.
 
-    Printed, with + r^2: at least 0.8 - 0.04 + 0.04 = 0.80. Mended, with - r^2: at least 0.72.
+    Printed, with + r^2: at least 0.8 - 0.04 + 0.04 = 0.80. Corrected, with - r^2: at least 0.72.
     """
     angle = 2 * np.pi * np.arange(9) / 9
     mu = np.zeros((10, 3))
@@ -547,9 +549,7 @@ def e_steps(mu: Tensor, models: Tensor, rounds: int) -> Tensor:
     engine = Loop(task, federation)
     engine.reset(algorithm.init_client(task, task.init(0)))
     stacked = {"weight": models.to(torch.float32).unsqueeze(1)}
-    server = {"models": stacked, "log_pi": torch.zeros(len(mu), len(models)).double()}
-    server["log_pi"] = server["log_pi"].log_softmax(1)
-    log_pi: Tensor = server["log_pi"]
+    log_pi = torch.zeros(len(mu), len(models)).double().log_softmax(1)
     for r in range(rounds):
         cohort = engine.cohort(engine.everyone(), work=Work(), round=r)
         log_pi = algorithm.e_step(stacked, log_pi, cohort)
@@ -580,7 +580,7 @@ def test_the_bound_of_theorem_1_under_lemma_1s_condition(seed: int) -> None:
     assert float(own.min()) >= bound - 1e-5
 
 
-def test_the_condition_printed_in_theorem_1_does_not_do() -> None:
+def test_the_condition_printed_in_theorem_1_is_not_enough() -> None:
     """Centres 0 and 1, models -100 and 1, Delta = 0.4, r = 0.
 
     |w_1 - 0| = 100 <= |w_1 - 1| - 2 * 0.4 = 100.2 and |w_2 - 1| = 0 <= 1 - 0.8: it holds, and the

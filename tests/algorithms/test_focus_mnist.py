@@ -47,11 +47,11 @@ def test_the_number_of_models_is_found(outliers: int, clusters: int, seed: int) 
     work = Work(steps=10, batch=100, lr=0.1)
     for r in range(focus.warmup + 1):
         server = focus.round(server, engine.cohort(engine.everyone(), work=work, round=r))
-    assert server["log_pi"].shape == (10, clusters)
+    assert server.log_pi.shape == (10, clusters)
     assert federation.clusters is not None
     pairs = set(zip(focus.clusters(server).tolist(), federation.clusters, strict=True))
     assert len(pairs) == clusters
-    assert torch.isfinite(server["log_pi"]).all()
+    assert torch.isfinite(server.log_pi).all()
 
 
 def test_the_papers_numbers() -> None:

@@ -1,4 +1,4 @@
-"""HetPFL: where it samples, by hand; the fusion; what the authors' code gets wrong; refusals."""
+"""HetPFL: its sampler by hand; the fusion; faults of the authors' code; refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.preference.hetpfl import HetPFL
 from isonomy.blocks import fusion, preferences
-from isonomy.core import random
+from isonomy.core import random, tree
 from isonomy.core.task import Batch
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
@@ -43,7 +43,7 @@ def state_of(engine: Engine, client: int) -> Tree:
     return {k: v[client] for k, v in engine.states.stacked.items() if isinstance(v, torch.Tensor)}
 
 
-def test_renewal_by_hand() -> None:
+def test_update_of_the_sampler_by_hand() -> None:
     """Four preferences and losses, alpha (1.5, 2): contributions by moocore, the score in closed
     form, and Adam's first step, which is its rate in the direction of the gradient's sign.
     """
@@ -54,7 +54,7 @@ def test_renewal_by_hand() -> None:
     gain = np.array(
         [whole - moocore.hypervolume(np.delete(losses, i, 0), ref=reference) for i in range(4)]
     )
-    assert gain[3] == 0  # it made the reference: the worst in an objective adds nothing
+    assert gain[3] == 0  # the worst point in an objective is the reference, so it adds nothing
     alpha = np.array([1.5, 2.0])
     score = np.log(lam) - digamma(alpha) + digamma(alpha.sum())
     g = -(gain[:, None] * score).mean(0) + 1e-4 * alpha  # with weight decay
@@ -68,15 +68,15 @@ def test_renewal_by_hand() -> None:
         "memory": sampler["memory"],
         "reference": torch.ones(2),
     }
-    after = method.renew(sampler, torch.tensor(lam).float(), torch.tensor(losses).float())
+    after = method.update_sampler(sampler, torch.tensor(lam).float(), torch.tensor(losses).float())
     assert after["reference"].tolist() == pytest.approx([1.3, 1.0])
     assert after["mixture"]["alpha"][0].numpy() == pytest.approx(moved, abs=1e-5)
     assert after["memory"].first["alpha"][0].numpy() == pytest.approx(first, rel=1e-3)
-    again = method.renew(after, torch.tensor(lam).float(), torch.tensor(losses).float())
+    again = method.update_sampler(after, torch.tensor(lam).float(), torch.tensor(losses).float())
     assert float(again["memory"].step) == 2
 
 
-def test_alpha_keeps_to_its_limits() -> None:
+def test_alpha_stays_within_its_limits() -> None:
     method = HetPFL(kappa=10.0, limits=(1.0, 3.0))
     _, engine = played(method, Loop, federation(), LONG, rounds=2)
     alpha = engine.states.stacked["mixture"]["alpha"]
@@ -85,8 +85,8 @@ def test_alpha_keeps_to_its_limits() -> None:
     assert float(alpha.max()) == 3 or float(alpha.min()) == 1
 
 
-def test_where_to_sample_is_learnt_on_every_batch() -> None:
-    """In the authors' code an overwritten variable leaves all but an epoch's first batch out.
+def test_the_sampler_is_updated_on_every_batch() -> None:
+    """In the authors' code an overwritten variable skips all but the first batch of an epoch.
 
     Three passes of 12 / 6 = 2 batches: of 6 steps 3 are the body's, and each of the other 3 must
     be a step of alpha too.
@@ -125,13 +125,10 @@ def fused() -> tuple[HetPFL, Any, Engine]:
 
 
 def test_weights_are_a_distribution_that_depends_on_the_preference(fused: Any) -> None:
-    """FusionNet is used: the authors' code never does, and tunes the mean instead."""
+    """FusionNet is used; the authors' code tunes the mean instead."""
     _, server, _ = fused
     each = torch.stack(
-        [
-            fusion.fusion_weights(server["net"], ray, server["has"])
-            for ray in preferences.grid(10, 2)
-        ]
+        [fusion.fusion_weights(server.net, ray, server.has) for ray in preferences.grid(10, 2)]
     )
     assert each.sum(1).numpy() == pytest.approx(1, abs=1e-6)
     assert float(each.min()) > 0
@@ -142,7 +139,7 @@ def test_global_model_in_numpy(fused: Any) -> None:
     """Weights by Linear, ReLU, Linear, sigmoid over their sum; the head of the mixed hypernet."""
     method, server, engine = fused
     lam = np.array([0.2, 0.8])
-    net = {k: v.double().numpy() for k, v in server["net"].items()}
+    net = {k: v.double().numpy() for k, v in server.net.items()}
     hidden = np.maximum(net["weight1"] @ lam + net["bias1"], 0)
     raw = 1 / (1 + np.exp(-(net["weight2"] @ hidden + net["bias2"])))
     mixed = raw / raw.sum() @ engine.states.stacked["kept"].double().numpy()
@@ -155,20 +152,22 @@ def test_global_model_in_numpy(fused: Any) -> None:
     assert not method.joint(method.deployed(method.init_server(TASK, TASK.init(0), 3)))
 
 
-def test_fusion_leaves_a_mean_that_is_of_no_use(fused: Any) -> None:
-    """Hypernets with nothing in common, of which one is good: FusionNet starts near that one."""
+def test_fusion_does_not_start_from_a_useless_mean(fused: Any) -> None:
+    """Very different hypernets, of which one is good: FusionNet starts near that one."""
     method, server, engine = fused
     cohort = engine.cohort(engine.everyone(), work=LONG, round=2)
-    shown = cohort.gather(method.reveal, {"psi": server["kept"]}).value
+    revealed = fusion.FusionData(**cohort.gather(method.reveal, {"psi": server.kept}).value)
     wild = [20 * nets.initial(TASK, TASK.init(seed), 2) for seed in (5, 6)]
-    apart = shown._replace(hypernet=torch.stack([wild[0], shown.hypernet[1], wild[1]]))
-    rows = Batch(*(t.flatten(0, 1) for t in (shown.latent, shown.y, shown.groups, shown.weight)))
+    apart = revealed._replace(hypernet=torch.stack([wild[0], revealed.hypernet[1], wild[1]]))
+    rows = Batch(
+        *(t.flatten(0, 1) for t in (revealed.latent, revealed.y, revealed.groups, revealed.weight))
+    )
 
     def volume(net: Any) -> float:
         def own(ray: torch.Tensor) -> torch.Tensor:
             return fusion.fused(net, apart.hypernet, torch.ones(3), ray)
 
-        key = fusion.seed_of(shown)
+        key = fusion.seed_of(revealed)
         return float(fusion.front_volume(TASK, own, rows, method.terms, key))
 
     even = fusion.fusion_net(3, 2)
@@ -180,11 +179,11 @@ def test_fusion_leaves_a_mean_that_is_of_no_use(fused: Any) -> None:
 
 
 def test_fusion_lowers_its_loss(fused: Any) -> None:
-    """Eq. 10 on all training examples, in numpy, is smaller than with the weights it began with."""
+    """Eq. 10 on all training examples, in numpy, is smaller than with the initial weights."""
     method, server, engine = fused
     data = federation()
     hypernets = engine.states.stacked["kept"].double().numpy()
-    body = {k: v.double().numpy() for k, v in server["kept"].items()}
+    body = {k: v.double().numpy() for k, v in server.kept.items()}
 
     def eq10(net: dict[str, Any]) -> float:
         total = []
@@ -205,22 +204,22 @@ def test_fusion_lowers_its_loss(fused: Any) -> None:
         return float(np.mean(total))
 
     cohort = engine.cohort(engine.everyone(), work=LONG, round=2)
-    shown = cohort.gather(method.reveal, {"psi": server["kept"]}).value
-    first = fusion.train_net(TASK, shown, method.terms, steps=0, rate=0.01, count=8)
-    longer = fusion.train_net(TASK, shown, method.terms, steps=150, rate=0.05, count=8)
+    revealed = fusion.FusionData(**cohort.gather(method.reveal, {"psi": server.kept}).value)
+    first = fusion.train_net(TASK, revealed, method.terms, steps=0, rate=0.01, count=8)
+    longer = fusion.train_net(TASK, revealed, method.terms, steps=150, rate=0.05, count=8)
     assert eq10(longer) < eq10(first)
 
 
-def test_shown_examples_are_ones_own_and_no_more_than_asked(fused: Any) -> None:
+def test_revealed_examples_are_the_clients_own_and_at_most_as_many_as_allowed(fused: Any) -> None:
     method, server, engine = fused
     cohort = engine.cohort(engine.everyone(), work=LONG, round=2)
-    shown = cohort.gather(method.reveal, {"psi": server["kept"]}).value
-    assert shown.latent.shape[:2] == (3, 8)
-    assert shown.weight.sum(1).tolist() == [8, 7, 8]  # of 12, 7 and 9
+    revealed = fusion.FusionData(**cohort.gather(method.reveal, {"psi": server.kept}).value)
+    assert revealed.latent.shape[:2] == (3, 8)
+    assert revealed.weight.sum(1).tolist() == [8, 7, 8]  # of 12, 7 and 9
     data = federation()
     for k in range(3):
-        mine = nets.features(TASK, server["kept"], data.x[data.rows(k)])
-        for row in shown.latent[k][shown.weight[k] > 0]:
+        mine = nets.features(TASK, server.kept, data.x[data.rows(k)])
+        for row in revealed.latent[k][revealed.weight[k] > 0]:
             assert bool((mine - row).abs().sum(1).min() < 1e-5)
 
 
@@ -229,8 +228,8 @@ def test_a_client_that_does_not_answer_has_no_weight() -> None:
     server, engine = played(method, Loop, federation(), STEP)
     cohort = engine.cohort(engine.everyone(), work=STEP, round=1, wrap=(silent({0: {1}}),))
     server = method.finish(server, cohort)
-    assert server["has"].tolist() == [1, 0, 1]
-    weights = fusion.fusion_weights(server["net"], torch.tensor([0.5, 0.5]), server["has"])
+    assert server.has.tolist() == [1, 0, 1]
+    weights = fusion.fusion_weights(server.net, torch.tensor([0.5, 0.5]), server.has)
     assert float(weights[1]) == 0
     assert float(weights.sum()) == pytest.approx(1)
 
@@ -240,23 +239,26 @@ def test_the_mean_and_the_tuned_mean() -> None:
         HetPFL(fusion="mean", shown=8), Loop, federation(), LONG, rounds=2, finish=True
     )
     mean = engine.states.stacked["kept"].mean(0)
-    assert torch.allclose(plain["hypernets"][0], mean)
+    assert torch.allclose(plain.hypernets[0], mean)
     method = HetPFL(fusion="tuned", shown=12, fusion_steps=6, preferences=4)
     server, engine = played(method, Loop, federation(), LONG, rounds=2, finish=True)
     cohort = engine.cohort(engine.everyone(), work=LONG, round=2)
-    shown = cohort.gather(method.reveal, {"psi": server["kept"]}).value
-    key = fusion.seed_of(shown)
-    real = shown.weight.flatten() > 0
-    rows = [t.flatten(0, 1)[real] for t in (shown.latent, shown.y, shown.groups, shown.weight)]
+    revealed = fusion.FusionData(**cohort.gather(method.reveal, {"psi": server.kept}).value)
+    key = fusion.seed_of(revealed)
+    real = revealed.weight.flatten() > 0
+    rows = [
+        t.flatten(0, 1)[real]
+        for t in (revealed.latent, revealed.y, revealed.groups, revealed.weight)
+    ]
     order = random.permutation(key, "tuned", torch.tensor(28), 28, 1)[0]
-    held = Batch(*(t[order[22:]] for t in rows))  # the fifth that was held back
+    held = Batch(*(t[order[22:]] for t in rows))  # the fifth that is held out
     before = fusion.front_volume(TASK, lambda _: mean, held, method.terms, key)
-    tuned = server["hypernets"][0]
+    tuned = server.hypernets[0]
     after = fusion.front_volume(TASK, lambda _: tuned, held, method.terms, key)
-    assert float(after) >= float(before) - 1e-6  # it may be the mean itself, never a worse one
+    assert float(after) >= float(before) - 1e-6  # it may be the mean itself, but not worse
 
 
-def test_what_crosses_the_wire() -> None:
+def test_what_clients_send() -> None:
     heard: list[Asked] = []
     played(
         HetPFL(refit=1, fusion_steps=1),
@@ -266,7 +268,7 @@ def test_what_crosses_the_wire() -> None:
         finish=True,
         wrap=(listening(heard),),
     )
-    assert [a.phase for a in heard] == ["local", "validate", "keep", "again", "reveal"]
+    assert [a.phase for a in heard] == ["local", "validate", "keep", "train_again", "reveal"]
     assert heard[0].replied == ("psi",)
 
 
@@ -298,7 +300,7 @@ def test_body_trained_on_the_front_in_numpy(kind: type) -> None:
         body="front", preferences=3, share=1.0, select=0, kappa=0.0, alpha=1.0, fusion="none"
     )
     server, engine = played(method, kind, data, Work(steps=1, batch=0, lr=0.1), ids=[1])
-    got = torch.cat([server["psi"]["linear1.weight"].flatten(), server["psi"]["linear1.bias"]])
+    got = torch.cat([server.psi["linear1.weight"].flatten(), server.psi["linear1.bias"]])
     assert got.numpy() == pytest.approx(expected, abs=2e-4)
     assert engine.states.stacked["hypernet"][1].numpy() == pytest.approx(flat, abs=1e-6)
 
@@ -310,7 +312,7 @@ def test_refit_trains_hypernets_on_the_final_body() -> None:
     again = HetPFL(fusion="none", refit=1)
     cohort = engine.cohort(engine.everyone(), work=LONG, round=2)
     after = again.finish(server, cohort)
-    assert torch.equal(after["kept"]["linear1.weight"], server["kept"]["linear1.weight"])
+    assert torch.equal(after.kept["linear1.weight"], server.kept["linear1.weight"])
     assert not torch.equal(engine.states.stacked["kept"], before)
 
 
@@ -323,7 +325,7 @@ def test_three_objectives() -> None:
     assert bool(torch.isfinite(model["linear2.weight"]).all())
 
 
-def test_mixture_parts_stay_apart() -> None:
+def test_components_of_the_mixture_stay_different() -> None:
     _, engine = played(HetPFL(parts=2, fusion="none"), Loop, federation(), LONG, rounds=2)
     alpha = engine.states.stacked["mixture"]["alpha"]
     assert alpha.shape == (3, 2, 2)
@@ -339,12 +341,45 @@ def test_a_new_client_trains_its_hypernet_only(fused: Any) -> None:
     deployed = method.deployed(server)
     cohort.gather(method.adapt, {"model": deployed})
     own = state_of(engine, 0)["kept"]
-    start = server["hypernets"].mean(0)
+    start = server.hypernets.mean(0)
     assert not torch.equal(own, start)
     far = method.init_client(TASK, TASK.init(0))["kept"]
     assert float((own - start).norm()) < float((own - far).norm())
     model = method.at(TASK, deployed, state_of(engine, 0), torch.tensor([0.5, 0.5]))
-    assert torch.equal(model["linear1.weight"], server["kept"]["linear1.weight"])
+    assert torch.equal(model["linear1.weight"], server.kept["linear1.weight"])
+
+
+@pytest.mark.parametrize("fusion_by", ["net", "none"])
+def test_the_deployed_model_survives_packing(fused: Any, fusion_by: str) -> None:
+    """Saved tensors keep their names, and a decoded model adapts and predicts as before."""
+    method, server, _ = fused
+    if fusion_by == "none":
+        method = HetPFL(fusion="none")
+        server = method.init_server(TASK, TASK.init(0), 3)
+    deployed = method.deployed(server)
+    arrays, shape = tree.pack(deployed)
+    names = {"psi/linear1.weight", "psi/linear1.bias"}
+    if fusion_by == "net":
+        names |= {"hypernets", "has", *(f"net/{k}" for k in fusion.fusion_net(3, 2))}
+    assert set(arrays) == names
+    decoded = tree.unpack(arrays, shape)
+    assert method.joint(decoded) == method.joint(deployed) == (fusion_by == "net")
+    states = []
+    for model in (deployed, decoded):
+        engine = Loop(TASK, federation(sizes=(9,)), seed=9)
+        engine.reset(method.init_client(TASK, TASK.init(0)))
+        cohort = engine.cohort(engine.everyone(), work=STEP, round=0)
+        cohort.gather(method.adapt, {"model": model})
+        states.append(state_of(engine, 0))
+    assert torch.equal(states[0]["kept"], states[1]["kept"])
+    ray = torch.tensor([0.5, 0.5])
+    if fusion_by == "none":
+        with pytest.raises(ValueError, match="no front for all clients"):
+            method.at(TASK, decoded, None, ray)
+    else:
+        head = "linear2.weight"
+        same = [method.at(TASK, model, None, ray)[head] for model in (deployed, decoded)]
+        assert torch.equal(*same)
 
 
 def test_one_client() -> None:
@@ -361,15 +396,15 @@ def test_one_client() -> None:
     ("options", "words"),
     [
         ({"kappa": -1.0}, "kappa = -1.0: give 0 or more"),
-        ({"alpha": 6.0}, "give two limits with alpha between"),
-        ({"limits": [0.5, 5.0]}, "the lower at least 1"),
+        ({"alpha": 6.0}, "alpha = 6.0: give two limits"),
+        ({"limits": [0.5, 5.0]}, "at least 1"),
         ({"limits": [1.0]}, "give two limits"),
         ({"parts": 0}, "parts = 0: give 1 or more"),
         ({"shown": 0}, "shown = 0"),
         ({"fusion_rate": 0.0}, "fusion_rate = 0.0"),
         ({"objectives": ["error", "dp", "eo"], "preferences": 20}, "give at most 12"),
         ({"fusion": "sum"}, "use one of"),
-        ({"fairness": "gap", "code": "number"}, "take code = 'one-hot'"),
+        ({"fairness": "gap", "code": "number"}, "code = 'one-hot'"),
     ],
 )
 def test_refused(options: dict[str, Any], words: str) -> None:

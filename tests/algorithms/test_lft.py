@@ -1,4 +1,4 @@
-"""LFT+FedAvg and LFT+Ensemble: FairBatch at each client by hand, the mixture, who has a say."""
+"""LFT+FedAvg and LFT+Ensemble: FairBatch at each client by hand, the mixture, the weights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ both = pytest.mark.parametrize("kind", ENGINES)
 
 
 def fair_step(w: float, k: int, ratio: np.ndarray, t: int, alpha: float) -> tuple[float, Any]:
-    """Train with a client's weights, then move them by its own losses."""
+    """Train with a client's weights, then update them from its own losses."""
     w = step(w, k, ratio[Y[k], TWO[k]])
     count, loss, _ = sums(w, ids=(k,))
     m = count.sum(0)
@@ -73,7 +73,7 @@ def test_ensemble_by_hand(kind: type[Engine]) -> None:
         own, ratios = [m[0] for m in made], [m[1] for m in made]
     how = LFTEnsemble(alpha=0.2)
     server, engine = play(how, kind, rounds=2)
-    assert server["models"]["weight"].flatten().tolist() == pytest.approx(own, abs=1e-6)
+    assert server.models["weight"].flatten().tolist() == pytest.approx(own, abs=1e-6)
     x = np.array([1.0, -0.7, 4.0])
     likely = sum(n * sigmoid(w * x) for n, w in zip(SIZES / SIZES.sum(), own, strict=True))
     state = tree.take(engine.states.take(engine.everyone()), 0)
@@ -82,14 +82,14 @@ def test_ensemble_by_hand(kind: type[Engine]) -> None:
     assert out.sigmoid().tolist() == pytest.approx(likely.tolist(), abs=1e-6)
 
 
-def test_who_never_took_part_has_no_say() -> None:
-    """A public version measures a network that was never trained."""
+def test_a_client_that_never_took_part_has_no_weight() -> None:
+    """A public implementation measures a network that was never trained."""
     how = LFTEnsemble()
     server, _ = play(how, Loop, wrap=(silent({0: {1, 2}}),))
-    assert server["say"].tolist() == [5.0, 0.0, 0.0]
+    assert server.say.tolist() == [5.0, 0.0, 0.0]
     x = torch.tensor(X[0], dtype=torch.float32).unsqueeze(-1)
     out = how.predict(world()[0], server, (), x).flatten()
-    alone = float(server["models"]["weight"][0]) * X[0]
+    alone = float(server.models["weight"][0]) * X[0]
     assert out.tolist() == pytest.approx(alone.tolist(), abs=1e-5)
     assert alone.tolist() != pytest.approx((START * X[0]).tolist(), abs=1e-3)
 

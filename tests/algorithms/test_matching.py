@@ -1,4 +1,4 @@
-"""Matching: one assignment by hand, all of them tried, and what stays put."""
+"""Matching: one assignment by hand, a brute-force check, and invariances."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from isonomy.blocks.matching import Pool, Prior, best, gains, match, posterior
+from isonomy.blocks.matching import GlobalNeurons, Prior, best_assignment, gains, match, posterior
 
 F = torch.float64
 
@@ -33,7 +33,7 @@ def test_by_hand() -> None:
     Client 1 has -1 and 2. To global neuron i a neuron v adds (v + W_i)^2 / 3 - W_i^2 / 2,
     as the r-th new one v^2 / 2 + 2 log(1 / 2) - 2 log r.
     """
-    pool = Pool(
+    pool = GlobalNeurons(
         torch.tensor([[2.0], [-1.0]], dtype=F),
         torch.full((2, 1), 2.0, dtype=F),
         torch.ones(2, dtype=F),
@@ -46,7 +46,7 @@ def test_by_hand() -> None:
         [16 / 3 - 2, 1 / 3 - 0.5, 2 - two, 2 - 2 * two],
     ]
     np.testing.assert_allclose(got.numpy(), expected, atol=1e-12)
-    assert best(got).tolist() == [1, 0]  # 5 / 6 + 10 / 3, more than with any new one
+    assert best_assignment(got).tolist() == [1, 0]  # 5 / 6 + 10 / 3, more than with any new one
     both = torch.tensor([[[2.0], [-1.0]], [[-1.0], [2.0]]])
     ones = torch.ones(2, 1, dtype=F)
     at = match(both, ones, flat([0.0], 1.0), sizes(2), gamma=1.0, grow=2.0, sweeps=3)
@@ -57,7 +57,9 @@ def test_by_hand() -> None:
 
 def test_popularity_counts_twice_and_without_a_cap() -> None:
     """20 clients of 25 have it: 2 log(20 / 5). A cap at 10, or log alone, gives another number."""
-    pool = Pool(torch.zeros(1, 1, dtype=F), torch.ones(1, 1, dtype=F), torch.tensor([20.0]))
+    pool = GlobalNeurons(
+        torch.zeros(1, 1, dtype=F), torch.ones(1, 1, dtype=F), torch.tensor([20.0])
+    )
     got = gains(
         torch.zeros(1, 1), torch.ones(1, dtype=F), pool, flat([0.0], 1.0), clients=25, gamma=3.0,
         new=1,
@@ -70,7 +72,9 @@ def test_the_prior_has_its_own_variance() -> None:
     """mu0 = 0.5, sigma0 = 4, sigma = 2: v = 3 alone gives (3 / 2 + 0.5 / 4) / (1 / 2 + 1 / 4)."""
     prior = flat([0.5], 4.0)
     half = torch.full((1, 1), 0.5, dtype=F)
-    none = Pool(torch.zeros(0, 1, dtype=F), torch.zeros(0, 1, dtype=F), torch.zeros(0, dtype=F))
+    none = GlobalNeurons(
+        torch.zeros(0, 1, dtype=F), torch.zeros(0, 1, dtype=F), torch.zeros(0, dtype=F)
+    )
     v = torch.tensor([[[3.0]]])
     got = gains(v[0], half[0], none, prior, clients=2, gamma=1.0, new=1)
     expected = (1.5 + 0.125) ** 2 / 0.75 - 0.5**2 / 4 - 2 * math.log(2)
@@ -79,7 +83,7 @@ def test_the_prior_has_its_own_variance() -> None:
     assert theta.item() == pytest.approx(1.625 / 0.75)
 
 
-# --- nothing is better ----------------------------------------------------------------------------
+# --- no assignment is better ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("units", [1, 2, 3, 4, 5])
@@ -91,7 +95,7 @@ def test_no_permutation_is_better(units: int, more: int) -> None:
         sum(gain[row, c].item() for row, c in enumerate(chosen))
         for chosen in itertools.permutations(columns, units)
     )
-    at = best(gain)
+    at = best_assignment(gain)
     assert len(set(at.tolist())) == units
     assert gain[torch.arange(units), at].sum().item() == pytest.approx(tried, abs=1e-12)
 
@@ -132,8 +136,8 @@ def squeezed(at: np.ndarray, j: int) -> np.ndarray:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("sweeps", [1, 2, 50])
 def test_the_client_matched_last_cannot_do_better(seed: int, sweeps: int) -> None:
-    """Every way of matching it anew, tried: none adds more than the one found. (Of the others it
-    need not be true: the r-th new neuron's 2 log r belongs to the client that is matched.)
+    """Brute force over all its assignments: none adds more than the one found. (For the other
+    clients this need not hold: the 2 log r of the r-th new neuron belongs to the matched client.)
     """
     random = np.random.default_rng(seed)
     units, clients = 3, 3
@@ -210,10 +214,10 @@ def test_the_order_of_clients_does_not_matter_even_of_one_size() -> None:
     assert torch.equal(moved, at[order])
 
 
-def test_what_is_not_seen_does_not_count() -> None:
+def test_unobserved_coordinates_do_not_count() -> None:
     """Precision 0: the coordinate adds nothing to any match, and 0 is what is known of it."""
     v = torch.tensor([[1.0, 5.0]])
-    pool = Pool(torch.tensor([[1.0, 0.0]], dtype=F), torch.tensor([[1.0, 0.0]], dtype=F),
+    pool = GlobalNeurons(torch.tensor([[1.0, 0.0]], dtype=F), torch.tensor([[1.0, 0.0]], dtype=F),
                 torch.ones(1, dtype=F))  # fmt: skip
     seen = torch.tensor([1.0, 0.0], dtype=F)
     got = gains(v, seen, pool, flat([0.0, 0.0], math.inf), clients=2, gamma=1.0, new=0)

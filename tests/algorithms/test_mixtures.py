@@ -33,7 +33,7 @@ def test_apfl_by_hand(kind: type[Engine]) -> None:
     """
     server, engine = rounds(APFL(alpha=0.25), kind, steps=2)
     assert own(engine) == pytest.approx([1.03984375, 0.81625])
-    assert server["params"]["weight"].item() == pytest.approx(0.715)
+    assert server.params["weight"].item() == pytest.approx(0.715)
 
 
 def test_apfl_takes_the_gradient_at_the_mixture_times_alpha() -> None:
@@ -66,7 +66,7 @@ def test_apfl_solved_to_the_end_is_local_training() -> None:
     """The mixture's end is each client's own minimiser, 6/5 and -1, for any alpha above 0."""
     for alpha in (0.6, 0.8):
         server, engine = rounds(APFL(alpha=alpha), Loop, steps=1, rounds=150)
-        w = server["params"]["weight"].item()
+        w = server.params["weight"].item()
         served = [alpha * v + (1 - alpha) * w for v in own(engine)]
         # w moves by one more step after v has seen it, but is at rest by then
         assert served == pytest.approx([1.2, -1.0], abs=1e-3)
@@ -83,7 +83,7 @@ def test_mapper_by_hand(kind: type[Engine]) -> None:
     server, engine = rounds(Mapper(shares=(0.25, 1.0)), kind, steps=1)
     assert own(engine) == pytest.approx([1.1, 0.6])
     assert own(engine, "share") == pytest.approx([1.0, 1.0])
-    assert server["params"]["weight"].item() == pytest.approx(1.0)
+    assert server.params["weight"].item() == pytest.approx(1.0)
 
 
 def test_mapper_counts_every_client() -> None:
@@ -94,7 +94,7 @@ def test_mapper_counts_every_client() -> None:
     """
     server, engine = rounds(Mapper(shares=(0.5,)), Loop, steps=1)
     assert own(engine) == pytest.approx([1.05, 0.8])
-    assert server["params"]["weight"].item() == pytest.approx(0.926875)
+    assert server.params["weight"].item() == pytest.approx(0.926875)
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_the_three_batches(kind: type[Engine]) -> None:
         engine.reset(algorithm.init_client(TASK, params))
         cohort = engine.cohort(torch.tensor([0]), work=Work(epochs=1, batch=1, lr=0.1), round=0)
         got = algorithm.round(algorithm.init_server(TASK, params, 2), cohort)
-        ends[batches] = got["params"]["weight"].item()
+        ends[batches] = got.params["weight"].item()
     for order in ((0, 1), (1, 0)):
         if ends["same"] == pytest.approx(worked(order, True), abs=1e-6):
             assert ends["three"] == pytest.approx(worked(order, False), abs=1e-6)

@@ -20,6 +20,7 @@ from isonomy.algorithms.group_fair.pffl import PFFL
 from isonomy.blocks import certificate, saddle
 from isonomy.blocks.constraints import BGL, CBGL, cell_sums, multipliers, violations
 from isonomy.core.examples import Attribute
+from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Task
 from isonomy.core.verdict import About
 from isonomy.core.work import Work
@@ -95,11 +96,11 @@ def test_rounds_by_hand(kind: type[Engine], factor: Any, times: float, scale: bo
     algorithm = PFFL(B=4.0, zeta=0.5, eta=2.0, factor=factor, scale=scale)
     server = play(algorithm, kind, 3)
     w, mean, theta, lam = by_hand(3, B=4.0, zeta=0.5, eta=2.0, factor=times, scale=scale)
-    assert server["params"]["weight"].item() == pytest.approx(w, abs=1e-6)
-    assert algorithm.deployed(server)["params"]["weight"].item() == pytest.approx(mean, abs=1e-6)
-    assert server["theta"].tolist() == pytest.approx(theta.tolist(), abs=1e-5)
-    assert server["lam"].tolist() == pytest.approx(lam.tolist(), abs=1e-5)
-    newest = replace(algorithm, report="last").deployed(server)["params"]["weight"].item()
+    assert server.params["weight"].item() == pytest.approx(w, abs=1e-6)
+    assert algorithm.deployed(server).params["weight"].item() == pytest.approx(mean, abs=1e-6)
+    assert server.theta.tolist() == pytest.approx(theta.tolist(), abs=1e-5)
+    assert server.lam.tolist() == pytest.approx(lam.tolist(), abs=1e-5)
+    newest = replace(algorithm, report="last").deployed(server).params["weight"].item()
     assert newest == pytest.approx(w, abs=1e-6)
 
 
@@ -120,20 +121,20 @@ def test_local_multipliers_by_hand(kind: type[Engine]) -> None:
             new.append(w - 0.02 / 5 * step)
         w = float(np.mean(new))
     server = play(LocalBGL(B=4.0, zeta=0.5, eta=2.0), kind, 3)
-    assert server["params"]["weight"].item() == pytest.approx(w, abs=1e-6)
+    assert server.params["weight"].item() == pytest.approx(w, abs=1e-6)
 
 
 @both
 def test_group_weights_by_hand(kind: type[Engine]) -> None:
     """Two of five examples in group 0, three in group 1: weights 5/4 and 5/6."""
-    say = np.where(group_of == 0, 5 / 4, 5 / 6)
+    weight = np.where(group_of == 0, 5 / 4, 5 / 6)
     w = 1.0
     for _ in range(2):
-        slope = 2 * xs * (w * xs - ys) * say
+        slope = 2 * xs * (w * xs - ys) * weight
         new = [w - 0.02 * slope[owner_of == k].mean() for k in (0, 1)]
         w = (2 * new[0] + 3 * new[1]) / 5
     server = play(GroupFedAvg(), kind, 2)
-    assert server["params"]["weight"].item() == pytest.approx(w, abs=1e-6)
+    assert server.params["weight"].item() == pytest.approx(w, abs=1e-6)
 
 
 # --- multipliers ----------------------------------------------------------------------------------
@@ -159,7 +160,7 @@ def rises(step: float) -> bool:
     server = play(algorithm, Loop, 3)
     loss = (by_hand(2, B=4.0, zeta=0.5, eta=2.0, factor=2.0, scale=True)[0] * xs - ys) ** 2
     over = [loss[group_of == z].mean() > 0.5 for z in (0, 1)]
-    return all(bool(t > 0) == up for t, up in zip(server["theta"], over, strict=True))
+    return all(bool(t > 0) == up for t, up in zip(server.theta, over, strict=True))
 
 
 def test_the_ascent_ascends() -> None:
@@ -207,7 +208,7 @@ def people(seed: int, clients: int = 4, n: int = 60, classes: int = 2) -> tuple[
 def test_attributes_their_intersections_and_who_is_in_none() -> None:
     task, made = people(0)
     groups = made.groups.clone()
-    groups[::7, 1] = -1  # not told
+    groups[::7, 1] = -1  # unknown
     batch = Batch(made.x, made.y, groups, torch.ones(len(made.y)))
     about = About(task, made.attributes, made.labels)
     all_ = BGL(0.6)
@@ -235,6 +236,7 @@ def test_bounds_by_label_imply_a_bound_of_the_group() -> None:
     by_label, whole = CBGL(0.0, (0.7, 0.4), ("sex",)), BGL(0.0, (), ("sex",))
     engine = Loop(task, made)
 
+    @phase("sum", cell="group statistic", group="group statistic")
     def both_sums(task: Task, message: Any, client: Any) -> Any:
         parts = [cell_sums(c, task, params, client, "train", 0) for c in (by_label, whole)]
         return {"cell": parts[0], "group": parts[1]}, client.state
@@ -254,7 +256,7 @@ def test_bounds_by_label_imply_a_bound_of_the_group() -> None:
 
 @dataclass(frozen=True)
 class Positive(BGL):
-    """A user's own: only examples of label 1, all in one cell."""
+    """A user's own constraint: the examples with label 1, all in one cell."""
 
     def members(self, task: Task, batch: Batch) -> Tensor:
         return (batch.y == 1).float().unsqueeze(-1)
@@ -266,12 +268,12 @@ class Positive(BGL):
         return ["label 1"]
 
 
-def test_a_constraint_of_ones_own() -> None:
+def test_a_users_own_constraint() -> None:
     task, made = people(2)
     algorithm = PFFL(constraint="algorithms.test_pffl:Positive", zeta=0.3, B=5.0)
     server = train(algorithm, task, made, rounds=5)
     plain = train(PFFL(B=0.0), task, made, rounds=5)
-    assert float(server["certificate"]["violation"]) < loss_of_ones(task, made, plain) - 0.3
+    assert float(server.certificate["violation"]) < loss_of_ones(task, made, plain) - 0.3
     verdict = algorithm.verdict(server, About(task, made.attributes, made.labels))
     assert verdict is not None
     assert verdict.facts["worst"] == "label 1"
@@ -282,7 +284,7 @@ def test_a_constraint_of_ones_own() -> None:
 def loss_of_ones(task: Task, made: Federation, server: Any) -> float:
     rows = torch.cat([torch.arange(*made.ranges[k, 0]) for k in range(len(made))])
     ones = rows[made.y[rows] == 1]
-    outputs = task.outputs(server["average"], made.x[ones])
+    outputs = task.outputs(server.average, made.x[ones])
     return float(task.each_loss(outputs, made.y[ones]).mean())
 
 
@@ -294,14 +296,14 @@ def test_small_cells_are_withheld_and_the_run_goes_on() -> None:
     least = int(counts.min()) + 1
     algorithm = PFFL(B=5.0, attributes=("sex",), least=least)
     server = train(algorithm, task, made, rounds=2)
-    told = torch.where(counts >= least, counts, 0).sum(0)
-    assert server["certificate"]["count"].tolist() == told.double().tolist()
-    assert told.sum() < counts.sum()
+    reported = torch.where(counts >= least, counts, 0).sum(0)
+    assert server.certificate["count"].tolist() == reported.double().tolist()
+    assert reported.sum() < counts.sum()
     verdict = algorithm.verdict(server, About(task, made.attributes, made.labels))
     assert verdict is not None
     assert f"fewer than {least} examples" in verdict.text
     none = train(PFFL(attributes=("sex",), least=10_000), task, made, rounds=2)
-    assert bool(torch.isfinite(none["params"]["weight"]).all())
+    assert bool(torch.isfinite(none.params["weight"]).all())
 
 
 # --- the measured gap, against scipy --------------------------------------------------------------
@@ -383,10 +385,10 @@ def test_the_gap_is_the_true_one(kind: type[Engine]) -> None:
         algorithm = PFFL(B=6.0, zeta=0.5, attributes=("sex",))
         server = train(algorithm, task, made, rounds=3, kind=kind)
         exact = Exact(made, 0.5)
-        w, lam = weights(server["average"]), server["lam"].numpy()
+        w, lam = weights(server.average), server.lam.numpy()
         upper = exact.risk(w) + 6 * max(0.0, exact.r(w).max())
         nu = upper - exact.least(lam, 1.0)
-        got = server["certificate"]
+        got = server.certificate
         assert float(got["gap_low"]) <= nu + 1e-6
         assert float(got["gap_high"]) >= nu - 1e-6
         assert float(got["gap_high"] - got["gap_low"]) < 1e-6
@@ -403,8 +405,8 @@ def test_the_gap_of_other_losses(loss: str) -> None:
     server = train(algorithm, task, made, rounds=3, lr=0.1)
     exact = Exact(replace(made, y=torch.zeros_like(made.y)), 0.5)
     rows = torch.cat([torch.arange(*made.ranges[k, 0]) for k in range(len(made))])
-    lam = server["lam"]
-    shape = saddle.matrix(server["average"]).shape
+    lam = server.lam
+    shape = saddle.matrix(server.average).shape
     x = torch.cat([made.x[rows].double(), torch.ones(len(rows), 1).double()], 1)
 
     def whole(flat: np.ndarray) -> tuple[float, np.ndarray]:
@@ -421,7 +423,7 @@ def test_the_gap_of_other_losses(loss: str) -> None:
     found = minimize(
         whole, np.zeros(math.prod(shape)), jac=True, method="BFGS", options={"gtol": 1e-8}
     )
-    got = server["certificate"]
+    got = server.certificate
     nu = float(got["upper"]) - found.fun
     assert float(got["gap_low"]) <= nu + 1e-6
     assert float(got["gap_high"]) >= nu - 1e-6
@@ -446,12 +448,12 @@ def test_lemma_1_on_problems_that_have_a_feasible_point() -> None:
         server = train(
             algorithm, task, made, rounds=int(draw.integers(0, 6)), lr=1.0, params=params
         )
-        got = server["certificate"]
+        got = server.certificate
         over = float(got["violation"].max().clamp(min=0))
         M = exact.risk(star)
         assert over <= (algorithm.beta * M + 2 * float(got["gap_low"])) / B + 1e-6
         # with nu the whole gap, the proof gives more: w's own risk counts, and nu only once
-        tight = algorithm.beta * (M - exact.risk(weights(server["average"])))
+        tight = algorithm.beta * (M - exact.risk(weights(server.average)))
         tight = (tight + float(got["gap_high"])) / B
         assert over <= tight + 1e-6
         near += over > 0.9 * tight
@@ -485,7 +487,7 @@ def test_a_gap_that_was_not_measured_well_certifies_nothing(
     monkeypatch.setattr(certificate, "STEPS", 0)
     far = {k: v + 2.0 for k, v in task.init(0).items()}
     server = train(algorithm, task, made, rounds=0, params=far)
-    found = server["certificate"]
+    found = server.certificate
     assert float(found["gap_high"] - found["gap_low"]) > 0.01
     exact = Exact(made, 0.6)
     upper = exact.risk(weights(far)) + max(0.0, exact.r(weights(far)).max())
@@ -493,7 +495,7 @@ def test_a_gap_that_was_not_measured_well_certifies_nothing(
     bad = algorithm.verdict(server, about)
     assert bad is not None
     assert bad.status == "null"
-    assert "only known to lie between" in bad.text
+    assert "only known to be between" in bad.text
 
 
 def test_silent_clients_at_the_end_certify_nothing() -> None:
@@ -519,7 +521,7 @@ def test_what_is_not_convex_is_not_certified() -> None:
     assert verdict is not None
     assert verdict.status == "no claim"
     assert verdict.facts["violation"] == pytest.approx(
-        max(float(v) for v in server["certificate"]["violation"])
+        max(float(v) for v in server.certificate["violation"])
     )
     assert not saddle.linear(task)
     bent = nn.Sequential(nn.Linear(3, 1), nn.Sigmoid())
@@ -540,9 +542,9 @@ def test_separable_data_still_gives_a_bound() -> None:
     )
     algorithm = PFFL(B=2.0, zeta=0.1)
     server = train(algorithm, task, made, rounds=30, lr=1.0)
-    got = server["certificate"]
+    got = server.certificate
     assert bool(got["measured"])
-    low = float(got["upper"] + server["lam"] @ server["bounds"] - got["gap_high"])
+    low = float(got["upper"] + server.lam @ server.bounds - got["gap_high"])
     assert low <= 1e-9  # G without its constant is at least 0, and comes as near as one likes
     verdict = algorithm.verdict(server, About(task, made.attributes, made.labels))
     assert verdict is not None
@@ -560,9 +562,9 @@ def test_minmax_has_fedminmaxs_objective_and_finds_its_value() -> None:
         constraint="minmax", beta=0.0, B=1.0, zeta=0.0, eta=1.0, attributes=("sex",), report="last"
     )
     server = train(algorithm, task, made, rounds=100, lr=2.0)
-    w = weights(server["params"])
+    w = weights(server.params)
     # max over |lambda| <= 1 of lambda'r, r >= 0, is the worst group's loss: FedMinMax's objective
-    assert float(server["certificate"]["upper"]) == pytest.approx(exact.r(w).max(), abs=1e-5)
+    assert float(server.certificate["upper"]) == pytest.approx(exact.r(w).max(), abs=1e-5)
     assert exact.r(w).max() == pytest.approx(least, abs=5e-3)
     verdict = algorithm.verdict(server, About(task, made.attributes, made.labels))
     assert verdict is not None
@@ -575,9 +577,9 @@ def test_minmax_has_fedminmaxs_objective_and_finds_its_value() -> None:
 @both
 def test_a_silent_client_and_huge_losses(kind: type[Engine]) -> None:
     server = play(PFFL(B=4.0), kind, 2, wrap=(silent({1: {0}}),))
-    assert bool(torch.isfinite(server["params"]["weight"]).all())
+    assert bool(torch.isfinite(server.params["weight"]).all())
     algorithm = PFFL(B=1e4, zeta=0.0, eta=1e6)
-    assert bool(torch.isfinite(play(algorithm, kind, 3)["lam"]).all())
+    assert bool(torch.isfinite(play(algorithm, kind, 3).lam).all())
 
 
 @pytest.mark.parametrize(
@@ -588,7 +590,7 @@ def test_a_silent_client_and_huge_losses(kind: type[Engine]) -> None:
         ({"eta": 0.0}, "eta"),
         ({"zetas": [-1.0, 0.2]}, "zetas"),
         ({"constraint": "what"}, "use one of bgl, cbgl, minmax"),
-        ({"constraint": "minmax"}, "set these too"),
+        ({"constraint": "minmax"}, "beta = 0, B = 1 and zeta = 0"),
         ({"least": -1}, "least"),
         ({"M": -1.0}, "M = -1.0"),
     ],
@@ -605,7 +607,7 @@ def test_what_does_not_fit_the_data_is_refused() -> None:
         (PFFL(attributes=("height",)), "height"),
         (PFFL(constraint="cbgl", zetas=(0.5,)), "1 bounds for 2 labels"),
         (PFFL(constraint="cbgl", zetas=(math.inf, math.inf)), "bounds no label"),
-        (PFFL(zetas=(0.5, 0.5)), "one bound, zeta"),
+        (PFFL(zetas=(0.5, 0.5)), "algorithm.zetas"),
         (LocalBGL(attributes=("height",)), "height"),
         (GroupFedAvg(attributes=("height",)), "height"),
     ):

@@ -1,4 +1,4 @@
-"""PraFFL: a round worked in numpy, the mean of bodies, selection, draws, refusals."""
+"""PraFFL: a round in numpy, the mean of bodies, selection, draws, refusals."""
 
 from __future__ import annotations
 
@@ -66,31 +66,31 @@ def test_a_round_in_numpy(kind: type, scalar: str) -> None:
     expected = flat - 0.1 * gradient(front, flat)
     method = PraFFL(preferences=3, share=0.5, scalar=scalar, select=0)  # type: ignore[arg-type]
     server, engine = played(method, kind, data, STEP, ids=[1])
-    assert server["psi"]["linear1.weight"].flatten().numpy() == pytest.approx(body[:12], abs=2e-5)
-    assert server["psi"]["linear1.bias"].numpy() == pytest.approx(body[12:], abs=2e-5)
+    assert server.psi["linear1.weight"].flatten().numpy() == pytest.approx(body[:12], abs=2e-5)
+    assert server.psi["linear1.bias"].numpy() == pytest.approx(body[12:], abs=2e-5)
     assert engine.states.stacked["hypernet"][1].numpy() == pytest.approx(expected, abs=2e-4)
-    assert "linear2.weight" not in server["psi"]  # the head is nobody's to send
+    assert "linear2.weight" not in server.psi  # heads are not sent
 
 
-def test_every_client_counts_in_the_mean() -> None:
-    """The authors' mean leaves out the client that comes first; here all weigh the same."""
+def test_every_client_is_in_the_mean() -> None:
+    """The authors' mean leaves out the first client; here all have the same weight."""
     data = federation()
     method = PraFFL(select=0)
     bodies = []
     for k in range(3):
         server, _ = played(method, Loop, data, STEP, ids=[k])
-        bodies.append(server["psi"]["linear1.weight"])
+        bodies.append(server.psi["linear1.weight"])
     server, _ = played(method, Loop, data, STEP)
     expected = torch.stack(bodies).mean(0)
-    assert torch.allclose(server["psi"]["linear1.weight"], expected, atol=1e-6)
+    assert torch.allclose(server.psi["linear1.weight"], expected, atol=1e-6)
     sized, _ = played(PraFFL(select=0, weight="size"), Loop, data, STEP)
     share = torch.tensor([12.0, 7.0, 9.0]) / 28
     weighted = (share[:, None, None] * torch.stack(bodies)).sum(0)
-    assert torch.allclose(sized["psi"]["linear1.weight"], weighted, atol=1e-6)
+    assert torch.allclose(sized.psi["linear1.weight"], weighted, atol=1e-6)
 
 
 def test_preferences_differ_from_client_to_client_and_round_to_round() -> None:
-    """The authors' code seeds anew at every client and round, so that all repeat."""
+    """The authors' code sets the same seed at every client and round, so that draws repeat."""
     first, second = rays_of(0, 4), rays_of(1, 4)
     assert not np.allclose(first, second)
     data = federation(sizes=(8, 8))
@@ -102,43 +102,43 @@ def test_preferences_differ_from_client_to_client_and_round_to_round() -> None:
     assert not torch.allclose(twins[0], twins[1])  # same examples, other preferences
 
 
-def test_body_rests_while_the_hypernet_learns_and_the_other_way_round() -> None:
+def test_the_body_is_fixed_while_the_hypernet_trains_and_vice_versa() -> None:
     data, start = federation(), nets.initial(TASK, TASK.init(0), 2)
     only_body, engine = played(PraFFL(share=1.0, select=0), Loop, data, STEP)
     assert torch.equal(engine.states.stacked["hypernet"], start.expand(3, -1))
     only_heads, engine = played(PraFFL(share=0.0, select=0), Loop, data, STEP)
-    assert torch.equal(only_heads["psi"]["linear1.weight"], TASK.init(0)["linear1.weight"])
+    assert torch.equal(only_heads.psi["linear1.weight"], TASK.init(0)["linear1.weight"])
     assert not torch.equal(engine.states.stacked["hypernet"], start.expand(3, -1))
-    assert not torch.equal(only_body["psi"]["linear1.weight"], TASK.init(0)["linear1.weight"])
+    assert not torch.equal(only_body.psi["linear1.weight"], TASK.init(0)["linear1.weight"])
 
 
 def test_the_best_round_is_kept() -> None:
-    """A huge rate after round 0 spoils the fronts; what was kept is round 0's."""
+    """A huge learning rate after round 0 makes the fronts worse; round 0 is kept."""
     data, method, kind = federation(), PraFFL(select=20), Loop
     good, engine = played(method, kind, data, STEP)
     kept = engine.states.stacked["kept"].clone()
-    assert float(good["score"]) > 0
+    assert float(good.score) > 0
     wild = Work(steps=2, batch=0, lr=50.0)
     cohort = engine.cohort(engine.everyone(), work=wild, round=1)
     after = method.round(good, cohort)
-    if float(after["score"]) == float(good["score"]):
-        assert torch.equal(after["kept"]["linear1.weight"], good["psi"]["linear1.weight"])
+    if float(after.score) == float(good.score):
+        assert torch.equal(after.kept["linear1.weight"], good.psi["linear1.weight"])
         assert torch.equal(engine.states.stacked["kept"], kept)
     assert not torch.equal(engine.states.stacked["hypernet"], kept)
-    assert float(after["score"]) >= float(good["score"])
+    assert float(after.score) >= float(good.score)
     last, engine = played(PraFFL(select=0), kind, data, STEP, rounds=2)
-    assert torch.equal(last["kept"]["linear1.weight"], last["psi"]["linear1.weight"])
+    assert torch.equal(last.kept["linear1.weight"], last.psi["linear1.weight"])
     assert torch.equal(engine.states.stacked["kept"], engine.states.stacked["hypernet"])
 
 
 def test_no_validation_examples_keeps_every_round() -> None:
     server, engine = played(PraFFL(), Loop, federation(validation=0), STEP, rounds=2)
-    assert float(server["score"]) == -1
-    assert torch.equal(server["kept"]["linear1.weight"], server["psi"]["linear1.weight"])
+    assert float(server.score) == -1
+    assert torch.equal(server.kept["linear1.weight"], server.psi["linear1.weight"])
     assert torch.equal(engine.states.stacked["kept"], engine.states.stacked["hypernet"])
 
 
-def test_what_crosses_the_wire() -> None:
+def test_what_clients_send() -> None:
     heard: list[Asked] = []
     played(PraFFL(), Batched, federation(), STEP, wrap=(listening(heard),))
     assert [(a.phase, a.replied) for a in heard] == [
@@ -151,11 +151,11 @@ def test_huge_inputs_stay_finite() -> None:
     data.x[:] *= 1e3
     work = Work(steps=6, batch=4, lr=1e-3, optimiser="adam")
     server, engine = played(PraFFL(), Loop, data, work, rounds=2)
-    assert bool(torch.isfinite(server["psi"]["linear1.weight"]).all())
+    assert bool(torch.isfinite(server.psi["linear1.weight"]).all())
     assert bool(torch.isfinite(engine.states.stacked["hypernet"]).all())
 
 
-def test_predicts_with_the_preference_chosen() -> None:
+def test_predicts_with_the_given_preference() -> None:
     data = federation()
     server, engine = played(PraFFL(), Loop, data, STEP)
     state = {k: v[0] for k, v in engine.states.stacked.items()}
@@ -164,7 +164,7 @@ def test_predicts_with_the_preference_chosen() -> None:
     model = fair.at(TASK, deployed, state, torch.tensor([0.25, 0.75]))
     assert torch.allclose(fair.predict(TASK, deployed, state, x), TASK.outputs(model, x))
     assert not torch.allclose(even.predict(TASK, deployed, state, x), TASK.outputs(model, x))
-    with pytest.raises(ValueError, match="no front of all clients"):
+    with pytest.raises(ValueError, match="no front for all clients"):
         even.at(TASK, deployed, None, torch.tensor([0.5, 0.5]))
     assert not even.joint(deployed)
 
@@ -176,7 +176,7 @@ def test_predicts_with_the_preference_chosen() -> None:
         ({"share": 1.5}, "share = 1.5"),
         ({"select": -1}, "select = -1"),
         ({"objectives": ["error"]}, "give 'error' first"),
-        ({"objectives": ["error", "odds"]}, "use 'dp' or 'eo'"),
+        ({"objectives": ["error", "odds"]}, "use one of dp, eo"),
         ({"preference": [0.5]}, "give 2 numbers"),
         ({"preference": [0.0, 0.0]}, "not all 0"),
         ({"scalar": "sum"}, "use one of"),

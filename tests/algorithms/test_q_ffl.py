@@ -18,10 +18,11 @@ from isonomy.algorithms.client_fair.q_fedsgd import QFedSGD
 from isonomy.blocks.descent import descend
 from isonomy.blocks.measure import train_loss
 from isonomy.core import tree
-from isonomy.core.algorithm import Algorithm
+from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
-from isonomy.core.task import Task
+from isonomy.core.phase import phase
+from isonomy.core.task import Params, Task
 from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.errors import ConfigError
@@ -78,7 +79,7 @@ def test_static_steps(q: float) -> None:
 def test_q_zero_is_the_mean_of_the_models(kind: type[Engine]) -> None:
     """Two steps: 1.15 and 0.28 (see test_fedavg)."""
     server, _ = rounds(QFedAvg(q=0.0), kind, steps=2)
-    assert server["params"]["weight"].item() == pytest.approx(0.715, abs=1e-6)
+    assert server.params["weight"].item() == pytest.approx(0.715, abs=1e-6)
 
 
 @both
@@ -100,7 +101,7 @@ def test_no_loss_and_huge_losses(kind: type[Engine], q: float) -> None:
 
 
 @dataclass(frozen=True)
-class Faulty(Algorithm):
+class Faulty(Algorithm[Global]):
     """q-FedAvg as printed, by sums, with one fault."""
 
     name: ClassVar[str] = "faulty"
@@ -110,11 +111,15 @@ class Faulty(Algorithm):
 
     fault: str = ""
 
-    def round(self, server: Any, cohort: Cohort) -> Any:
-        got = cohort.sum(self.local, {"params": server["params"]})
-        step = tree.tmap(lambda d: (d / got["h"]).float(), got["delta"])
-        return {"params": tree.sub(server["params"], step)}
+    def init_server(self, task: Task, params: Params, clients: int) -> Global:
+        return Global(params)
 
+    def round(self, server: Global, cohort: Cohort) -> Global:
+        got = cohort.sum(self.local, {"params": server.params})
+        step = tree.tmap(lambda d: (d / got["h"]).float(), got["delta"])
+        return Global(tree.sub(server.params, step))
+
+    @phase("sum", delta="update", h="statistic")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         origin = message["params"]
         params = descend(task.loss, origin, client)
@@ -130,12 +135,12 @@ class Faulty(Algorithm):
         return {"delta": tree.scale(D, loss), "h": h}, client.state
 
 
-def test_the_faultless_one_passes() -> None:
+def test_the_version_without_a_fault_passes() -> None:
     check_by_hand(Faulty())
 
 
 @pytest.mark.parametrize("fault", ["loss after training", "aliased", "loss of a minibatch"])
-def test_faults_are_seen(fault: str) -> None:
+def test_faults_are_detected(fault: str) -> None:
     with pytest.raises(AssertionError):
         check_by_hand(Faulty(fault))
 
@@ -161,6 +166,6 @@ def test_the_learning_rate_of_the_round_sets_the_constant() -> None:
         engine = kind(task, federation)
         work = Work(epochs=1, batch=0, lr=0.1)
         cohort = engine.cohort(torch.tensor([0, 1]), work=work, round=4, rate=0.05)
-        got = QFedAvg(q=1.0).round({"params": {"weight": torch.tensor([[1.0]])}}, cohort)
+        got = QFedAvg(q=1.0).round(Global({"weight": torch.tensor([[1.0]])}), cohort)
         expected = paper(1.0, [-2.0, 4.0], [1.0, 4.0], 1.0, 20.0)
         assert weight_of(got).item() == pytest.approx(expected, abs=1e-6)

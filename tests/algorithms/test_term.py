@@ -63,7 +63,7 @@ def test_examples_of_a_client_count_once_each(kind: type[Engine]) -> None:
 def test_huge_tilts_do_not_overflow(kind: type[Engine], t: float) -> None:
     server, _ = rounds(TERM(t=t), kind, steps=2)
     expected = 0.28 if t > 0 else 1.15
-    assert server["params"]["weight"].item() == pytest.approx(expected, abs=1e-6)
+    assert server.params["weight"].item() == pytest.approx(expected, abs=1e-6)
 
 
 @both
@@ -103,8 +103,8 @@ def test_the_whole_gradient_is_that_of_the_hierarchical_objective(kind: type[Eng
 
     expected = 1 - 0.1 * (whole(1 + h) - whole(1 - h)) / (2 * h)
     server, _ = rounds(TERM(t=t, tau=tau), kind, steps=1)
-    assert server["params"]["weight"].item() == pytest.approx(expected, abs=1e-5)
-    assert torch.isfinite(server["params"]["weight"]).all()
+    assert server.params["weight"].item() == pytest.approx(expected, abs=1e-5)
+    assert torch.isfinite(server.params["weight"]).all()
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ import torch
 from sklearn.cluster import KMeans
 from torch import Tensor, nn
 
-from isonomy.blocks.clustering import found, halves, how_many, kmeans, points
+from isonomy.blocks.clustering import cluster_clients, count_clusters, halves, kmeans, points
 from isonomy.core import tree
 from isonomy.core.client import Client
+from isonomy.core.phase import Part, phase
 from isonomy.core.task import Task
 from isonomy.core.work import Work
 from isonomy.data.federation import build
@@ -76,7 +77,7 @@ def test_points_that_coincide() -> None:
     got = kmeans(at, torch.ones(5, dtype=torch.float64), torch.arange(5), 3)
     assert float(got.dispersion) == 0.0
     assert set(got.labels.tolist()) <= {0, 1, 2}
-    assert how_many(at, at, torch.ones(5, dtype=torch.float64), torch.arange(5), 4) == 1
+    assert count_clusters(at, at, torch.ones(5, dtype=torch.float64), torch.arange(5), 4) == 1
 
 
 def test_points_keep_lengths_and_distances() -> None:
@@ -96,7 +97,7 @@ def count(sizes: list[int], spread: float, noise: float, d: int, seed: int) -> i
         at + noise * 2**0.5 * torch.from_numpy(rng.normal(size=at.shape)) for _ in "ab"
     )
     signal, chance = points((first + second) / 2), points((first - second) / 2)
-    return how_many(signal, chance, torch.ones(n, dtype=torch.float64), torch.arange(n), 10)
+    return count_clusters(signal, chance, torch.ones(n, dtype=torch.float64), torch.arange(n), 10)
 
 
 @pytest.mark.parametrize("sizes", [[9, 1], [7, 2, 1], [5, 2, 2, 1], [5, 5], [20, 20, 1], [4] * 6])
@@ -117,7 +118,7 @@ def test_noise_as_large_as_the_distance_shows_nothing() -> None:
     assert [count([5, 5], 0.0, 2.0, 12, seed) for seed in range(5)] == [1] * 5
 
 
-def test_clients_that_differ_gradually_are_no_clusters() -> None:
+def test_clients_that_differ_gradually_are_not_clustered() -> None:
     """Twenty points along a line, known almost exactly: two clusters would halve the dispersion."""
     more = 0
     for seed in range(10):
@@ -127,14 +128,14 @@ def test_clients_that_differ_gradually_are_no_clusters() -> None:
         noise = torch.from_numpy(0.02 * rng.normal(size=at.shape))
         signal = points(torch.from_numpy(at) + noise)
         weight = torch.ones(20, dtype=torch.float64)
-        more += how_many(signal, points(noise), weight, torch.arange(20), 10) > 1
+        more += count_clusters(signal, points(noise), weight, torch.arange(20), 10) > 1
     assert more <= 1
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_too_few_points_to_tell(n: int) -> None:
+def test_too_few_points_for_clusters(n: int) -> None:
     at = torch.eye(n, dtype=torch.float64)
-    assert how_many(at, 0 * at, torch.ones(n, dtype=torch.float64), torch.arange(n), 10) == 1
+    assert count_clusters(at, 0 * at, torch.ones(n, dtype=torch.float64), torch.arange(n), 10) == 1
 
 
 # --- gradients on two halves ----------------------------------------------------------------------
@@ -157,12 +158,13 @@ def test_halves_by_hand(kind: type) -> None:
     """d/dw of the mean of (w x - y)^2 at w = 2, over rows 0, 2, ... and over rows 1, 3, ..."""
     x, y, rows, made = federation()
 
-    def phase(task, message, client: Client):
+    @phase("gather", halves=Part("gradient", of="params"))
+    def measured(task, message, client: Client):
         return {"halves": halves(task, message["params"], client)}, client.state
 
     engine = kind(TASK, made)
     message = {"params": {"weight": torch.tensor([[2.0]])}}
-    got = engine.cohort(engine.everyone(), work=Work(), round=0).gather(phase, message)
+    got = engine.cohort(engine.everyone(), work=Work(), round=0).gather(measured, message)
     slope = 2 * x * (2 * x - y)
     for k, mine in enumerate(rows):
         first = slope[mine[0::2]].mean().item()
@@ -172,14 +174,14 @@ def test_halves_by_hand(kind: type) -> None:
         )
 
 
-def test_small_clients_weigh_little() -> None:
-    """A client of one example is far out by chance; the real clusters are found all the same."""
+def test_small_clients_have_little_weight() -> None:
+    """A client with one example is an outlier by chance; the real clusters are still found."""
     gradient = torch.tensor([0.0, 0.01, 0.02, 1.0, 1.01, 6.0])
     both = tree.stack([gradient, gradient]).T.reshape(6, 2, 1)
     sizes = torch.tensor([1000, 1000, 1000, 1000, 1000, 1])
-    labels = found({"w": both}, sizes, torch.arange(6), count=2, most=10)
+    labels = cluster_clients({"w": both}, sizes, torch.arange(6), count=2, most=10)
     assert labels.tolist()[:5] == [0, 0, 0, 1, 1]
-    equal = found({"w": both}, torch.ones(6), torch.arange(6), count=2, most=10)
+    equal = cluster_clients({"w": both}, torch.ones(6), torch.arange(6), count=2, most=10)
     assert equal.tolist() == [0, 0, 0, 0, 0, 1]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from isonomy.algorithms import find, make, registry
 from isonomy.core.algorithm import Algorithm
-from isonomy.core.options import _checked
+from isonomy.core.options import Option, check
 from isonomy.errors import ConfigError
 
 
@@ -60,7 +60,7 @@ def test_make_checks_options() -> None:
         make("fedprox", {"muu": 1})
     with pytest.raises(ConfigError, match="has no options"):
         make("local", {"mu": 1})
-    with pytest.raises(ConfigError, match="use one of 'size', 'equal'"):
+    with pytest.raises(ConfigError, match="one of 'size', 'equal'"):
         make("fedavg", {"weight": "big"})
 
 
@@ -76,17 +76,19 @@ def test_make_of_a_users_own() -> None:
 @pytest.mark.parametrize(
     ("value", "hint", "words"),
     [
-        ("x", float, "give a float"),
-        (True, float, "give a float"),
-        (True, int, "give an int"),
-        (1.5, int, "give an int"),
-        (1, bool, "give a bool"),
-        (3, tuple[float, ...], "give a list"),
-        (["a"], tuple[float, ...], "give a float"),
-        ("c", Literal["a", "b"], "use one of 'a', 'b'"),
-        ("x", float | None, "give a float"),
+        ("x", float, "give a number"),
+        (True, float, "give a number"),
+        (True, int, "give a whole number"),
+        (1.5, int, "give a whole number"),
+        (1, bool, "give true or false"),
+        ({}, tuple[float, ...], "give a list of numbers"),
+        (["a"], tuple[float, ...], "give a list of numbers"),
+        ([1.0], tuple[float, float], "give a list of 2 numbers"),
+        ("c", Literal["a", "b"], "give one of 'a', 'b'"),
+        ("x", float | None, "give a number"),
+        ([], int | float | str, "give a whole number or a number or a string"),
     ],
 )
 def test_values_of_the_wrong_kind(value: Any, hint: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        _checked("algorithm.option", value, hint)
+        check("algorithm", "mine", {"option": Option(None, "", hint)}, {"option": value})

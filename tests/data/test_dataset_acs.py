@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from isonomy.core.examples import SPLITS
-from isonomy.data import load, pums
+from isonomy.data import load
 from isonomy.data.datasets import acs
+from isonomy.data.download import census_files
 from isonomy.errors import ConfigError, DataError, FetchError
 
 # The columns of psam_p06.csv, in its order, without flags and replicate weights.
@@ -290,7 +291,7 @@ def test_refused(folder, options, words):
         ("psam_p06.csv", table([person(RAC1P=0)]), "RAC1P is 0 in one row"),
         ("csv_pca.zip", packed("psam_p06.csv", b"")[:-40], "cannot read .* as CA's persons"),
         ("csv_pca.zip", packed("psam_p48.csv", b""), r"it holds no psam_p06\.csv"),
-        ("csv_ptx.zip", b"", r"holds neither psam_p06\.csv nor csv_pca\.zip"),
+        ("csv_ptx.zip", b"", r"contains neither psam_p06\.csv nor csv_pca\.zip"),
     ],
 )
 def test_damaged_files(tmp_path, name, content, words):
@@ -329,7 +330,7 @@ def bureau(tmp_path, monkeypatch):
     thread.start()
     monkeypatch.setenv("ISONOMY_DATA", str(tmp_path / "cache"))
     port = server.server_address[1]
-    monkeypatch.setattr(pums, "ADDRESS", f"http://127.0.0.1:{port}/{{year}}/{{name}}")
+    monkeypatch.setattr(census_files, "ADDRESS", f"http://127.0.0.1:{port}/{{year}}/{{name}}")
     yield files, said, tmp_path / "cache" / "acs-2018"
     server.shutdown()
     thread.join()
@@ -360,7 +361,7 @@ def test_download(bureau):
 
 def test_downloads_that_fail_leave_nothing(bureau):
     files, _, cache = bureau
-    with pytest.raises(FetchError, match=r"cannot get csv_pca\.zip: tried .*answered 404"):
+    with pytest.raises(FetchError, match=r"cannot download csv_pca\.zip: tried .*HTTP status 404"):
         load("acs", options={"states": ["CA"]})
     whole = files["/2018/csv_pwy.zip"]
     files["length"] = len(whole) + 10
@@ -369,17 +370,17 @@ def test_downloads_that_fail_leave_nothing(bureau):
     del files["length"]
     at = whole.find(b"psam_p56.csv") + 40
     files["/2018/csv_pwy.zip"] = whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :]
-    with pytest.raises(FetchError, match="the file there is no whole zip"):
+    with pytest.raises(FetchError, match="the file there is not a complete zip"):
         load("acs", options={"states": ["WY"]})
     files["/2018/csv_pwy.zip"] = b"<html>Sorry</html>"
-    with pytest.raises(FetchError, match="the file there is no whole zip"):
+    with pytest.raises(FetchError, match="the file there is not a complete zip"):
         load("acs", options={"states": ["WY"]})
     assert list(cache.iterdir()) == []
 
 
 def test_unreachable(tmp_path, monkeypatch):
     monkeypatch.setenv("ISONOMY_DATA", str(tmp_path))
-    monkeypatch.setattr(pums, "ADDRESS", "http://127.0.0.1:9/{year}/{name}")
+    monkeypatch.setattr(census_files, "ADDRESS", "http://127.0.0.1:9/{year}/{name}")
     with pytest.raises(FetchError, match="no connection") as error:
         load("acs", options={"states": ["WY"]})
     assert str(tmp_path) in str(error.value)

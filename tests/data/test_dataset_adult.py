@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from isonomy.data import load, published
-from isonomy.data.dataset import Request, insist
+from isonomy.data import load, public_tables
+from isonomy.data.dataset import Request, check_facts
 from isonomy.data.datasets import DATASETS, adult
 from isonomy.data.download.fetch import Fetched, fetch
 from isonomy.data.partition import plan
@@ -96,7 +96,7 @@ def test_damaged_files(small, text, words):
 
 
 def test_a_substituted_file_is_refused(small):
-    with pytest.raises(DataError, match="it has 4 rows where there are 48,842"):
+    with pytest.raises(DataError, match="it has 4 rows instead of 48,842"):
         load("adult", options={"path": str(small / "all")})
     with pytest.raises(DataError, match=r"there is no file .*; check the path"):
         load("adult", options={"path": str(small / "nothing")})
@@ -115,7 +115,7 @@ def test_unreachable(monkeypatch, tmp_path):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "nowhere"))
     with pytest.raises(
-        DataError, match=r"cannot get adult\.data and adult\.test or adult-all\.csv"
+        DataError, match=r"cannot download adult\.data and adult\.test or adult-all\.csv"
     ):
         load("adult")
     assert {path.name for path in (tmp_path / "cache").iterdir()} == {".lock"}
@@ -137,19 +137,19 @@ def table():
 
 
 def test_facts(table):
-    insist("ADULT", adult._facts(table))
+    check_facts("ADULT", adult._facts(table))
     assert table.num_columns == 15
     income = np.array(table["income"].to_pylist())
     assert (income[:32_561] == ">50K").sum() == 7_841  # of the official training rows
 
 
 def test_check_counts(table):
-    with pytest.raises(DataError, match="48,841 rows where there are 48,842"):
-        insist("ADULT", adult._facts(table[:-1]))
+    with pytest.raises(DataError, match="48,841 rows instead of 48,842"):
+        check_facts("ADULT", adult._facts(table[:-1]))
     sex = np.array(table["sex"].to_pylist())
-    swapped = published.replaced(table, "sex", np.where(sex == "Male", "Female", "Male"))
-    with pytest.raises(DataError, match="16,192 men where there are 32,650"):
-        insist("ADULT", adult._facts(swapped))
+    swapped = public_tables.replaced(table, "sex", np.where(sex == "Male", "Female", "Male"))
+    with pytest.raises(DataError, match="16,192 men instead of 32,650"):
+        check_facts("ADULT", adult._facts(swapped))
 
 
 @pytest.mark.usefixtures("table")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from isonomy.data import load
-from isonomy.data.dataset import insist
+from isonomy.data.dataset import check_facts
 from isonomy.data.datasets import bank
 from isonomy.data.download.fetch import fetch
 from isonomy.errors import DataError, FetchError
@@ -25,11 +25,11 @@ def table(path):
 
 
 def test_facts(table):
-    insist("BANK", bank._facts(table))
+    check_facts("BANK", bank._facts(table))
     assert table.num_columns == 17
     assert sum(column.null_count for column in table.columns) == 0  # 'unknown' is a value
-    with pytest.raises(DataError, match="45,210 rows where there are 45,211"):
-        insist("BANK", bank._facts(table[1:]))
+    with pytest.raises(DataError, match="45,210 rows instead of 45,211"):
+        check_facts("BANK", bank._facts(table[1:]))
 
 
 def test_the_original_form_is_read_too(path, table, tmp_path):

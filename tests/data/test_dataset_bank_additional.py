@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from isonomy.data import load
-from isonomy.data.dataset import insist
+from isonomy.data.dataset import check_facts
 from isonomy.data.datasets import bank_additional
 from isonomy.data.download.fetch import fetch
 from isonomy.errors import DataError, FetchError
@@ -18,7 +18,7 @@ def table():
 
 
 def test_facts(table):
-    insist("BANK-ADDITIONAL", bank_additional._facts(table))
+    check_facts("BANK-ADDITIONAL", bank_additional._facts(table))
     assert table.num_columns == 21
     gone = {name: table[name].null_count for name in table.column_names if table[name].null_count}
     assert gone == {
@@ -29,8 +29,8 @@ def test_facts(table):
         "housing": 990,
         "loan": 990,
     }
-    with pytest.raises(DataError, match="41,187 rows where there are 41,188"):
-        insist("BANK-ADDITIONAL", bank_additional._facts(table[1:]))
+    with pytest.raises(DataError, match="41,187 rows instead of 41,188"):
+        check_facts("BANK-ADDITIONAL", bank_additional._facts(table[1:]))
 
 
 @pytest.mark.usefixtures("table")

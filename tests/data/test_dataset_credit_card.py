@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from isonomy.data import load
-from isonomy.data.dataset import insist
+from isonomy.data.dataset import check_facts
 from isonomy.data.datasets import credit_card
 from isonomy.data.download.fetch import fetch
 from isonomy.errors import DataError, FetchError
@@ -18,13 +18,13 @@ def path():
 
 def test_facts(path):
     table = credit_card.parse([path])
-    insist("CREDIT CARD", credit_card._facts(table))
+    check_facts("CREDIT CARD", credit_card._facts(table))
     assert table.num_columns == 25
     education = table["EDUCATION"].to_pylist()
     assert [education.count(f"code {k}") for k in (0, 5, 6)] == [14, 280, 51]
     assert table["MARRIAGE"].to_pylist().count("code 0") == 54
-    with pytest.raises(DataError, match="29,999 rows where there are 30,000"):
-        insist("CREDIT CARD", credit_card._facts(table[1:]))
+    with pytest.raises(DataError, match="29,999 rows instead of 30,000"):
+        check_facts("CREDIT CARD", credit_card._facts(table[1:]))
 
 
 def test_an_unknown_sex(path, tmp_path):

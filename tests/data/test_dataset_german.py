@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from isonomy.data import load
-from isonomy.data.dataset import insist
+from isonomy.data.dataset import check_facts
 from isonomy.data.datasets import german
 from isonomy.data.download.fetch import fetch
 from isonomy.errors import DataError, FetchError
@@ -18,14 +18,14 @@ def path():
 
 def test_facts(path):
     table = german.parse([path])
-    insist("GERMAN", german._facts(table))
+    check_facts("GERMAN", german._facts(table))
     assert table.num_columns == 22  # 21, and sex
     status, sex = table["personal_status"].to_pylist(), table["sex"].to_pylist()
     assert {s for s, g in zip(status, sex, strict=True) if g == "female"} == {
         "female, married, divorced or separated"
     }
-    with pytest.raises(DataError, match="999 rows where there are 1,000"):
-        insist("GERMAN", german._facts(table[1:]))
+    with pytest.raises(DataError, match="999 rows instead of 1,000"):
+        check_facts("GERMAN", german._facts(table[1:]))
 
 
 def test_every_code_has_a_word(path):

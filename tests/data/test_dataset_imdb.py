@@ -12,7 +12,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from isonomy.core.examples import SPLITS
 from isonomy.data import load
-from isonomy.data.dataset import Request, insist
+from isonomy.data.dataset import Request, check_facts
 from isonomy.data.datasets import imdb
 from isonomy.data.download import fetch
 from isonomy.data.partition import plan
@@ -127,7 +127,7 @@ ARCHIVE = as_archive(io.BytesIO(), some(50)).getvalue()
         ("some.tar.gz", b"\x1f\x8b\x08 and then nothing", "cannot read .*some.tar.gz as IMDb"),
         ("some.tar.gz", _bent(ARCHIVE), "cannot read .*some.tar.gz as IMDb"),
         ("some.csv.gz", _bent(PACKED), "cannot read .*some.csv.gz as IMDb"),
-        ("some.csv", b"review,sentiment\nfine,positive\n", "it has 1 rows where there are 50,000"),
+        ("some.csv", b"review,sentiment\nfine,positive\n", "it has 1 rows instead of 50,000"),
     ],
 )
 def test_damaged_files(tmp_path, name, content, words):
@@ -247,7 +247,7 @@ def subset():
 
 
 def test_facts_of_the_subset(subset):
-    insist("IMDb", imdb._facts(subset, "10k"))
+    check_facts("IMDb", imdb._facts(subset, "10k"))
     assert not [text for text in subset.texts if "√" in text or "<br" in text]
 
 
@@ -269,7 +269,7 @@ def test_words_tell_favourable_reviews_apart():
 @pytest.mark.slow
 def test_all_reviews(subset):
     paths = fetched("50k")
-    insist("IMDb", imdb.facts(paths))
+    check_facts("IMDb", imdb.facts(paths))
     reviews = imdb.parse(paths)
     label = dict(zip(reviews.texts, reviews.labels.tolist(), strict=True))
     assert all(label[t] == y for t, y in zip(subset.texts, subset.labels.tolist(), strict=True))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from isonomy.data import DATASETS, images, load
-from isonomy.data.dataset import insist
+from isonomy.data.dataset import check_facts
 from isonomy.data.datasets import mnist
 from isonomy.data.download import fetch
 from isonomy.errors import ConfigError, DataError, FetchError
@@ -26,7 +26,7 @@ def write(folder, train=6, test=2):
 
 def test_a_substituted_folder_is_refused(tmp_path):
     write(tmp_path)
-    with pytest.raises(DataError, match="it has 6 training images where there are 60,000") as error:
+    with pytest.raises(DataError, match="it has 6 training images instead of 60,000") as error:
         load("mnist", options={"path": str(tmp_path)})
     assert "'path'" in str(error.value)
     (tmp_path / images.IDX_NAMES[3]).unlink()
@@ -88,7 +88,7 @@ def files():
 @pytest.mark.slow
 def test_facts(files):
     found = mnist.facts([file.path for file in files])
-    insist("MNIST", found)
+    check_facts("MNIST", found)
     known = {fact.what: fact.found for fact in found}
     assert known["training images"] == 60_000
     assert known["test images"] == 10_000

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from isonomy.core.examples import SPLITS
-from isonomy.data.dataset import Request, insist
+from isonomy.data.dataset import Request, check_facts
 from isonomy.data.datasets import snippets
 from isonomy.data.partition import plan
 from isonomy.errors import ConfigError, DataError
@@ -122,8 +122,8 @@ def test_damaged_and_other_files_are_refused(tmp_path):
     with pytest.raises(DataError, match="cannot read"):
         snippets.parse([bent])
     cut = snippets.parse([archive(tmp_path / "cut.tar.gz", count=20)])
-    with pytest.raises(DataError, match="20 sentences of films where there are 10,605"):
-        insist("snippets", snippets._facts(cut))
+    with pytest.raises(DataError, match="20 sentences of films instead of 10,605"):
+        check_facts("snippets", snippets._facts(cut))
 
 
 def test_the_real_files_are_as_they_should_be():
@@ -133,4 +133,4 @@ def test_the_real_files_are_as_they_should_be():
     path = folder() / snippets.DATASET.files[0][0].name
     if not path.is_file():
         pytest.skip("not here")
-    insist("snippets", snippets.facts([path]))
+    check_facts("snippets", snippets.facts([path]))

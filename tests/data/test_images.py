@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 from isonomy.data import images
-from isonomy.data.dataset import Request, insist
-from isonomy.data.images import About, Images, federate, parse_idx, read_idx, subset, turn
+from isonomy.data.dataset import Request, check_facts
+from isonomy.data.images import About, Images, federate, parse_idx, read_idx, rotate, subset
 from isonomy.data.partition import plan
 from isonomy.errors import ConfigError, DataError
 
@@ -42,12 +42,12 @@ def test_quarter_turns_are_exact_and_counter_clockwise():
     #  0 1 2        2 5 8        8 7 6
     #  3 4 5   90:  1 4 7  180:  5 4 3
     #  6 7 8        0 3 6        2 1 0
-    assert turn(x, 90).flatten().tolist() == [2, 5, 8, 1, 4, 7, 0, 3, 6]
-    assert turn(x, 180).flatten().tolist() == [8, 7, 6, 5, 4, 3, 2, 1, 0]
-    assert torch.equal(turn(x, 270), turn(turn(x, 90), 180))
-    assert torch.equal(turn(x, -90), turn(x, 270))
-    assert torch.equal(turn(x, 450), turn(x, 90))
-    assert torch.equal(turn(x, 0), x)
+    assert rotate(x, 90).flatten().tolist() == [2, 5, 8, 1, 4, 7, 0, 3, 6]
+    assert rotate(x, 180).flatten().tolist() == [8, 7, 6, 5, 4, 3, 2, 1, 0]
+    assert torch.equal(rotate(x, 270), rotate(rotate(x, 90), 180))
+    assert torch.equal(rotate(x, -90), rotate(x, 270))
+    assert torch.equal(rotate(x, 450), rotate(x, 90))
+    assert torch.equal(rotate(x, 0), x)
 
 
 @pytest.mark.parametrize("side", [5, 8, 28])
@@ -55,7 +55,9 @@ def test_other_angles_turn_the_same_way(side):
     """The two ways of turning meet at the quarter turns."""
     x = torch.rand(3, 2, side, side)
     for degrees in (0, 90, 180, 270):
-        torch.testing.assert_close(images._between(x, degrees), turn(x, degrees), atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            images._between(x, degrees), rotate(x, degrees), atol=1e-4, rtol=0
+        )
 
 
 @pytest.mark.parametrize("degrees", [-170.0, -30.0, 1.0, 45.0, 60.0, 133.0])
@@ -64,7 +66,7 @@ def test_other_angles_against_another_library(degrees):
     theirs = ndimage.rotate(
         x.numpy(), degrees, axes=(-2, -1), order=1, reshape=False, mode="constant", cval=0.0
     )
-    ours = turn(x, degrees).numpy()
+    ours = rotate(x, degrees).numpy()
     # at the rim the other library has zeros where a neighbour is missing; inside they agree
     row, column = np.mgrid[-10:11, -10:11]
     inside = np.hypot(row, column) < 9.5
@@ -72,7 +74,7 @@ def test_other_angles_against_another_library(degrees):
 
 
 def test_zeros_outside():
-    out = turn(torch.ones(1, 1, 20, 20), 45)
+    out = rotate(torch.ones(1, 1, 20, 20), 45)
     assert float(out[0, 0, 0, 0]) == 0
     assert float(out[0, 0, 10, 10]) == pytest.approx(1)
     assert float(out.max()) <= 1 + 1e-5
@@ -82,7 +84,7 @@ def test_by_hand_45_degrees():
     """A point above the centre of 3 x 3 goes up and left, a root of two away from any pixel."""
     x = torch.zeros(1, 1, 3, 3)
     x[0, 0, 0, 1] = 1
-    out = turn(x, 45)[0, 0]
+    out = rotate(x, 45)[0, 0]
     # the upper left pixel looks back to (-sqrt 2, 0) in rows: outside by 0.414 of a pixel
     assert float(out[0, 0]) == pytest.approx(1 - (math.sqrt(2) - 1), abs=1e-5)
     assert float(out[0, 2]) == pytest.approx(0, abs=1e-5)
@@ -91,7 +93,7 @@ def test_by_hand_45_degrees():
 
 def test_only_square_images_are_turned():
     with pytest.raises(DataError, match="images of 2 by 3 pixels cannot be turned"):
-        turn(torch.zeros(1, 1, 2, 3), 90)
+        rotate(torch.zeros(1, 1, 2, 3), 90)
 
 
 # --- federations ---------------------------------------------------------------------------------
@@ -130,7 +132,7 @@ def test_clusters_see_turned_images():
         for split in ("train", "test"):
             rows = made.rows(k, split)
             assert rows.stop > rows.start
-            torch.testing.assert_close(made.x[rows], turn(plain.x[rows], angle))
+            torch.testing.assert_close(made.x[rows], rotate(plain.x[rows], angle))
             assert torch.equal(made.y[rows], plain.y[rows])
 
 
@@ -262,7 +264,7 @@ def test_idx_files_gzipped_or_not(files):
 def test_damaged_idx_files(files, damage):
     paths, arrays = files
     paths[0].write_bytes(damage(idx(arrays[0])))
-    with pytest.raises(DataError, match="get a whole copy") as error:
+    with pytest.raises(DataError, match="get a complete copy") as error:
         parse_idx(paths)
     assert str(error.value).endswith(".")
     assert "\n" not in str(error.value)
@@ -287,14 +289,14 @@ def test_facts_count_what_is_there():
     right = About(
         "Small", "small", ("a", "b", "c"), 60, 30, (float(level.mean()),), (float(level.std()),)
     )
-    insist("Small", [*images.facts(right, all_), *images.balance(right, all_)])
-    with pytest.raises(DataError, match="it has 60 training images where there are 61"):
-        insist("Small", images.facts(About("Small", "s", ("a",), 61, 30, (0.5,), (0.3,)), all_))
+    check_facts("Small", [*images.facts(right, all_), *images.balance(right, all_)])
+    with pytest.raises(DataError, match="it has 60 training images instead of 61"):
+        check_facts(
+            "Small", images.facts(About("Small", "s", ("a",), 61, 30, (0.5,), (0.3,)), all_)
+        )
     with pytest.raises(DataError, match="mean pixel"):
-        insist("Small", images.facts(ABOUT, all_))
+        check_facts("Small", images.facts(ABOUT, all_))
     labels = all_.labels.copy()
     labels[0] = 1
-    with pytest.raises(
-        DataError, match="19 training images of the rarest label where there are 20"
-    ):
-        insist("Small", images.balance(right, Images(all_.pixels, labels, 60)))
+    with pytest.raises(DataError, match="19 training images of the rarest label instead of 20"):
+        check_facts("Small", images.balance(right, Images(all_.pixels, labels, 60)))

@@ -204,7 +204,7 @@ def test_impossible(name):
         )
     with pytest.raises(DataError, match="fewer clients or a lower minimum"):
         PARTITIONS[name].function(rows, 5, 0, minimum=5)
-    with pytest.raises(ConfigError, match="give 1 or more"):
+    with pytest.raises(ConfigError, match="1 or more"):
         PARTITIONS[name].function(rows, 0, 0)
     with pytest.raises(ConfigError, match="1 row or more"):
         PARTITIONS[name].function(rows, 2, 0, minimum=0)

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from isonomy.data.tables import guess as rules
-from isonomy.data.tables import name_hints
-from isonomy.data.tables.column_profile import Seen, same, see
+from isonomy.data.tables import guess_columns, guess_label, name_hints
+from isonomy.data.tables.column_profile import ColumnProfile, one_to_one, profile_columns
 from isonomy.data.tables.sample import Look, broken_lines, encoding_of, look_at, spread, text_kind
 from isonomy.errors import DataError
 
@@ -105,7 +105,7 @@ def test_names_of_labels(name, number):
     ],
 )
 def test_names_of_clients(name, number):
-    assert rules.client_rank(name) == number
+    assert guess_columns.client_rank(name) == number
 
 
 # --- what a column is good for -------------------------------------------------------------------
@@ -116,13 +116,13 @@ def text(name, values, **more):
     if isinstance(values, int):
         values = {f"{name} {i}": 1 for i in range(values)}
     held = sum(values.values())
-    return Seen(
+    return ColumnProfile(
         name,
         "text",
         rows=more.pop("rows", held),
         held=held,
         distinct=len(values),
-        apart=len(values) / held,
+        distinct_share=len(values) / held,
         values=values,
         **more,
     )
@@ -133,16 +133,16 @@ def number(name, values, **more):
     values = np.asarray(values, dtype=float)
     distinct, counts = np.unique(values, return_counts=True)
     shown = [str(int(v)) if v == int(v) else repr(float(v)) for v in distinct]
-    return Seen(
+    return ColumnProfile(
         name,
         "number",
         rows=len(values),
         held=len(values),
         distinct=len(distinct),
-        apart=len(distinct) / len(values),
+        distinct_share=len(distinct) / len(values),
         values=dict(zip(shown[:1000], counts.tolist()[:1000], strict=True)),
         whole=bool((values == np.round(values)).all()),
-        steps=tuple(np.percentile(values, range(101)).tolist()),
+        percentiles=tuple(np.percentile(values, range(101)).tolist()),
         **more,
     )
 
@@ -153,24 +153,30 @@ RNG = np.random.default_rng(0)
 @pytest.mark.parametrize(
     ("one", "reason"),
     [
-        (Seen("lab", "number", absent=("b", "c"), rows=9, held=9), "not at b, c"),
-        (Seen("x", "empty", rows=100), "empty"),
-        (Seen("x", "time", rows=100, held=100), "dates"),
+        (
+            ColumnProfile("lab", "number", absent=("b", "c"), rows=9, held=9),
+            "not in the table of b, c",
+        ),
+        (ColumnProfile("x", "empty", rows=100), "empty"),
+        (ColumnProfile("x", "time", rows=100, held=100), "dates"),
         (text("x", 30, dated=True), "dates"),
-        (Seen("x", "other", rows=100, held=100), "lists or bytes"),
-        (text("x", {"a": 10, "b": 10}, alone=True), "one value in each file"),
+        (ColumnProfile("x", "other", rows=100, held=100), "lists or bytes"),
+        (text("x", {"a": 10, "b": 10}, names_client=True), "one value per file"),
         (text("x", {"a": 100}), "the same value everywhere"),
-        (text("x", 100), "another value in nearly every row"),
+        (text("x", 100), "a different value in nearly every row"),
         (text("x", 60, length=80.0), "free text"),
-        (number("x", range(100), counted=True), "numbers the rows"),
-        (number("patient_nr", RNG.permutation(500) // 2), "an identifier by its name"),
-        (number("phone", RNG.permutation(900) + 1_000_000), "another value in nearly every row"),
-        (text("surname", {f"n{i}": 3 for i in range(50)}), "tells who a person is"),
+        (number("x", range(100), numbers_rows=True), "numbers the rows"),
+        (number("patient_nr", RNG.permutation(500) // 2), "an identifier"),
+        (
+            number("phone", RNG.permutation(900) + 1_000_000),
+            "a different value in nearly every row",
+        ),
+        (text("surname", {f"n{i}": 3 for i in range(50)}), "identifies a person"),
         (text("x", {f"n{i}": 2 for i in range(1500)}), "more than 1,000 different texts"),
     ],
 )
 def test_columns_of_no_use(one, reason):
-    assert rules.unusable(one).startswith(reason)
+    assert guess_columns.unusable(one).startswith(reason)
 
 
 @pytest.mark.parametrize(
@@ -187,27 +193,27 @@ def test_columns_of_no_use(one, reason):
     ],
 )
 def test_columns_of_use(one):
-    assert rules.unusable(one) == ""
+    assert guess_columns.unusable(one) == ""
 
 
 def test_the_split():
     part = text("part", {"Train": 70, "dev": 10, "TEST": 20})
-    assert rules.guess_split([text("a", {"train": 5, "b": 5}), part]) == "part"
-    assert rules.guess_split([text("vehicle", {"train": 50, "car": 50})]) == ""
-    assert rules.guess_split([text("part", {"train": 70, "test": 20}, rows=100)]) == ""
-    assert rules.guess_split([text("part", {"train": 70, "validation": 20})]) == ""
+    assert guess_columns.guess_split([text("a", {"train": 5, "b": 5}), part]) == "part"
+    assert guess_columns.guess_split([text("vehicle", {"train": 50, "car": 50})]) == ""
+    assert guess_columns.guess_split([text("part", {"train": 70, "test": 20}, rows=100)]) == ""
+    assert guess_columns.guess_split([text("part", {"train": 70, "validation": 20})]) == ""
 
 
 def test_the_client_column():
     state = text("state", {"BY": 50, "BE": 50})
     hospital = number("hospital_id", RNG.integers(0, 8, 400))
     stay = number("time_in_hospital", RNG.integers(1, 14, 400))
-    found = rules.rank_clients([state, stay, hospital])
+    found = guess_columns.rank_clients([state, stay, hospital])
     assert [one.name for one in found] == ["hospital_id", "state"]
-    assert rules.rank_clients([stay, text("hospital", {"a": 100})]) == []
-    assert rules.rank_clients([text("user", 80)]) == []  # a row each is no client
+    assert guess_columns.rank_clients([stay, text("hospital", {"a": 100})]) == []
+    assert guess_columns.rank_clients([text("user", 80)]) == []  # a row each is no client
     holes = text("bank", {"a": 40, "b": 40}, rows=100)
-    assert rules.rank_clients([holes]) == []
+    assert guess_columns.rank_clients([holes]) == []
 
 
 def test_protected_columns():
@@ -216,29 +222,29 @@ def test_protected_columns():
     band = text("age_band", {"young": 50, "old": 50})
     origin = text("ethnicity", 41)
     car = number("vehicle_age", RNG.integers(0, 20, 500))
-    chosen, bins, others = rules.guess_protected([car, age, band, origin, sex])
+    chosen, bins, others = guess_columns.guess_protected([car, age, band, origin, sex])
     assert chosen == ("sex", "age")
     assert bins == {"age": (30, 60)}
     assert set(others) == {"age_band", "ethnicity"}
     assert "41 values" in others["ethnicity"]
-    assert "tell the age too" in others["age_band"]
+    assert "about age" in others["age_band"]
 
 
 def test_ages_in_few_stretches_are_not_cut():
-    chosen, bins, _ = rules.guess_protected([number("age_group", RNG.integers(1, 7, 300))])
+    chosen, bins, _ = guess_columns.guess_protected([number("age_group", RNG.integers(1, 7, 300))])
     assert (chosen, bins) == (("age_group",), {})
 
 
 def test_not_all_that_could_be_protected_is():
     two = {"a": 50, "b": 50}
     names = ["married", "disability", "religion", "race", "sex", "nationality"]
-    chosen, _, others = rules.guess_protected([text(name, two) for name in names])
+    chosen, _, others = guess_columns.guess_protected([text(name, two) for name in names])
     assert chosen == ("sex", "race", "religion", "nationality")
     assert set(others) == {"disability", "married"}
 
 
 def test_a_star_in_a_name_would_be_an_intersection():
-    assert rules.guess_protected([text("sex*", {"f": 50, "m": 50})])[0] == ()
+    assert guess_columns.guess_protected([text("sex*", {"f": 50, "m": 50})])[0] == ()
 
 
 @pytest.mark.parametrize(
@@ -254,7 +260,7 @@ def test_a_star_in_a_name_would_be_an_intersection():
     ],
 )
 def test_where_ages_are_cut(ages, cut):
-    assert rules.guess_bins(tuple(float(age) for age in ages)) == cut
+    assert guess_columns.guess_bins(tuple(float(age) for age in ages)) == cut
 
 
 @pytest.mark.parametrize(
@@ -282,26 +288,26 @@ def test_the_label(names, right):
         else:
             one = number(name, RNG.normal(size=200), at=at, last=last)
         seen.append(one)
-    ranked = rules.rank_labels(seen)
+    ranked = guess_label.rank_labels(seen)
     assert (ranked[0].name if ranked else None) == right
 
 
 def test_a_label_that_is_mostly_missing_is_none():
-    assert rules.label_score(text("died", {"yes": 20, "no": 20}, rows=200)) == 0
+    assert guess_label.label_score(text("died", {"yes": 20, "no": 20}, rows=200)) == 0
 
 
 def test_reasons_and_doubts_of_a_label():
     two = {"no": 50, "yes": 50}
     named = text("died", two, last=True)
     other = text("readmitted", two)
-    reason, doubts = rules.label_reason(named, [other])
-    assert reason == "two values, a usual name, last column; others: readmitted"
+    reason, doubts = guess_label.label_reason(named, [other])
+    assert reason == "two values, a typical name, last column; others: readmitted"
     assert len(doubts) == 1
     assert "readmitted may be it too" in doubts[0]
-    reason, doubts = rules.label_reason(text("smoker", two), [])
+    reason, doubts = guess_label.label_reason(text("smoker", two), [])
     assert reason == "two values"
-    assert "no column has a usual name" in doubts[0]
-    reason, doubts = rules.label_reason(None, [])
+    assert "no column has a typical name" in doubts[0]
+    reason, doubts = guess_label.label_reason(None, [])
     assert "put the column to be predicted here" in reason
     assert "LABEL" in doubts[0]
 
@@ -324,22 +330,22 @@ def test_reasons_and_doubts_of_a_label():
     ],
 )
 def test_the_positive_value(values, positive):
-    assert rules.guess_positive(text("y", values))[0] == positive
+    assert guess_label.guess_positive(text("y", values))[0] == positive
 
 
 def mixed(name, numbers, odd):
     values = {**{str(v): 10 for v in numbers}, **odd}
     held = sum(values.values())
     steps = tuple(float(v) for v in np.percentile(numbers, range(101)))
-    return Seen(
+    return ColumnProfile(
         name,
         "mixed",
         rows=held,
         held=held,
         distinct=len(values),
-        apart=len(values) / held,
+        distinct_share=len(values) / held,
         values=values,
-        steps=steps,
+        percentiles=steps,
         odd=tuple(odd),
     )
 
@@ -347,10 +353,10 @@ def mixed(name, numbers, odd):
 def test_texts_that_stand_for_nothing():
     age = mixed("age", range(20, 80), {"unknown": 3, "k.A.": 1})
     icd = mixed("diagnosis", range(200, 300), {"V57": 3, "unknown": 2})
-    assert rules.guess_missing([age, icd]) == ("unknown", "k.A.")
-    plain = rules.as_number(age)
+    assert guess_columns.guess_missing([age, icd]) == ("unknown", "k.A.")
+    plain = guess_columns.as_number(age)
     assert (plain.kind, plain.whole, plain.distinct, plain.held) == ("number", True, 60, 600)
-    assert rules.as_number(icd) is icd
+    assert guess_columns.as_number(icd) is icd
 
 
 def test_numbers_that_are_codes():
@@ -364,18 +370,18 @@ def test_numbers_that_are_codes():
         mixed("diagnosis", range(200, 300), {"V57": 3}),
         text("insurance", {"a": 5, "b": 5}),
     ]
-    codes, unfit = rules.guess_categorical(seen)
+    codes, unfit = guess_columns.guess_categorical(seen)
     assert set(codes) == {"admission_type_id", "ward", "diagnosis"}
     assert "'V57'" in codes["diagnosis"]
     assert set(unfit) == {"plz"}
-    said = rules.categorical_reason(seen[:3], codes)
-    assert said == "numbers that are codes; few whole numbers, taken as numbers: children"
+    said = guess_columns.categorical_reason(seen[:3], codes)
+    assert said == "numbers that are codes; few whole numbers, used as numbers: children"
 
 
 def test_a_label_or_protected_column_is_never_unfit():
     one = mixed("sex", [1, 2], {"f": 30, "m": 30})
     many = mixed("y", range(2_000), {"V57": 3})
-    codes, unfit = rules.guess_categorical([one, many], keep={"sex", "y"})
+    codes, unfit = guess_columns.guess_categorical([one, many], keep={"sex", "y"})
     assert set(codes) == {"sex", "y"}
     assert not unfit
 
@@ -423,9 +429,9 @@ def test_a_large_file_is_looked_at_along_its_length(tmp_path):
     assert set(table.columns["site"].levels) == set("abcdefgh")
     assert table.columns["x"].values.max() == 6
     made = rules.guess(look)
-    assert (made.client, made.why["client"]) == ("site", "8 values or more, and a usual name")
+    assert (made.client, made.why["client"]) == ("site", "8 values or more, and a typical name")
     more = rules.resized(made, 200, 16_000)
-    assert more.why["client"] == "200 values, and a usual name"
+    assert more.why["client"] == "200 values, and a typical name"
     assert more.sizes.cohort == 20
 
 
@@ -468,7 +474,7 @@ def test_of_many_files_some_are_looked_into_and_all_headers(tmp_path):
     assert len(look.tables) == 5
     assert {0, 29} <= set(look.tables)
     assert look.rows == pytest.approx(1_500, rel=0.1)
-    extra = next(one for one in see(look) if one.name == "extra")
+    extra = next(one for one in profile_columns(look) if one.name == "extra")
     assert len(extra.absent) == 29
     assert spread(30, 5) == sorted(look.tables)
 
@@ -487,7 +493,7 @@ def test_encodings(tmp_path):
     new = write(tmp_path / "c.csv", rows, "city,y")
     assert encoding_of([old, plain], [0, 1]) == "cp1252"
     assert encoding_of([plain, new], [0, 1]) == "utf-8"
-    with pytest.raises(DataError, match=r"a\.csv is not UTF-8 text and c\.csv is"):
+    with pytest.raises(DataError, match=r"a\.csv is not UTF-8 text but c\.csv is"):
         encoding_of([old, plain, new], [0, 1, 2])
     assert text_kind(b"\x81") == "latin-1"
     assert not broken_lines(b'"a","b"\n"c","d"\n')
@@ -509,23 +515,23 @@ def test_columns_over_all_tables(tmp_path):
         a=["x,who,when,code,note,gone", *(f"{i},A,2020-01-01,{i % 3},t{i}," for i in range(9))],
         b=["who,x,when,code,note,gone", *(f"B,{i}.5,2020-01-02,V{i % 3},1," for i in range(9))],
     )
-    seen = {one.name: one for one in see(look)}
+    seen = {one.name: one for one in profile_columns(look)}
     assert (seen["x"].kind, seen["x"].whole, seen["x"].distinct) == ("number", False, 18)
-    assert seen["who"].alone
+    assert seen["who"].names_client
     assert seen["when"].kind == "time"
     assert (seen["code"].kind, set(seen["code"].odd)) == ("mixed", {"V0", "V1", "V2"})
-    assert seen["note"].apart == pytest.approx(10 / 18)
+    assert seen["note"].distinct_share == pytest.approx(10 / 18)
     assert seen["gone"].kind == "empty"
     assert seen["gone"].last
-    assert not seen["x"].counted
+    assert not seen["x"].numbers_rows
 
 
 def test_columns_that_go_together(tmp_path):
     rows = [f"{'ab'[i % 2]},{i % 2},{i % 3}" for i in range(60)]
     look = tables(tmp_path, all=["letter,number,other", *rows])
     (table,) = look.tables.values()
-    assert same([table], "letter", "number")
-    assert not same([table], "letter", "other")
+    assert one_to_one([table], "letter", "number")
+    assert not one_to_one([table], "letter", "other")
 
 
 # --- whole tables --------------------------------------------------------------------------------
@@ -551,7 +557,7 @@ def test_columns_that_differ_by_a_letter_are_pointed_out(tmp_path):
     first, second = people(40), people(40, 1)
     second[0] = second[0].replace("glucose", "Glucose")
     made = rules.guess(tables(tmp_path, a=first, b=second))
-    assert made.drop == {"glucose": "not at b", "Glucose": "not at a"}
+    assert made.drop == {"glucose": "not in the table of b", "Glucose": "not in the table of a"}
     assert any("'glucose' and 'Glucose'" in doubt for doubt in made.doubts)
 
 
@@ -576,7 +582,7 @@ def test_what_tells_the_label_is_dropped(tmp_path):
     ]
     made = rules.guess(tables(tmp_path, a=rows, b=rows))
     assert made.label == "died"
-    assert made.drop["state_at_end"].startswith("tells the label exactly")
+    assert made.drop["state_at_end"].startswith("determines the label")
 
 
 def test_what_names_the_client_twice_is_dropped(tmp_path):
@@ -586,7 +592,7 @@ def test_what_names_the_client_twice_is_dropped(tmp_path):
     ]
     made = rules.guess(tables(tmp_path, all=rows))
     assert (made.client, made.label) == ("site", "died")
-    assert made.drop == {"site_city": "goes with site one to one"}
+    assert made.drop == {"site_city": "corresponds one to one to site"}
     assert made.features == ("glucose",)
     assert made.clients == 0
 
@@ -600,7 +606,7 @@ def test_a_habit_of_writing_missing_values_is_pointed_out(tmp_path):
 def test_rows_of_one_table_without_clients_are_dealt_out(tmp_path):
     made = rules.guess(tables(tmp_path, all=people(300)))
     assert (made.client, made.clients) == ("", 6)
-    assert "no column seems to tell clients apart" in made.why["client"]
+    assert "no column seems to identify clients" in made.why["client"]
 
 
 def test_unknown_ages(tmp_path):

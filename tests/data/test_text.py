@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
-from isonomy.data.text import agree, tell, tokenise, weigh
+from isonomy.data.text import agree, count_words, tokenise, weigh
 from isonomy.errors import ConfigError, DataError
 
 WORDS = st.sampled_from(["film", "good", "bad", "a", "Ünder", "x_1", "42", "İst", "ΣΑΣ", "naïve"])
@@ -19,7 +19,7 @@ def test_by_hand():
     """Three texts at two clients; "a" is no word, and the second client's test text is new."""
     mine = tokenise(["Good, good film", "a bad film"])
     yours = tokenise(["film noir", "good noir noir"])
-    replies = [tell(mine), tell(yours, np.array([0]))]
+    replies = [count_words(mine), count_words(yours, np.array([0]))]
     assert replies[0] == {"texts": 2, "words": {"good": 1, "film": 2, "bad": 1}}
     assert replies[1] == {"texts": 1, "words": {"film": 1, "noir": 1}}
     vocabulary = agree(replies, 3)
@@ -49,7 +49,7 @@ def test_words_are_scikit_learns(texts):
 def test_features_are_scikit_learns(texts, train, words):
     tokens = tokenise(texts)
     rows = np.arange(min(train, len(texts)))
-    reply = tell(tokens, rows)
+    reply = count_words(tokens, rows)
     if not reply["words"]:
         with pytest.raises(DataError, match="no client has a text with a word"):
             agree([reply], words)
@@ -67,11 +67,11 @@ def test_who_holds_which_text_changes_nothing(texts, owner):
     """Counts cross as JSON, and add up to those of all texts together."""
     held = [[i for i in range(len(texts)) if owner[i] == k] for k in range(3)]
     clients = [tokenise([texts[i] for i in mine]) for mine in held]
-    replies = [json.loads(json.dumps(tell(tokens))) for tokens in clients]
+    replies = [json.loads(json.dumps(count_words(tokens))) for tokens in clients]
     together = tokenise(texts)
     if not together.words:
         return
-    one, apart = agree([tell(together)], 5), agree(replies, 5)
+    one, apart = agree([count_words(together)], 5), agree(replies, 5)
     assert one.words == apart.words
     np.testing.assert_array_equal(one.idf, apart.idf)
     whole = weigh(together, one)
@@ -82,7 +82,7 @@ def test_who_holds_which_text_changes_nothing(texts, owner):
 def test_many_texts_are_read_in_blocks():
     texts = [f"word{i % 7} common {'again ' * (i % 3)}" for i in range(4_500)]
     tokens = tokenise(texts)
-    reply = tell(tokens)
+    reply = count_words(tokens)
     assert reply["words"]["common"] == 4_500
     assert reply["words"]["again"] == 3_000
     assert reply["words"]["word6"] == 642
@@ -90,8 +90,8 @@ def test_many_texts_are_read_in_blocks():
 
 
 def test_refused():
-    with pytest.raises(ConfigError, match="words is 0; give 1 or more"):
-        agree([tell(tokenise(["some words"]))], 0)
+    with pytest.raises(ConfigError, match="words is 0; 1 or more"):
+        agree([count_words(tokenise(["some words"]))], 0)
     with pytest.raises(DataError, match="no client has a text"):
-        agree([tell(tokenise(["", "a b"]))], 5)
+        agree([count_words(tokenise(["", "a b"]))], 5)
     assert tokenise([]).texts == 0

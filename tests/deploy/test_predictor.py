@@ -63,11 +63,11 @@ def test_a_new_client_of_focus_takes_one_e_step(runs: dict[str, Path]) -> None:
     for client in (0, 9):
         x, y = examples(client)
         new = isonomy.predictor(runs["focus"], examples=(x, y))
-        models = new.server["models"]
+        models = new.model.server["models"]
         each = [new.task.outputs({k: v[m] for k, v in models.items()}, x)[:, 0] for m in (0, 1)]
         odds = np.exp([-float((out - y).square().mean()) for out in each])
         pi = odds / odds.sum()
-        assert new.state["pi"][:2].tolist() == pytest.approx(pi.tolist(), rel=1e-4)
+        assert new.model.state["pi"][:2].tolist() == pytest.approx(pi.tolist(), rel=1e-4)
         assert int(pi.argmax()) == (client == 9)
         torch.testing.assert_close(new.predict(x), pi[0] * each[0] + pi[1] * each[1])
 
@@ -76,7 +76,7 @@ def test_a_new_client_without_what_is_needed(runs: dict[str, Path]) -> None:
     x, y = examples(0)
     new, third = isonomy.predictor(runs["fedavg"]), isonomy.predictor(runs["fedavg"], 3)
     assert torch.equal(new.predict(x), third.predict(x))
-    with pytest.raises(RunError, match="labelled examples of its own"):
+    with pytest.raises(RunError, match="needs labelled examples"):
         isonomy.predictor(runs["focus"])
     with pytest.raises(RunError, match="no model for a client that was not in training"):
         isonomy.predictor(runs["local"], examples=(x, y))
@@ -96,7 +96,7 @@ def test_an_unfinished_run_has_no_model_yet(tmp_path: Path) -> None:
             raise Stopped("enough", 2)
 
     with pytest.raises(Stopped):
-        isonomy.run(isonomy.make_config(**LINEAR), tmp_path / "run", listener=Impatient())
+        isonomy.run(isonomy.make_config(**LINEAR), tmp_path / "run", listeners=[Impatient()])
     with pytest.raises(RunError, match="unfinished"):
         isonomy.predictor(tmp_path / "run", 0)
 
@@ -144,18 +144,18 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_tables_in_python(tables: Path) -> None:
     """Of a client that answers the other way round: 20 is yes, 60 is no."""
-    from isonomy.deploy.predictor import features
+    from isonomy.deploy.new_client import table_features as features
 
     usual, other = isonomy.predictor(tables / "run", "site-0"), isonomy.predictor(tables / "run", 5)
     new = isonomy.predictor(tables / "run", examples=tables / "own.csv")
-    x, _ = features(new.preprocessing, tables / "new.csv")
+    x, _ = features(new.model.preparation, tables / "new.csv")
     assert [new.labels[int(p)] for p in usual.predict(x)] == ["no", "yes"]
     assert [new.labels[int(p)] for p in other.predict(x)] == ["yes", "no"]
     assert [new.labels[int(p)] for p in new.predict(x)] == ["yes", "no"]
     shares = new.probabilities(x)
     assert shares is not None
     torch.testing.assert_close(shares.sum(1), torch.ones(2))
-    assert new.state["pi"][1] > 0.5
+    assert new.model.state["pi"][1] > 0.5
 
 
 def test_tables_that_will_not_do(tables: Path, tmp_path: Path) -> None:

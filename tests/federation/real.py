@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -15,16 +14,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from federation.members import CONFIG, NAMES, write_tables
+from federation.participants import CONFIG, NAMES, write_tables
 from isonomy import api
 from isonomy.config.schema import read
 from isonomy.core import tree
 from isonomy.federation.flower import keys, processes
-from isonomy.runs.folder import RunFolder, decode
+from isonomy.runs import saved_model
+from isonomy.runs.folder import RunFolder
 
 PATIENCE = 900.0  # a machine may be busy; what matters is told apart from slowness
 MARK = "ISONOMY_TEST"  # in the environment of all processes of a test, so that none is missed
-BAD = Path(__file__).with_name("bad_member.py")
+BAD = Path(__file__).with_name("bad_participant.py")
 
 
 def descendants(pid: int) -> list[int]:
@@ -165,9 +165,8 @@ class Place:
 
 
 def model(folder: Path) -> dict:
-    place = folder / "model"
-    card = json.loads((place / "model.json").read_text())
-    return decode((place / "model.safetensors").read_bytes(), card["shapes"])
+    saved = saved_model.read(folder / "model")
+    return {"server": saved.server, "clients": saved.clients}
 
 
 def own(place: Place, name: str) -> dict:

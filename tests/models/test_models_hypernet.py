@@ -28,7 +28,7 @@ def test_head_by_hand() -> None:
     out = parts[4].reshape(28, 4) @ embedded + parts[5]
     first, bias, second = out[:16].reshape(4, 4), out[16:20], out[20:].reshape(2, 4)
     h = np.array([0.5, -1.0, 2.0, 0.25])
-    weight, constant = nets.made(flat, torch.tensor([0.3, 0.7]), nets.head_of(TASK))
+    weight, constant = nets.make_head(flat, torch.tensor([0.3, 0.7]), nets.head_of(TASK))
     got = weight.double().numpy() @ h + constant.double().numpy()
     assert got == pytest.approx(second @ (first @ h + bias), rel=1e-4)
 
@@ -36,8 +36,8 @@ def test_head_by_hand() -> None:
 def test_many_preferences_at_once_are_each_of_them() -> None:
     flat, rays = nets.initial(TASK, TASK.init(2), 2), torch.rand(5, 2)
     where = nets.head_of(TASK)
-    weight, bias = nets.made(flat, rays, where)
-    each = vmap(lambda r: nets.made(flat, r, where))(rays)
+    weight, bias = nets.make_head(flat, rays, where)
+    each = vmap(lambda r: nets.make_head(flat, r, where))(rays)
     assert weight.shape == (5, 2, 4)
     assert torch.allclose(weight, each[0], atol=1e-6)
     assert torch.allclose(bias, each[1], atol=1e-6)
@@ -52,7 +52,7 @@ def test_body_and_head_are_the_network() -> None:
     assert bool((latent >= 0).all())  # after the activation
     whole = latent @ head["linear3.weight"].T + head["linear3.bias"]
     assert torch.allclose(whole, TASK.outputs(params, x), atol=1e-6)
-    made = nets.whole(TASK, body, nets.initial(TASK, params, 2), torch.tensor([0.5, 0.5]))
+    made = nets.make_params(TASK, body, nets.initial(TASK, params, 2), torch.tensor([0.5, 0.5]))
     assert {k: v.shape for k, v in made.items()} == {k: v.shape for k, v in params.items()}
 
 

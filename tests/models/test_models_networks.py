@@ -276,10 +276,10 @@ def test_entries_describe_their_build_function(model):
     signature = inspect.signature(entry.build).parameters
     assert list(entry.options) == list(signature)[2:]
     for name, option in entry.options.items():
-        assert option.allows(option.default)
+        assert option.convert(option.default) == option.default
         assert option.default == signature[name].default
         assert option.meaning
-        assert option.holds
+        assert option.allowed
     assert entry.description.endswith(".")
 
 

@@ -221,7 +221,7 @@ def test_expected():
         ("krum", {"expected": "some"}, "expected = 'some'"),
         ("krum", {"expected": True}, "expected = True"),
         ("krum", {"expected": "attack"}, "no attack"),
-        ("krum", {"f": 2}, "unknown option of 'krum'"),
+        ("krum", {"f": 2}, "'krum' has no option 'f'"),
         ("multi_krum", {"keep": 0}, "keep = 0"),
         ("clip", {"norm": 0}, "norm = 0"),
         ("median", {"k": 1}, "has no options"),

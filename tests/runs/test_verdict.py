@@ -44,7 +44,7 @@ def test_null_gives_no_model_and_says_so(null_run: Path) -> None:
     assert place.withheld
     assert not (null_run / "model").exists()
     assert json.loads((null_run / "verdict.json").read_text())["status"] == "null"
-    with pytest.raises(RunError, match="verdict on it is null"):
+    with pytest.raises(RunError, match="verdict is null"):
         api.predictor(null_run, 0)
     page = api.write_report(api.load(null_run), null_run / "page.html").read_text()
     assert "Verdicts" in page
@@ -99,7 +99,7 @@ def test_the_command_line_ends_with_3_and_keeps_when_asked(tmp_path: Path) -> No
     shown = call(app, ["show", folder])
     assert shown.exit_code == 0
     assert "verdict: null" in shown.output
-    assert "loss less bound" in shown.output
+    assert "loss minus bound" in shown.output
     kept = call(app, ["resume", folder, "--keep", "--quiet", "--no-report"])
     assert kept.exit_code == 0, kept.output
     assert (tmp_path / "run" / "model" / "model.json").exists()

@@ -9,7 +9,7 @@ from typing import Any
 
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.importing import from_path
-from isonomy.core.options import made
+from isonomy.core.options import build
 from isonomy.errors import ConfigError, unknown
 
 __all__ = ["find", "make", "registry"]
@@ -42,4 +42,4 @@ def find(name: str) -> type[Algorithm]:
 
 def make(name: str, options: dict[str, Any] | None = None) -> Algorithm:
     """An algorithm with its hyper-parameters checked against the dataclass's fields."""
-    return made("algorithm", name, find(name), options)
+    return build("algorithm", name, find(name), options)

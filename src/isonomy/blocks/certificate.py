@@ -1,17 +1,18 @@
-"""The verdict on bounded group losses: what was measured, what the theory adds, and in words.
+"""The verdict on bounded group losses: the measurements, what follows from theory, and the text.
 
-Lemma 1 of PFFL: if (w, lambda) is within nu of a saddle point of G and some model w* meets all
+Lemma 1 of PFFL: if (w, lambda) is within nu of a saddle point of G and some model w* satisfies all
 constraints, then the largest violation of w is at most (beta M + 2 nu) / B, where M bounds the
-risk. So a larger violation shows that no model meets them, and the answer is null. nu is measured:
+risk. A larger violation therefore shows that no model satisfies them, and the verdict is null. nu
+is measured:
 
     nu = max_lambda G(w, lambda) - min_w G(w, lambda_bar)
        = beta F(w) + B max(0, max_z r_z(w)) - min_w G(w, lambda_bar)
 
-The minimum is found by Newton's method over all clients and bracketed: G at the point found is not
-below it, and the dual bound of `isonomy.blocks.saddle` is not above it, converged or not. The
-largest nu of the bracket counts, so that Lemma 1 holds with it. A large nu makes a large bound,
-which certifies nothing: `satisfied` needs the constraints to hold as measured, or else the
-violation to be within the bound, the bracket to be closed, and nu to be at most M.
+The minimum is found by Newton's method over all clients and is bracketed: G at the point found is
+an upper bound, and the dual bound of `isonomy.blocks.saddle` is a lower bound, whether or not the
+method has converged. The largest nu in the bracket is used, so that Lemma 1 holds with it. A large
+nu makes a large bound, which certifies nothing: `satisfied` requires that the constraints hold as
+measured, or else that the violation is within the bound, the bracket is closed and nu is at most M.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isonomy.blocks.constraints import Constraints, cell_sums, told, violations
+from isonomy.blocks.constraints import Constraints, cell_sums, reported, violations
 from isonomy.blocks.measure import train_loss
-from isonomy.blocks.saddle import below, newton_step
+from isonomy.blocks.saddle import lower_bound, newton_step
 from isonomy.core.client import Client
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree, sq_norm
 from isonomy.core.verdict import Status, Verdict
 
-STEPS = 60  # of Newton's method, at most
-CLOSED = 1e-4  # how far the ends of the measured gap may lie apart, times 1 + the gap
-DELTA = 0.05  # the held-out and generalisation terms hold with probability 1 - DELTA, all at once
-ROUNDING = 1e-6  # a violation that single precision can make
+STEPS = 60  # largest number of Newton steps
+CLOSED = 1e-4  # the bracket is closed if its ends differ by at most this times (1 + nu)
+DELTA = 0.05  # the held-out and generalisation terms hold jointly with probability 1 - DELTA
+ROUNDING = 1e-6  # a violation of this size can be a rounding error of single precision
 
 
 def empty(cells: int) -> dict[str, Tensor]:
-    """The figures before they are measured; the same parts as afterwards."""
+    """The figures before they are measured: zeros, with the same keys as afterwards."""
     each = ("violation", "count", "held", "held_count", "spread", "generalisation")
     one = ("risk", "upper", "gap_low", "gap_high", "measured")
     zeros: dict[str, Tensor] = {n: torch.zeros(cells, dtype=torch.float64) for n in each}
@@ -56,21 +57,22 @@ def audit(inner: Constraints, task: Task, params: Params, client: Client, least:
         "train": cell_sums(inner, task, params, client, "train", least),
         "held": cell_sums(inner, task, params, client, "test", least),
         "risk": train_loss(task, params, client).double(),
-        "norms": norms * told(inner, task, client, "train", least),
+        "norms": norms * reported(inner, task, client, "train", least),
         "size": sq_norm(params).double(),
     }
 
 
-def figures(seen: Tree, bounds: Tensor, clients: int, beta: float, B: float) -> dict[str, Tensor]:
-    """Violations, the upper end of G, and the terms for unseen examples."""
-    train, held = seen["train"], seen["held"]
+def figures(sums: Tree, bounds: Tensor, clients: int, beta: float, B: float) -> dict[str, Tensor]:
+    """Violations, the largest G over lambda, and the terms for unseen examples."""
+    train, held = sums["train"], sums["held"]
     r = violations(train["losses"], train["count"], bounds)
-    risk = seen["risk"] / clients
+    risk = sums["risk"] / clients
     count = held["count"].clamp(min=1)
     variance = held["squares"] / count - (held["losses"] / count).square()
     m = train["count"].clamp(min=1)
-    # the Rademacher complexity of linear models no longer than this one, of a loss of slope 1
-    complexity = (seen["size"] / clients).sqrt() * seen["norms"].sqrt() / m
+    # Rademacher complexity of the linear models whose norm is at most that of this one, for a loss
+    # with Lipschitz constant 1
+    complexity = (sums["size"] / clients).sqrt() * sums["norms"].sqrt() / m
     return empty(len(bounds)) | {
         "violation": r,
         "count": train["count"],
@@ -89,8 +91,10 @@ def gap(
     start: Tensor,
     upper: Tensor,
 ) -> dict[str, Tensor]:
-    """The ends of nu. `curve` gives G's sums at some weights, without the constants of the bounds;
-    those are added to `upper`.
+    """The bracket of nu.
+
+    `curve` returns the sums that make up G at some weights, without the constant terms of the
+    bounds; those are included in `upper`. `floor` returns the sums of the lower bound.
     """
     at, got = start, curve(start)
     move = newton_step(got["gradient"], got["hessian"])
@@ -111,7 +115,7 @@ def gap(
         move = newton_step(got["gradient"], got["hessian"])
     bound = floor(at, move)
     low = upper - got["value"]
-    high = upper - below(bound["value"], bound["residual"])
+    high = upper - lower_bound(bound["value"], bound["residual"])
     good = torch.isfinite(low) & torch.isfinite(high)
     zero = torch.zeros_like(upper)
     return {
@@ -121,7 +125,7 @@ def gap(
     }
 
 
-# --- in words -------------------------------------------------------------------------------------
+# --- the text of the verdict ----------------------------------------------------------------------
 
 
 def verdict(
@@ -129,7 +133,7 @@ def verdict(
     bounds: Tensor,
     names: list[str],
     *,
-    asks: bool,
+    certifies: bool,
     convex: bool,
     measurable: bool,
     beta: float,
@@ -138,11 +142,11 @@ def verdict(
     assumed: bool,
     least: int,
 ) -> Verdict:
-    """The verdict on these figures."""
+    """The verdict that follows from these figures."""
     cells = _cells(found, bounds, names, convex, M)
     known = [cell for cell in cells if cell["examples"]]
     if not known:
-        return Verdict("no claim", "No client told anything of any group: nothing was measured.")
+        return Verdict("no claim", "No client reported sums for any group: nothing was measured.")
     worst = max(known, key=lambda cell: cell["violation"])
     gap_low, gap_high = float(found["gap_low"]), float(found["gap_high"])
     measured = bool(found["measured"])
@@ -160,103 +164,106 @@ def verdict(
         "M": M if M == M else None,
         "constraints": cells,
     }
-    status, words = _judged(facts, asks, convex, measurable)
-    return Verdict(status, " ".join([*words, *_beside(facts, assumed, least)]), facts)
+    status, sentences = _judge(facts, certifies, convex, measurable)
+    return Verdict(status, " ".join([*sentences, *_remarks(facts, assumed, least)]), facts)
 
 
-def _judged(
-    facts: dict[str, Any], asks: bool, convex: bool, measurable: bool
+def _judge(
+    facts: dict[str, Any], certifies: bool, convex: bool, measurable: bool
 ) -> tuple[Status, list[str]]:
-    """The status, and the sentences that say why."""
+    """The status, and the sentences that explain it."""
     over, worst, bound = facts["violation"], facts["worst"], facts["bound"]
-    if not asks:
-        return "no claim", [f"No bound was asked for: the worst is {worst}, with loss {over:.4f}."]
+    if not certifies:
+        return "no claim", [
+            f"No bound was requested: the worst group is {worst}, with loss {over:.4f}."
+        ]
     holds = over <= ROUNDING
     state = (
-        "On the training examples every constraint holds"
+        "On the training examples, every constraint holds"
         if holds
-        else f"On the training examples {worst} is violated by {over:.4f}"
+        else f"On the training examples, the constraint on {worst} is violated by {over:.4f}"
     )
     if not convex:
         return "no claim", [
             f"{state}.",
-            "The model is not linear, so the theory says nothing of it: no certificate is claimed.",
+            "The model is not linear, so the theory does not apply: no certificate is claimed.",
         ]
     if not facts["B"]:
-        return "no claim", [f"{state}.", "With B = 0 nothing was asked of the constraints."]
+        return "no claim", [f"{state}.", "With B = 0 the constraints have no effect."]
     if not measurable:
         return "no claim", [
             f"{state}.",
-            "The duality gap cannot be measured for this loss or so many weights: no certificate "
-            "is claimed.",
+            "The duality gap cannot be measured for this loss or for so many weights: no "
+            "certificate is claimed.",
         ]
     if facts["M"] is None:
         return "no claim", [
             f"{state}.",
-            "This loss has no natural bound: give M, a bound on the risk, to have a certificate.",
+            "This loss has no natural bound: set M, a bound on the risk, to get a certificate.",
         ]
     if bound is None:
         if holds:
             return "satisfied", [f"{state}. {_AS_MEASURED}"]
         return "null", [f"{state}.", "Not certified: the duality gap could not be measured."]
     low, high = facts["gap_low"], facts["gap"]
-    told = f"(beta M + 2 nu) / B = {bound:.4f}, with nu = {high:.4f} measured"
+    formula = f"(beta M + 2 nu) / B = {bound:.4f}, with nu = {high:.4f} measured"
     if holds:
-        return "satisfied", [f"{state}. {_AS_MEASURED} The bound is {told}."]
+        return "satisfied", [f"{state}. {_AS_MEASURED} The bound is {formula}."]
     if facts["infeasible"]:
         return "null", [
-            f"{state}, more than the bound {told}.",
-            "If some model met all constraints this could not be: as far as M holds, none does. "
-            "Raise zeta, or take a richer model.",
+            f"{state}, more than the bound {formula}.",
+            "This is impossible if some model satisfies all constraints; so if M bounds the risk, "
+            "no model does. Raise zeta, or use a more expressive model.",
         ]
     if high - low > CLOSED * (1 + high):
         return "null", [
             f"{state}.",
-            f"Not certified: the duality gap is only known to lie between {low:.4f} and "
-            f"{high:.4f}.",
+            f"Not certified: the duality gap is only known to be between {low:.4f} and {high:.4f}.",
         ]
     if high > facts["M"]:
         return "null", [
             f"{state}.",
-            f"Not certified: the duality gap nu = {high:.4f} is larger than M, so that the bound "
-            f"{told} says nothing; run more rounds, or change the step sizes.",
+            f"Not certified: the duality gap nu = {high:.4f} is larger than M, so the bound "
+            f"(beta M + 2 nu) / B = {bound:.4f} is not informative; run more rounds, or change the "
+            "step sizes.",
         ]
     return "satisfied", [
-        f"{state}, within the bound {told}.",
-        "The test is one-sided: a violation above the bound shows that no model meets the "
-        "constraints; one within it does not show that some model does.",
+        f"{state}, within the bound {formula}.",
+        "The test is one-sided: a violation above the bound shows that no model satisfies the "
+        "constraints; a violation within it does not show that some model does.",
     ]
 
 
-_AS_MEASURED = "This is measured, and rests on no theory."
+_AS_MEASURED = "This was measured directly and does not depend on the theory."
 
 
-def _beside(facts: dict[str, Any], assumed: bool, least: int) -> list[str]:
-    """What else belongs to the verdict."""
-    words = []
+def _remarks(facts: dict[str, Any], assumed: bool, least: int) -> list[str]:
+    """Further sentences of the verdict."""
+    sentences = []
     held = [cell for cell in facts["constraints"] if cell["held_violation"] is not None]
     if held:
         top = max(held, key=lambda cell: cell["held_violation"] + cell["held_term"])
         most = top["held_violation"] + top["held_term"]
-        words.append(
-            f"Held out, the worst is {top['constraint']}: loss less bound is "
-            f"{top['held_violation']:+.4f} on {top['held_examples']} test examples, and with 95 % "
-            f"confidence for all constraints at once at most {most:+.4f} among people like them."
+        sentences.append(
+            f"On test examples, the worst constraint is {top['constraint']}: loss minus bound is "
+            f"{top['held_violation']:+.4f} on {top['held_examples']} examples. In the population "
+            f"that they are drawn from it is at most {most:+.4f}, with 95% confidence for all "
+            "constraints jointly."
         )
     if facts["bound"] is not None and assumed:
-        words.append(
-            f"M = {facts['M']:.4f} is the risk of knowing nothing, an assumption; give M to state "
-            "your own."
+        sentences.append(
+            f"M = {facts['M']:.4f}, the risk of a uniform guess, is an assumption; set M to use "
+            "another bound."
         )
     if least > 1:
-        words.append(f"Clients told nothing of cells with fewer than {least} examples.")
-    return words
+        sentences.append(f"Clients withheld the sums of cells with fewer than {least} examples.")
+    return sentences
 
 
 def _cells(
     found: dict[str, Tensor], bounds: Tensor, names: list[str], convex: bool, M: float
 ) -> list[dict[str, Any]]:
-    """Each constraint's own figures."""
+    """The figures of each constraint."""
     number = max(len(names), 1)
     quantile = NormalDist().inv_cdf(1 - DELTA / number)
     tail = math.sqrt(math.log(2 * number / DELTA) / 2)

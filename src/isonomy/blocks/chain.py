@@ -1,4 +1,4 @@
-"""A network as a chain of layers, whose hidden units can be put in another order or number.
+"""Networks that are chains of layers: reorder, select and add hidden units.
 
 The layers are those with a weight and a bias, first to last. A layer's weight is seen as blocks
 [units, units of the layer before, numbers]: one number in a dense layer, a kernel in a
@@ -14,7 +14,8 @@ from isonomy.core.client import Client
 from isonomy.core.task import Params, Task
 from isonomy.errors import ConfigError
 
-EACH_UNIT = (nn.Flatten, nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.ELU)  # never mix units
+# modules that act on each unit separately
+EACH_UNIT = (nn.Flatten, nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.ELU)
 POOLS = (nn.MaxPool2d, nn.AvgPool2d)
 
 
@@ -24,9 +25,9 @@ def layers(params: Params) -> tuple[str, ...]:
 
 
 def check_chain(task: Task, algorithm: str, *, convolutions: bool) -> None:
-    """Refuse a network that is not a plain chain of layers with something hidden in it."""
+    """Raise a ConfigError for a network that is not a plain chain of layers with hidden units."""
     kinds = (nn.Linear, nn.Conv2d) if convolutions else (nn.Linear,)
-    models = "'mlp' or 'cnn'" if convolutions else "'mlp' (for 'cnn' there is fedma)"
+    models = "'mlp' or 'cnn'" if convolutions else "'mlp' (or algorithm 'fedma' for 'cnn')"
     plain = isinstance(task.net, nn.Sequential)
     found = [m for m in task.net.children() if isinstance(m, kinds)]
     for module in task.net.children():
@@ -37,13 +38,13 @@ def check_chain(task: Task, algorithm: str, *, convolutions: bool) -> None:
             plain = False
     if not plain or len(found) < 2:
         raise ConfigError(
-            f"algorithm '{algorithm}' matches the hidden units of plain layers one after the other "
-            f"and cannot match this model's; use model {models}, with one hidden layer or more."
+            f"algorithm '{algorithm}' matches the hidden units of a plain chain of layers, which "
+            f"this model is not; use model {models}, with at least one hidden layer."
         )
 
 
-def part(params: Params, assigned: dict[str, Tensor]) -> Params:
-    """The network of some units only: of each hidden layer those in `assigned`, in that order."""
+def subnetwork(params: Params, assigned: dict[str, Tensor]) -> Params:
+    """The network with only the hidden units in `assigned` of each layer, in that order."""
     out, before = {}, None
     for name in layers(params):
         weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
@@ -59,14 +60,14 @@ def part(params: Params, assigned: dict[str, Tensor]) -> Params:
 
 
 def widened(weight: Tensor, at: Tensor, width: int) -> Tensor:
-    """A layer's weight for `width` units before it: its inputs moved to `at`, 0 from the others."""
+    """A layer's weight for `width` inputs: the given ones at positions `at`, 0 elsewhere."""
     place = (at.unsqueeze(-1) == torch.arange(width)).to(weight.dtype)
     blocks = weight.reshape(weight.shape[0], at.shape[-1], -1)
     return _shaped(torch.einsum("oub,uw->owb", blocks, place), weight)
 
 
-def redrawn(params: Params, client: Client) -> Params:
-    """Normal weights of the client's own, of the same root mean square in every layer."""
+def random_like(params: Params, client: Client) -> Params:
+    """Normal weights drawn by the client, with the same root mean square in every tensor."""
     return {
         name: client.normal(f"start {name}", tuple(t.shape)) * t.square().mean().sqrt()
         for name, t in params.items()
@@ -74,24 +75,24 @@ def redrawn(params: Params, client: Client) -> Params:
 
 
 def _shaped(blocks: Tensor, like: Tensor) -> Tensor:
-    """Blocks as a weight of the kind that `like` is."""
+    """Blocks as a weight of the same kind of layer as `like`."""
     if like.dim() == 2:
         return blocks.reshape(blocks.shape[0], -1)
     return blocks.reshape(blocks.shape[0], blocks.shape[1], *like.shape[2:])
 
 
-def everyone(params: Params, clients: int) -> dict[str, Tensor]:
-    """Every client has every hidden unit, in order: [clients, units] for each hidden layer."""
+def all_units(params: Params, clients: int) -> dict[str, Tensor]:
+    """All hidden units, in order, for every client: [clients, units] for each hidden layer."""
     return {
         name: torch.arange(len(params[f"{name}.bias"])).repeat(clients, 1)
         for name in layers(params)[:-1]
     }
 
 
-def renewed(old: dict[str, Tensor], ids: Tensor, new: dict[str, Tensor]) -> dict[str, Tensor]:
+def reassigned(old: dict[str, Tensor], ids: Tensor, new: dict[str, Tensor]) -> dict[str, Tensor]:
     """Every client's units after clients `ids` were matched to the units in `new`.
 
-    The others were not matched to these: they are given the units that most clients have.
+    The other clients were not matched; they get the units that most clients have.
     """
     out = {}
     for name, at in new.items():

@@ -1,4 +1,4 @@
-"""Clusters of clients, from what each of them sent: k-means, and how many clusters there are."""
+"""Clusters of clients, from the gradients that they sent: k-means, and the number of clusters."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from isonomy.core.client import Client
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
 
-STARTS, FEW = 50, 5  # first centres that k-means tries: for the result, and for a mere count
-PIECE = 2**18  # numbers of each tree that are multiplied at a time
-STEPS = 50  # of each start, at most
-ROOM = 2**22  # numbers in the largest tensor of many draws at once
-DRAWS = 100  # of each reference that the number of clusters is held against
-SURE = 0.95  # share of the draws without clusters that a real number of clusters exceeds
-DROP = math.log(2)  # a cluster more must halve the dispersion, beyond what it does to noise
+STARTS, FEW = 50, 5  # restarts of k-means: for the result, and to count clusters
+PIECE = 2**18  # columns that are multiplied at a time
+STEPS = 50  # most iterations of each restart
+ROOM = 2**22  # most elements of a tensor that holds several reference draws
+DRAWS = 100  # reference draws that the number of clusters is compared with
+SURE = 0.95  # share of the reference draws that a real number of clusters must exceed
+DROP = math.log(2)  # one more cluster must halve the dispersion, beyond its effect on noise
 
 
 def halves(task: Task, params: Params, client: Client) -> Tree:
     """The gradients of the mean loss over every other training example, and over the rest.
 
-    Their mean tells where the client pulls, and their difference how much of that is chance. A
-    client with a single example gives its gradient twice.
+    Their mean is the client's gradient, and their difference shows how much of it is noise. For a
+    client with a single example both are its gradient.
     """
     size = client.sizes[0]
     counts = torch.stack([(size + 1) // 2, size // 2]).to(torch.float32)
@@ -46,38 +46,41 @@ def halves(task: Task, params: Params, client: Client) -> Tree:
 
 
 def _every_other(task: Task, page: Batch, first: int) -> Callable[[Params], Tensor]:
-    """The summed loss of every second example, from the first or the second on."""
+    """The summed loss of every second example, starting with the first or the second."""
     part = Batch(*(column[first::2] for column in page))
     return lambda params: (task.losses(params, part) * part.weight).sum()
 
 
 class Clusters(NamedTuple):
-    """Each point's cluster, heaviest first, and the weighted sum of squares within clusters."""
+    """Each point's cluster, and the weighted sum of squares within clusters.
+
+    Clusters are numbered by total weight, the largest first.
+    """
 
     labels: Tensor
     dispersion: Tensor
 
 
-def found(halves: Tree, sizes: Tensor, ids: Tensor, *, count: int, most: int) -> Tensor:
-    """Each client's cluster, from all clients' `halves` stacked, [clients, 2, ...].
+def cluster_clients(halves: Tree, sizes: Tensor, ids: Tensor, *, count: int, most: int) -> Tensor:
+    """Each client's cluster, from the stacked `halves` of all clients, [clients, 2, ...].
 
-    Clients weigh by size, as the chance in a mean falls with it. `count` clusters, or if it is 0
-    as many as `how_many` finds, `most` at most.
+    Clients are weighted by size, because the noise in a mean decreases with it. There are `count`
+    clusters or, if it is 0, as many as `count_clusters` finds, at most `most`.
     """
     weight = sizes.to(torch.float64) / float(sizes.max())
     signal = points(tree.tmap(lambda t: (t[:, 0] + t[:, 1]) / 2, halves))
     if count == 0:
         noise = points(tree.tmap(lambda t: (t[:, 0] - t[:, 1]) / 2, halves))
-        count = how_many(signal, noise, weight, ids, most)
+        count = count_clusters(signal, noise, weight, ids, most)
     return kmeans(signal, weight, ids, count).labels
 
 
 def points(stacked: Tree) -> Tensor:
-    """Points [n, n] with the lengths and distances that the n stacked trees have as vectors."""
+    """Points [n, n] with the same lengths and distances as the n stacked trees."""
     products = torch.zeros((), dtype=torch.float64)
     for leaf in tree.leaves(stacked):
         flat = leaf.reshape(leaf.shape[0], -1)
-        for first in range(0, flat.shape[1], PIECE):  # in double precision a piece at a time
+        for first in range(0, flat.shape[1], PIECE):  # in double precision, one piece at a time
             piece = flat[:, first : first + PIECE].to(torch.float64)
             products = products + piece @ piece.T
     values, vectors = torch.linalg.eigh(products)
@@ -86,17 +89,19 @@ def points(stacked: Tree) -> Tensor:
 
 
 def kmeans(at: Tensor, weight: Tensor, ids: Tensor, count: int, starts: int = STARTS) -> Clusters:
-    """Weighted k-means of points [..., n, d] with the starts of k-means++; the best end counts.
+    """Weighted k-means of points [..., n, d] from k-means++ centres; the best of all restarts.
 
-    Draws belong to the points' ids, so that the order of points does not matter.
+    Random draws belong to the points' ids, so the order of the points does not matter.
     """
     at = at - (at * weight.unsqueeze(-1)).sum(-2, keepdim=True) / weight.sum()
-    return _lloyd(at, weight, _spread_out(at, weight, ids, count, starts))
+    return _lloyd(at, weight, _initial_centres(at, weight, ids, count, starts))
 
 
-def _spread_out(at: Tensor, weight: Tensor, ids: Tensor, count: int, starts: int) -> Tensor:
-    """Centres [..., starts, count, d]: points drawn in proportion to the squared distance from
-    those drawn before (Arthur and Vassilvitskii, 2007), by Gumbel's trick.
+def _initial_centres(at: Tensor, weight: Tensor, ids: Tensor, count: int, starts: int) -> Tensor:
+    """Centres [..., starts, count, d] of k-means++ (Arthur and Vassilvitskii, 2007).
+
+    Points are drawn with probability proportional to the squared distance from the nearest centre
+    drawn before, by the Gumbel-max trick.
     """
     u = random.uniform(random.key(starts, ids), "centres", (count, starts)).to(at.dtype)
     gumbel = -torch.log(-torch.log(u)).movedim(0, -1)  # [count, starts, n]
@@ -112,7 +117,7 @@ def _spread_out(at: Tensor, weight: Tensor, ids: Tensor, count: int, starts: int
 
 
 def _gaps(a: Tensor, b: Tensor) -> Tensor:
-    """Squared distances [..., n, m] of points [..., n, d] and [..., m, d]."""
+    """Squared distances [..., n, m] between points [..., n, d] and [..., m, d]."""
     lengths = a.square().sum(-1).unsqueeze(-1) + b.square().sum(-1).unsqueeze(-2)
     return (lengths - 2 * a @ b.mT).clamp(min=0)
 
@@ -123,7 +128,7 @@ def _rows(values: Tensor, index: Tensor) -> Tensor:
 
 
 def _lloyd(at: Tensor, weight: Tensor, centres: Tensor) -> Clusters:
-    """Assign and average, from many starts at once [..., starts, clusters, d]; the best end."""
+    """Lloyd's iteration from all centres [..., starts, clusters, d] at once; the best result."""
     labels = None
     for _ in range(STEPS):
         gaps = _gaps(at.unsqueeze(-3), centres)
@@ -142,7 +147,7 @@ def _lloyd(at: Tensor, weight: Tensor, centres: Tensor) -> Clusters:
 
 
 def _ordered(labels: Tensor, at: Tensor, weight: Tensor, count: int) -> Tensor:
-    """The heaviest cluster is the first; of equals, the one further out."""
+    """Number clusters by weight, the largest first; ties by distance from the centre, far first."""
     member = one_hot(labels, count).to(at.dtype) * weight.unsqueeze(-1)
     mass, out = member.sum(-2), (member.mT @ at).square().sum(-1)
     outer = torch.argsort(out, dim=-1, descending=True)
@@ -150,16 +155,16 @@ def _ordered(labels: Tensor, at: Tensor, weight: Tensor, count: int) -> Tensor:
     return outer.gather(-1, heavier).argsort(-1).gather(-1, labels)
 
 
-def how_many(signal: Tensor, noise: Tensor, weight: Tensor, ids: Tensor, most: int) -> int:
-    """The number of clusters that points show, 1 if none: `noise` is each point's chance part.
+def count_clusters(signal: Tensor, noise: Tensor, weight: Tensor, ids: Tensor, most: int) -> int:
+    """The number of clusters in the points, 1 if there are none; `noise` is each point's noise.
 
-    With k clusters the dispersion is W_k. The number is the largest k for which the drop from
-    W_(k-1) to W_k is neither chance nor what points without clusters show. That is: it halves the
-    dispersion beyond what it does to draws of pure noise, more than in any of them for any k; and
-    it is larger than in most draws of points that are spread like these but have no clusters.
-    Such draws are the noise, or the points, mixed over clients at random: references as in the
-    gap statistic of Tibshirani, Walther and Hastie (2001), but measured, not assumed. At most
-    half of the clients' number is considered.
+    With k clusters the dispersion is W_k. The result is the largest k for which the drop from
+    W_(k-1) to W_k is explained neither by noise nor by points without clusters. That is: the drop
+    halves the dispersion beyond the mean drop in draws of pure noise, and exceeds it by more than
+    in any of these draws for any k; and it exceeds the drop in most draws of points that have the
+    same spread but no clusters. The draws are the noise, or the points, rotated at random among
+    clients. They are references as in the gap statistic of Tibshirani, Walther and Hastie (2001),
+    but measured instead of assumed. At most half as many clusters as clients are considered.
     """
     top = min(most, max(2, len(ids) // 2), len(ids) - 1)
     if top < 2:
@@ -174,22 +179,22 @@ def how_many(signal: Tensor, noise: Tensor, weight: Tensor, ids: Tensor, most: i
 
 
 def _reference(at: Tensor, weight: Tensor, ids: Tensor, top: int) -> tuple[Tensor, Tensor]:
-    """The mean drops of such points mixed at random, and each draw's highest above them."""
-    many = max(1, ROOM // (FEW * len(ids) ** 2))  # draws at once
-    parts = [_mixed_up(at, weight, ids, i, min(many, DRAWS - i)) for i in range(0, DRAWS, many)]
+    """The mean drops of randomly rotated points, and the largest excess over them in each draw."""
+    many = max(1, ROOM // (FEW * len(ids) ** 2))  # draws per tensor
+    parts = [_rotated(at, weight, ids, i, min(many, DRAWS - i)) for i in range(0, DRAWS, many)]
     chance = torch.cat([_drops(part, weight, ids, top) for part in parts])
     return chance.mean(0), (chance - chance.mean(0)).max(1).values
 
 
-def _mixed_up(at: Tensor, weight: Tensor, ids: Tensor, first: int, count: int) -> Tensor:
-    """Points [count, n, d] like these, by random rotations of the clients among each other.
+def _rotated(at: Tensor, weight: Tensor, ids: Tensor, first: int, count: int) -> Tensor:
+    """Draws [count, n, d] of the points, rotated at random among the clients.
 
-    They have the same covariance and no clusters. What a client of weight w has by chance has
-    variance 1 / w, so it is scaled before and after.
+    They have the same covariance and no clusters. The noise of a client of weight w has variance
+    proportional to 1 / w, so the points are scaled before and after.
     """
     root, n = weight.sqrt().unsqueeze(-1), len(ids)
     turns = []
-    for name in ("there", "back"):  # each client brings its own rows, whatever their order
+    for name in ("there", "back"):  # rows belong to clients, so their order does not matter
         rows = random.normal(random.key(first, ids), name, (count, n))
         turns.append(torch.linalg.qr(rows.to(at.dtype).movedim(0, 1))[0])
     made: Tensor = turns[0] @ (turns[1].mT @ (at * root)) / root

@@ -1,9 +1,9 @@
-"""Bounds on the mean losses of cells of examples: what a group-fair method may have to keep.
+"""Bounds on the mean losses of cells of examples: the constraints of PFFL and Local BGL.
 
-A constraint says which cells there are, which examples are in each, and how large each cell's
-mean loss may be: r_z(w) = mean loss over cell z - bound_z <= 0. As the mean of convex losses is
-convex, so is r. To write another, subclass `Constraints`, give `members`, `bounds` and `names`,
-and name the class by its import path.
+Constraints define the cells, which examples are in each cell, and an upper bound on each cell's
+mean loss: r_z(w) = mean loss over cell z - bound_z <= 0. A mean of convex losses is convex, so r is
+convex for a linear model. To write your own, subclass `Constraints`, implement `members`, `bounds`
+and `names`, and give the import path of the class as the option `constraint`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Columns = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Constraints(ABC):
-    """Abstract. `zeta` bounds every cell, `zetas` bounds by label; `attributes` as in `columns`."""
+    """Abstract. `zeta` bounds every cell, `zetas` each label; for `attributes` see `columns`."""
 
     slack: ClassVar[bool] = True  # whether the multipliers may sum to less than B
-    asks: ClassVar[bool] = True  # whether there is something to certify
+    certifies: ClassVar[bool] = True  # whether there are bounds to certify
 
     zeta: float
     zetas: tuple[float, ...] = ()
@@ -43,15 +43,15 @@ class Constraints(ABC):
 
     @abstractmethod
     def members(self, task: Task, batch: Batch) -> Tensor:
-        """1 where an example [n] is in a cell [Z], else 0. Pure, and safe under vmap."""
+        """1 where an example is in a cell, else 0, [n, Z]. Must be pure and work under vmap."""
 
     @abstractmethod
     def bounds(self, task: Task) -> Tensor:
-        """What each cell's mean loss may be at most, [Z], in double precision."""
+        """The upper bound on each cell's mean loss, [Z], in double precision."""
 
     @abstractmethod
     def names(self, about: About) -> list[str]:
-        """Each cell in words."""
+        """A readable name for each cell."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,15 @@ class BGL(Constraints):
     """Bounded group loss: E[loss | A = a] <= zeta for every group a."""
 
     def members(self, task: Task, batch: Batch) -> Tensor:
-        """A cell for each group of each attribute."""
+        """One cell for each group of each attribute."""
         return groups_of(task, batch, columns(task, self.attributes))
 
     def bounds(self, task: Task) -> Tensor:
-        """The same for all."""
+        """The same bound for all groups."""
         if self.zetas:
-            raise ConfigError("algorithm.zetas is for cbgl, by label; bgl has one bound, zeta.")
+            raise ConfigError(
+                "algorithm.zetas gives bounds by label, which only cbgl uses; set algorithm.zeta."
+            )
         cells = sum(sizes(task, columns(task, self.attributes)))
         return torch.full((cells,), self.zeta, dtype=torch.float64)
 
@@ -78,50 +80,55 @@ class BGL(Constraints):
 class CBGL(Constraints):
     """Conditional bounded group loss: E[loss | A = a, Y = y] <= zeta_y for every a and y.
 
-    A label whose bound is inf has no cell.
+    There is no cell for a label whose bound is inf.
     """
 
     def members(self, task: Task, batch: Batch) -> Tensor:
-        """A cell for each group and each label that has a bound."""
+        """One cell for each group and each label that has a bound."""
         groups = groups_of(task, batch, columns(task, self.attributes))
         labels = (batch.y.unsqueeze(-1) == torch.tensor(self._labels(task))).to(groups.dtype)
         return (groups.unsqueeze(-1) * labels.unsqueeze(-2)).flatten(-2)
 
     def bounds(self, task: Task) -> Tensor:
-        """Each label's bound, group after group."""
+        """The labels' bounds, repeated for each group."""
         by_label = [self._zetas(task)[y] for y in self._labels(task)]
         groups = sum(sizes(task, columns(task, self.attributes)))
         return torch.tensor(by_label * groups, dtype=torch.float64)
 
     def names(self, about: About) -> list[str]:
         """`sex = Male, label rearrested`."""
-        words = about.labels or tuple(str(y) for y in range(about.task.classes))
+        labels = about.labels or tuple(str(y) for y in range(about.task.classes))
         groups = group_names(about, columns(about.task, self.attributes))
-        return [f"{g}, label {words[y]}" for g in groups for y in self._labels(about.task)]
+        return [f"{g}, label {labels[y]}" for g in groups for y in self._labels(about.task)]
 
     def _zetas(self, task: Task) -> tuple[float, ...]:
         if task.classes < 2:
-            raise ConfigError("cbgl bounds losses by label, and this is a regression; use bgl.")
+            raise ConfigError(
+                "algorithm.constraint = 'cbgl' bounds losses by label, but this is a regression; "
+                "use bgl."
+            )
         if self.zetas and len(self.zetas) != task.classes:
             raise ConfigError(
                 f"algorithm.zetas has {len(self.zetas)} bounds for {task.classes} labels; give one "
-                "for each, inf where there is none."
+                "bound for each label, inf for no bound."
             )
         return self.zetas or (self.zeta,) * task.classes
 
     def _labels(self, task: Task) -> list[int]:
         found = [y for y, zeta in enumerate(self._zetas(task)) if zeta < math.inf]
         if not found:
-            raise ConfigError("algorithm.zetas bounds no label; give a number for at least one.")
+            raise ConfigError(
+                "algorithm.zetas bounds no label; give a finite bound for at least one."
+            )
         return found
 
 
 @dataclass(frozen=True)
 class MinMax(BGL):
-    """The worst group's loss as the objective: zeta = 0, the multipliers on the simplex."""
+    """The worst group's loss as the objective: zeta = 0, with multipliers on the simplex."""
 
     slack: ClassVar[bool] = False
-    asks: ClassVar[bool] = False
+    certifies: ClassVar[bool] = False
 
 
 KINDS: dict[str, type[Constraints]] = {"bgl": BGL, "cbgl": CBGL, "minmax": MinMax}
@@ -130,17 +137,20 @@ KINDS: dict[str, type[Constraints]] = {"bgl": BGL, "cbgl": CBGL, "minmax": MinMa
 def constraints(
     kind: str, zeta: float, zetas: tuple[float, ...], attributes: tuple[str, ...]
 ) -> Constraints:
-    """The constraints of that name, or by 'package.module:Class' a user's own."""
+    """The constraints of that name, or a user's own class by 'package.module:Class'.
+
+    Raises ConfigError for an unknown name or a class that is not a subclass of `Constraints`.
+    """
     if ":" in kind:
         found = from_path("constraint", kind)
         if not (isinstance(found, type) and issubclass(found, Constraints)):
             raise ConfigError(
-                f"constraint '{kind}' is not a subclass of isonomy.blocks.constraints.Constraints; "
-                "name a class that is."
+                f"algorithm.constraint: '{kind}' is not a subclass of "
+                "isonomy.blocks.constraints.Constraints; name a class that is."
             )
         return found(zeta, zetas, attributes)
     if kind not in KINDS:
-        raise ConfigError(unknown("constraint", kind, KINDS))
+        raise ConfigError(f"algorithm.constraint: {unknown('constraint', kind, KINDS)}")
     return KINDS[kind](zeta, zetas, attributes)
 
 
@@ -150,17 +160,18 @@ def constraints(
 def columns(task: Task, attributes: tuple[str, ...]) -> list[Columns]:
     """The columns of each protected attribute that is named; `sex*race` is an intersection.
 
-    None named: all the data's attributes, each by itself.
+    If none is named, each of the data's attributes by itself. Raises ConfigError for an unknown
+    attribute, or if the data has none.
     """
     if not task.levels:
         raise ConfigError(
-            "the data has no protected attribute, so there are no groups; name some in "
+            "the algorithm compares groups, but the data has no protected attribute; name one in "
             "data.protected."
         )
     known = task.attributes or tuple(str(i) for i in range(len(task.levels)))
     out: list[Columns] = []
     for wanted in attributes or known:
-        # the data may hold an intersection as an attribute of its own
+        # the data may already have the intersection as one attribute
         parts = [wanted] if wanted in known else [part.strip() for part in wanted.split("*")]
         for part in parts:
             if part not in known:
@@ -172,46 +183,46 @@ def columns(task: Task, attributes: tuple[str, ...]) -> list[Columns]:
 
 
 def sizes(task: Task, at: list[Columns]) -> list[int]:
-    """The number of groups of each."""
+    """The number of groups of each attribute or intersection."""
     return [math.prod(task.levels[c] for c in one) for one in at]
 
 
 def groups_of(task: Task, batch: Batch, at: list[Columns]) -> Tensor:
-    """1 where an example is in a group, else 0, [n, groups of all]; no group where it is not told.
+    """1 where an example is in a group, else 0, [n, groups of all]; 0 if its group is unknown.
 
-    An intersection's groups run over its last attribute first.
+    In the groups of an intersection, the last attribute varies fastest.
     """
     parts = []
     for one, count in zip(at, sizes(task, at), strict=True):
         index = torch.zeros_like(batch.groups[:, 0])
-        told = torch.ones_like(index, dtype=torch.bool)
+        known = torch.ones_like(index, dtype=torch.bool)
         for c in one:
             level = batch.groups[:, c]
-            told = told & (level >= 0) & (level < task.levels[c])
+            known = known & (level >= 0) & (level < task.levels[c])
             index = index * task.levels[c] + level
-        inside = torch.where(told, index, -1).unsqueeze(-1) == torch.arange(count)
+        inside = torch.where(known, index, -1).unsqueeze(-1) == torch.arange(count)
         parts.append(inside.to(torch.float32))
     return torch.cat(parts, -1)
 
 
 def group_names(about: About, at: list[Columns]) -> list[str]:
-    """Every group in words."""
+    """A readable name for each group."""
     out = []
     for one in at:
-        told = [about.attributes[c] for c in one]
-        title = "*".join(attribute.name for attribute in told)
+        attributes = [about.attributes[c] for c in one]
+        title = "*".join(attribute.name for attribute in attributes)
         levels = [""]
-        for attribute in told:
+        for attribute in attributes:
             levels = [f"{b} & {x}" if b else x for b in levels for x in attribute.levels]
         out += [f"{title} = {level}" for level in levels]
     return out
 
 
-# --- what clients measure and the server makes of it ----------------------------------------------
+# --- what clients measure, and what the server computes from it -----------------------------------
 
 
-def told(inner: Constraints, task: Task, client: Client, split: Split, least: int) -> Tensor:
-    """1 for a cell [Z] whose figures the client tells: one with at least `least` examples."""
+def reported(inner: Constraints, task: Task, client: Client, split: Split, least: int) -> Tensor:
+    """1 for each cell [Z] whose sums the client reports: those with `least` or more examples."""
     counts = [
         (inner.members(task, page) * page.weight.unsqueeze(-1)).double().sum(0)
         for page in client.pages(split)
@@ -222,7 +233,7 @@ def told(inner: Constraints, task: Task, client: Client, split: Split, least: in
 def cell_sums(
     inner: Constraints, task: Task, params: Params, client: Client, split: Split, least: int
 ) -> Tree:
-    """A client's sums over each cell [Z]: of losses, their squares, and the number of examples."""
+    """A client's sums over each cell [Z]: of losses, of their squares, and of examples."""
     total: Tree = None
     for page in client.pages(split):
         at = (inner.members(task, page) * page.weight.unsqueeze(-1)).double()
@@ -233,29 +244,31 @@ def cell_sums(
             "count": at.sum(0),
         }
         total = part if total is None else add(total, part)
-    shown = told(inner, task, client, split, least)
-    return {name: value * shown for name, value in total.items()}
+    kept = reported(inner, task, client, split, least)
+    return {name: value * kept for name, value in total.items()}
 
 
-def weighted_losses(task: Task, say: Callable[[Batch], Tensor], scale: float = 1.0) -> Objective:
-    """The mean over a batch of each example's weight `say` times its loss, divided by `scale`."""
+def weighted_losses(
+    task: Task, weights: Callable[[Batch], Tensor], scale: float = 1.0
+) -> Objective:
+    """The mean over a batch of each example's weight times its loss, divided by `scale`."""
 
     def objective(params: Params, batch: Batch) -> Tensor:
-        losses: Tensor = task.losses(params, batch) * say(batch) * batch.weight
+        losses: Tensor = task.losses(params, batch) * weights(batch) * batch.weight
         return losses.sum() / batch.weight.sum().clamp(min=1) / scale
 
     return objective
 
 
 def violations(losses: Tensor, count: Tensor, bounds: Tensor) -> Tensor:
-    """r_z; a cell without examples has loss 0, so it asks for nothing."""
+    """r_z; a cell without examples has loss 0, so it is not violated."""
     return losses / count.clamp(min=1) - bounds
 
 
 def multipliers(theta: Tensor, B: float, slack: bool = True) -> Tensor:
-    """lambda_z = B exp(theta_z) / (1 + sum_z' exp(theta_z')), whatever the size of theta.
+    """lambda_z = B exp(theta_z) / (1 + sum_z' exp(theta_z')), without overflow for large theta.
 
-    The 1 is the slack: |lambda| stays below B. Without it lambda sums to B.
+    The 1 is the slack: the sum of lambda stays below B. Without slack, lambda sums to B.
 
     >>> multipliers(torch.zeros(3), 8.0).tolist()
     [2.0, 2.0, 2.0]

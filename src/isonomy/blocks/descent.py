@@ -1,4 +1,4 @@
-"""Local descent: the client's gradient steps along its batch plan."""
+"""Local descent: a client's optimiser steps over the batches of its plan."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Adam(NamedTuple):
 
 
 def start(work: Work, params: Params) -> Tree:
-    """The optimiser's memory before its first step."""
+    """The optimiser's state before its first step."""
     if work.optimiser == "adam":
         return Adam(tree.zeros_like(params), tree.zeros_like(params), torch.zeros(()))
     return tree.zeros_like(params) if work.momentum else ()
@@ -42,7 +42,7 @@ def step(work: Work, rate: Tensor, params: Params, memory: Tree, g: Tree) -> tup
     if work.optimiser == "adam":
         return _adam(work, rate, params, memory, g)
     if work.momentum:
-        # torch's first step takes the gradient itself, which zero memory gives as well
+        # torch's first step uses the gradient itself, which a memory of zeros also gives
         memory = tmap(lambda m, d: work.momentum * m + d, memory, g)
         g = tmap(lambda d, m: d + work.momentum * m, g, memory) if work.nesterov else memory
     return tmap(lambda p, d: p - rate * d, params, g), memory
@@ -63,14 +63,14 @@ def _adam(work: Work, rate: Tensor, params: Params, memory: Adam, g: Tree) -> tu
 
 
 def _rest(beta: float, count: Tensor) -> Tensor:
-    """1 - beta^count, without float32's loss of digits where beta is near 1."""
+    """1 - beta^count, without loss of precision in float32 where beta is near 1."""
     return -torch.expm1(count * math.log(beta)) if beta else torch.ones_like(count)
 
 
 def along(
     one: Callable[[Tree, Batch], Tree], carry: Tree, client: Client, part: Plan | None = None
 ) -> Tree:
-    """Carry = one(carry, batch), batch by batch along the client's plan, or a part of it."""
+    """Apply carry = one(carry, batch) to each batch of the client's plan, or of a part of it."""
     pool, plan = client.pool, part or client.plan
 
     def each(carry: Tree, at: tuple[Tensor, Tensor]) -> Tree:
@@ -82,9 +82,9 @@ def along(
 def descend(
     objective: Objective, params: Params, client: Client, part: Plan | None = None
 ) -> Params:
-    """Minimise `objective(params, batch)` from `params` along the client's batch plan.
+    """Minimise `objective(params, batch)` from `params` over the batches of the client's plan.
 
-    `part` is a part of the plan, for methods whose local work has parts.
+    `part` is a part of the plan, for methods that divide their local work.
     """
     work, rate = client.work, client.rate
 

@@ -1,15 +1,16 @@
-"""Fusing the clients' hypernets into one front for all of them, at the server.
+"""Fusing the clients' hypernets into one front for all clients, at the server.
 
-Ways to do it, from hypernets [K, P] and some latent features with labels and groups of each client:
-FusionNet, which gives every preference its own weights of the clients (HetPFL, eq. 10 and 16); and
-the mean, tuned on those features (what the authors' code does).
+The inputs are the hypernets [K, P] and, from each client, latent features, labels and groups of
+some examples. There are two ways: FusionNet, which learns weights of the clients that depend on the
+preference (HetPFL, eq. 10 and 16), and the mean of the hypernets, trained further on those features
+(what the authors' code does).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,31 +27,33 @@ from isonomy.core.task import Batch, Params, Task
 from isonomy.core.work import Work
 from isonomy.models import hypernet as nets
 
-Made = Callable[[Tensor], Tensor]
+HypernetAt = Callable[[Tensor], Tensor]
 """The hypernet that is used at a preference."""
 
-UNITS = 16  # FusionNet's hidden units
+UNITS = 16  # hidden units of FusionNet
 BATCH = 128  # rows of each client in a step
-ROWS = 4096  # by which fronts are compared, of all clients together
-STARTS = 16  # clients that FusionNet may lean to at first
-EVERY = 25  # steps between two looks at the front
-ROUNDED = 2**24  # as integers, a client's draws add up the same in any order
+ROWS = 4096  # rows of all clients together on which fronts are compared
+STARTS = 16  # largest number of clients that are tried as FusionNet's starting point
+EVERY = 25  # steps between two measurements of the front
+ROUNDED = 2**24  # draws are integers, so that their sum does not depend on the clients' order
 
 
-class Shown(NamedTuple):
-    """What a client shows for the fusion; rows [rows, ...] in an order of its own."""
+class FusionData(NamedTuple):
+    """What a client reveals for the fusion; its rows are in random order."""
 
-    hypernet: Tensor
-    latent: Tensor
-    y: Tensor
-    groups: Tensor
-    weight: Tensor
-    start: Tensor  # FusionNet's first weights and bias of this client [UNITS + 1]
-    draw: Tensor
+    hypernet: Tensor  # [P]
+    latent: Tensor  # [rows, d]
+    y: Tensor  # [rows]
+    groups: Tensor  # [rows, attributes]
+    weight: Tensor  # [rows]: 1 for an example, 0 for padding
+    start: Tensor  # random initial weights and bias of this client in FusionNet, [UNITS + 1]
+    draw: Tensor  # a random integer, for the server's seed
 
 
-def shown(task: Task, body: Params, hypernet: Tensor, client: Client, rows: int) -> Shown:
-    """A client's hypernet, and the latent features of some of its examples, at most `rows`."""
+def fusion_data(
+    task: Task, body: Params, hypernet: Tensor, client: Client, rows: int
+) -> FusionData:
+    """A client's hypernet, and the latent features of up to `rows` of its examples."""
     latent, batch = latents(task, body, client), client.train
     width = latent.shape[0]
     order = random.permutation(client.key, "shown", client.sizes[0], width, 1)[0]
@@ -61,19 +64,19 @@ def shown(task: Task, body: Params, hypernet: Tensor, client: Client, rows: int)
     bound = UNITS**-0.5
     start = (2 * client.uniform("fusion", (UNITS + 1,)) - 1) * bound
     draw = (client.uniform("fusion draw") * ROUNDED).to(torch.int64)
-    return Shown(hypernet, latent[at], batch.y[at], batch.groups[at], real, start, draw)
+    return FusionData(hypernet, latent[at], batch.y[at], batch.groups[at], real, start, draw)
 
 
-def seed_of(got: Shown) -> Tensor:
-    """A key for the server's own draws, whatever the order of the clients."""
-    return random.key(got.draw.sum())
+def seed_of(data: FusionData) -> Tensor:
+    """A key for the server's draws that does not depend on the order of the clients."""
+    return random.key(data.draw.sum())
 
 
-# --- FusionNet --------------------------------------------------------------------------------
+# --- FusionNet ------------------------------------------------------------------------------------
 
 
 def fusion_net(clients: int, objectives: int) -> Params:
-    """FusionNet's parameters, all 0: every client weighs the same."""
+    """FusionNet's parameters, all 0: every client has the same weight."""
     return {
         "weight1": torch.zeros(UNITS, objectives),
         "bias1": torch.zeros(UNITS),
@@ -83,10 +86,10 @@ def fusion_net(clients: int, objectives: int) -> Params:
 
 
 def fusion_weights(net: Params, preference: Tensor, has: Tensor) -> Tensor:
-    """Each client's weight [K] for a preference: not negative, adding up to 1.
+    """Each client's weight [K] for a preference: non-negative, with a sum of 1.
 
-    `has` is 1 for the clients whose hypernets are there. Linear, ReLU, Linear, sigmoid, and then
-    divided by the sum.
+    `has` is 1 for the clients whose hypernets the server has. The network is Linear, ReLU, Linear,
+    sigmoid; its outputs are divided by their sum.
     """
     hidden = relu(linear(preference, net["weight1"], net["bias1"]))
     each = torch.sigmoid(linear(hidden, net["weight2"], net["bias2"])) * has
@@ -99,34 +102,35 @@ def fused(net: Params, hypernets: Tensor, has: Tensor, preference: Tensor) -> Te
 
 
 def train_net(
-    task: Task, got: Shown, terms: Terms, *, steps: int, rate: float, count: int
+    task: Task, data: FusionData, terms: Terms, *, steps: int, rate: float, count: int
 ) -> Params:
-    """FusionNet for the clients that showed theirs, by eq. 16, from draws of their own.
+    """FusionNet for the clients that revealed their hypernets, by eq. 16.
 
-    In a step every client takes part with its next rows, so all count the same, as in eq. 10. It
-    starts with even weights or leaning to one client, whichever front has the most volume on what
-    was shown: where hypernets have grown apart their mean may be of no use, and no gradient leads
-    away from it. The best on the way is kept, by the same measure.
+    In each step every client contributes its next rows, so all have equal weight, as in eq. 10.
+    Training starts with equal weights or with one client dominating, whichever front has the
+    largest hypervolume on the revealed examples: if the hypernets differ much, their mean may be
+    useless and have no gradient to leave it by. The best network on the way is kept, by the same
+    measure.
     """
     m, where, widths = len(terms.objectives), nets.head_of(task), terms.widths(task)
-    clients, key = len(got.draw), seed_of(got)
+    clients, key = len(data.draw), seed_of(data)
     bound = m**-0.5
     first = (2 * random.uniform(key, "fusion first", (UNITS, m + 1)) - 1) * bound
     net = {
         "weight1": first[:, :m].contiguous(),
         "bias1": first[:, m].contiguous(),
-        "weight2": got.start[:, :UNITS].contiguous(),
-        "bias2": got.start[:, UNITS].contiguous(),
+        "weight2": data.start[:, :UNITS].contiguous(),
+        "bias2": data.start[:, UNITS].contiguous(),
     }
-    tables = vmap(lambda one: _examples(task, one, terms))(got)
-    has, sizes = torch.ones(clients), got.weight.sum(1).to(torch.int64)
+    tables = vmap(lambda one: _examples(task, one, terms))(data)
+    has, sizes = torch.ones(clients), data.weight.sum(1).to(torch.int64)
     work = Work(optimiser="adam", lr=rate)
     lr, memory = torch.tensor(rate), descent.start(work, net)
     sampler, rays = preferences.start(1, m, 1.0), _rays(key, steps, count, m)
 
     def loss(now: Params, at: Examples, lam: Tensor) -> Tensor:
-        own = fused(now, got.hypernet, has, lam)  # [N, P]
-        weight, bias = vmap(lambda h, ray: nets.made(h, ray, where))(own, lam)
+        own = fused(now, data.hypernet, has, lam)  # [N, P]
+        weight, bias = vmap(lambda h, ray: nets.make_head(h, ray, where))(own, lam)
 
         def one(at: Examples) -> Tensor:
             outputs = at.latent @ weight.mT + bias.unsqueeze(-2)  # [N, n, o]
@@ -143,16 +147,18 @@ def train_net(
         return found
 
     few = max(ROWS // clients, 1)
-    seen = Batch(*(t[:, :few].flatten(0, 1) for t in (got.latent, got.y, got.groups, got.weight)))
+    seen = Batch(
+        *(t[:, :few].flatten(0, 1) for t in (data.latent, data.y, data.groups, data.weight))
+    )
 
     def volume(now: Params) -> float:
         def own(ray: Tensor) -> Tensor:
-            return fused(now, got.hypernet, has, ray)
+            return fused(now, data.hypernet, has, ray)
 
         return float(front_volume(task, own, seen, terms, key))
 
-    leaning = _leaning(net["bias2"])[:: -(-clients // STARTS)]
-    starts = [net, *({**net, "bias2": bias} for bias in leaning)]
+    dominated = _dominated(net["bias2"])[:: -(-clients // STARTS)]
+    starts = [net, *({**net, "bias2": bias} for bias in dominated)]
     volumes = [volume(one) for one in starts]
     net = best = starts[volumes.index(max(volumes))]
     most = max(volumes)
@@ -165,8 +171,8 @@ def train_net(
     return best
 
 
-def _leaning(bias: Tensor) -> Tensor:
-    """A row for each client [K, K]: biases with which it has about nine tenths of the weight."""
+def _dominated(bias: Tensor) -> Tensor:
+    """One row for each client, [K, K]: biases that give it about nine tenths of the weight."""
     clients = len(bias)
     if clients == 1:
         return bias.unsqueeze(0)
@@ -174,12 +180,12 @@ def _leaning(bias: Tensor) -> Tensor:
     return bias + torch.where(torch.eye(clients, dtype=torch.bool), 2.0, low)
 
 
-# --- the mean, tuned ----------------------------------------------------------------------------
+# --- the tuned mean -------------------------------------------------------------------------------
 
 
 def tuned(
     task: Task,
-    got: Shown,
+    data: FusionData,
     terms: Terms,
     *,
     epochs: int,
@@ -187,24 +193,24 @@ def tuned(
     count: int,
     patience: int = 10,
 ) -> Tensor:
-    """The mean of the hypernets, trained on four fifths of what was shown.
+    """The mean of the hypernets, trained on four fifths of the revealed examples.
 
-    Before each epoch the front is measured on the last fifth; the best is kept, and training
-    ends after `patience` epochs without a better one. It may be the mean itself.
+    Before each epoch the front is measured on the other fifth. The best hypernet is kept, which may
+    be the mean itself, and training ends after `patience` epochs without an improvement.
     """
     m, where, widths, key = (
         len(terms.objectives),
         nets.head_of(task),
         terms.widths(task),
-        seed_of(got),
+        seed_of(data),
     )
-    real = got.weight.flatten() > 0
-    rows = Batch(*(t.flatten(0, 1)[real] for t in (got.latent, got.y, got.groups, got.weight)))
+    real = data.weight.flatten() > 0
+    rows = Batch(*(t.flatten(0, 1)[real] for t in (data.latent, data.y, data.groups, data.weight)))
     order = random.permutation(key, "tuned", torch.tensor(len(rows.y)), len(rows.y), 1)[0]
     cut = max(int(0.8 * len(order)), 1)
     train, held = (tree.take(rows, part) for part in (order[:cut], order[cut:]))
     table = _batch_examples(task, train, terms)
-    now = got.hypernet.mean(0)
+    now = data.hypernet.mean(0)
     best, volume, since = now, -1.0, 0
     work, lr = Work(optimiser="adam", lr=rate), torch.tensor(rate)
     memory, sampler = descent.start(work, now), preferences.start(1, m, 1.0)
@@ -229,12 +235,14 @@ def tuned(
     return best
 
 
-def front_volume(task: Task, hypernet: Made, rows: Batch, terms: Terms, key: Tensor) -> Tensor:
-    """The hypervolume of a front on rows of latent features, by 101 rays, each with a hypernet."""
+def front_volume(
+    task: Task, hypernet: HypernetAt, rows: Batch, terms: Terms, key: Tensor
+) -> Tensor:
+    """The hypervolume, on rows of latent features, of the front at 101 preferences."""
     where, wanted = nets.head_of(task), terms.aims(task)
 
     def point(ray: Tensor) -> Tensor:
-        weight, bias = nets.made(hypernet(ray), ray, where)
+        weight, bias = nets.make_head(hypernet(ray), ray, where)
         return objectives.measures(task, rows.x @ weight.T + bias, rows, wanted)
 
     points = vmap(point)(preferences.grid(100, len(wanted)))
@@ -243,8 +251,8 @@ def front_volume(task: Task, hypernet: Made, rows: Batch, terms: Terms, key: Ten
     return hypervolume_drawn(points, random.uniform(key, "volume", (DRAWS, len(wanted))))
 
 
-def _rays(key: Tensor, steps: int, count: int, m: int) -> Any:
-    """Given numbers for preferences, step by step."""
+def _rays(key: Tensor, steps: int, count: int, m: int) -> preferences.Draws:
+    """Random numbers for the preferences of each step."""
     inner = (steps, count, m, preferences.TRIES)
     return preferences.Draws(
         random.normal(key, "fusion normal", inner),
@@ -253,7 +261,7 @@ def _rays(key: Tensor, steps: int, count: int, m: int) -> Any:
     )
 
 
-def _examples(task: Task, one: Shown, terms: Terms) -> Examples:
+def _examples(task: Task, one: FusionData, terms: Terms) -> Examples:
     return _batch_examples(task, Batch(one.latent, one.y, one.groups, one.weight), terms)
 
 

@@ -1,79 +1,87 @@
-"""Sums by label and group, which are all that group-fair methods need to know of the examples.
+"""Sums by label and group: all that group-fair methods need to know about the examples.
 
-A cell (y, z) holds the examples of label y in group z of one protected attribute. A client's sums
-add up over clients, so a server that is given only totals knows the losses and rates of the whole
-federation. An example whose group is not told is in no cell.
+A cell (y, z) contains the examples with label y in group z of one protected attribute. Clients'
+sums add up, so a server that receives only totals knows the losses and rates of the whole
+federation. An example whose group is unknown is in no cell.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from isonomy.blocks.descent import Objective
 from isonomy.core.client import Client
+from isonomy.core.notions import NOTIONS, SINGLE_RATE, Notion, gap_to_everyone
 from isonomy.core.task import Batch, Params, Task
 from isonomy.errors import ConfigError, unknown
 
-Notion = Literal["dp", "eo"]
-"""Demographic parity: rates of all examples; equal opportunity: of those with label 1."""
+NOTION_OPTION = "notion of fairness: " + " or ".join(
+    f"{code} ({NOTIONS[code].title})" for code in SINGLE_RATE
+)
+"""The meaning of an algorithm's option `notion`."""
 
 
 class Cells(NamedTuple):
     """Sums over the examples of each cell, [2, groups] each."""
 
-    count: Tensor  # type: ignore[assignment]  # examples
-    loss: Tensor  # of their losses
+    count: Tensor  # type: ignore[assignment]  # number of examples
+    loss: Tensor  # sum of their losses
     positive: Tensor  # how many of them are predicted positive
 
 
 def column(task: Task, attribute: str, algorithm: str, *, groups: int | None = None) -> int:
-    """Which column holds the attribute; "" is the first. Refuses what cannot be compared."""
+    """The column of the protected attribute; "" is the first attribute.
+
+    Raises ConfigError if the data has no such attribute, or if it has fewer than two groups, or
+    not the number of groups that the algorithm compares.
+    """
     if not task.levels:
         raise ConfigError(
-            f"algorithm '{algorithm}' compares groups and the data has no protected attribute; "
+            f"algorithm '{algorithm}' compares groups, but the data has no protected attribute; "
             "name one in data.protected, or choose another data set."
         )
     if attribute and attribute not in task.attributes:
         known = dict.fromkeys(task.attributes)
         raise ConfigError(f"algorithm.attribute: {unknown('attribute', attribute, known)}")
     at = task.attributes.index(attribute) if attribute else 0
+    name = f"'{attribute}'" if attribute else "the first attribute"
     if task.levels[at] < 2:
         raise ConfigError(
-            f"algorithm '{algorithm}' compares groups and '{attribute or 'the first attribute'}' "
-            "has only one; choose another attribute."
+            f"algorithm '{algorithm}' compares groups, but {name} has only one; choose another "
+            "one in algorithm.attribute."
         )
     if groups is not None and task.levels[at] != groups:
         raise ConfigError(
-            f"algorithm '{algorithm}' compares {groups} groups and "
-            f"'{attribute or 'the first attribute'}' has {task.levels[at]}; choose another "
-            "attribute, or fedfb, which takes any number."
+            f"algorithm '{algorithm}' compares {groups} groups, but {name} has "
+            f"{task.levels[at]}; choose another one in algorithm.attribute, or use fedfb, which "
+            "works with any number of groups."
         )
     return at
 
 
-def binary(task: Task, algorithm: str) -> None:
-    """Refuse anything but two classes: the method speaks of a positive prediction."""
+def require_binary(task: Task, algorithm: str) -> None:
+    """Raise ConfigError unless the task has two classes, of which class 1 is the positive one."""
     if task.classes != 2 or task.loss_name == "squared":
-        what = f"{task.classes} classes" if task.classes else "a number to predict"
+        what = f"has {task.classes} classes" if task.classes else "is a regression"
         raise ConfigError(
-            f"algorithm '{algorithm}' needs two classes, one of them positive, and this task has "
-            f"{what}; choose data with two, or pffl, which bounds the groups' losses."
+            f"algorithm '{algorithm}' needs two classes, one of them positive, but this task "
+            f"{what}; choose data with two classes, or use pffl, which bounds the groups' losses."
         )
 
 
-def least_cell(least: int) -> None:
-    """Refuse a negative number of examples."""
+def check_least(least: int) -> None:
+    """Raise ValueError for a negative number of examples."""
     if least < 0:
         raise ValueError(f"least = {least}: give a number of examples of at least 0.")
 
 
 def member(task: Task, batch: Batch, at: int, *, by_label: bool = True) -> Tensor:
-    """Whether each example lies in each cell, [n, 2, groups], as 0 or 1; 0 for padding.
+    """Whether each example is in each cell, [n, 2, groups], as 0 or 1; 0 for padding.
 
-    Without labels there is one row of cells, [n, 1, groups].
+    With `by_label=False` a cell is a whole group, [n, 1, groups].
     """
     label = (batch.y.unsqueeze(-1) == torch.arange(2)).to(batch.weight.dtype)
     if not by_label:
@@ -85,9 +93,9 @@ def member(task: Task, batch: Batch, at: int, *, by_label: bool = True) -> Tenso
 def cells(
     task: Task, params: Params, client: Client, at: int, least: int = 0, *, by_label: bool = True
 ) -> Cells:
-    """A client's sums over its training examples, some at a time.
+    """A client's sums over its training examples, computed page by page.
 
-    Of a cell with fewer than `least` examples the client tells nothing: all its sums are 0.
+    The sums of a cell with fewer than `least` examples are withheld: they are 0.
     """
     total = torch.zeros(3, 2 if by_label else 1, task.levels[at], dtype=torch.float64)
     for page in client.pages("train"):
@@ -96,79 +104,79 @@ def cells(
         losses = torch.where(page.weight > 0, task.each_loss(outputs, page.y), 0.0)
         values = torch.stack([torch.ones_like(losses), losses, task.decide(outputs).to(losses)])
         total = total + torch.einsum("vn,nyz->vyz", values.to(torch.float64), inside)
-    return shown(Cells(total[0], total[1], total[2]), least)
+    return withhold_small(Cells(total[0], total[1], total[2]), least)
 
 
-def shown(got: Cells, least: int) -> Cells:
-    """What a client tells of its sums: nothing of a cell with fewer than `least` examples."""
-    count, loss, positive = (torch.where(got.count >= least, part, 0.0) for part in got)
+def withhold_small(sums: Cells, least: int) -> Cells:
+    """The sums, with 0 for every cell that has fewer than `least` examples."""
+    count, loss, positive = (torch.where(sums.count >= least, part, 0.0) for part in sums)
     return Cells(count, loss, positive)
 
 
-def weighted(task: Task, table: Tensor, at: int) -> Objective:
-    """The mean over a batch of the losses times `table[y, z]`; 1 where no group is told.
+def weighted_loss(task: Task, table: Tensor, at: int) -> Objective:
+    """The mean over a batch of the losses times `table[y, z]`.
 
-    A table of one row gives all labels the same weight.
+    Examples of unknown group have weight 1. A table with one row gives all labels the same weight.
     """
     groups, labels = task.levels[at], table.shape[0]
 
     def objective(params: Params, batch: Batch) -> Tensor:
         z = batch.groups[:, at]
         row = batch.y * groups if labels > 1 else 0
-        say = table.flatten()[row + z.clamp(min=0)].to(batch.weight.dtype)
-        say = torch.where(z < 0, 1.0, say)
-        losses = task.losses(params, batch) * say
+        weight = table.flatten()[row + z.clamp(min=0)].to(batch.weight.dtype)
+        weight = torch.where(z < 0, 1.0, weight)
+        losses = task.losses(params, batch) * weight
         return (losses * batch.weight).sum() / batch.weight.sum().clamp(min=1)
 
     return objective
 
 
 def share(part: Tensor, whole: Tensor) -> Tensor:
-    """`part / whole`, and 0 where there is nothing."""
+    """`part / whole`, and 0 where `whole` is 0."""
     return torch.where(whole > 0, part / whole.clamp(min=torch.finfo(part.dtype).tiny), 0.0)
 
 
-def rates(got: Cells, notion: Notion) -> tuple[Tensor, Tensor]:
-    """Each group's share of positive predictions, and whether it has examples to tell."""
-    if notion == "eo":
-        return share(got.positive[1], got.count[1]), got.count[1] > 0
-    return share(got.positive.sum(0), got.count.sum(0)), got.count.sum(0) > 0
+def rates(sums: Cells, notion: Notion) -> tuple[Tensor, Tensor]:
+    """Each group's share of positive predictions, and whether the group has any examples."""
+    positive, count = notion.compared(sums.positive).sum(0), notion.compared(sums.count).sum(0)
+    return share(positive, count), count > 0
 
 
-def gap(got: Cells, notion: Notion) -> tuple[Tensor, Tensor]:
+def gap(sums: Cells, notion: Notion) -> tuple[Tensor, Tensor]:
     """The unfairness of a model: a gap between groups' positive rates, and whether it is defined.
 
-    With two groups the rate of group 0 less that of group 1, with a sign; with more, the largest
-    distance of a group's rate from everyone's.
+    With two groups, the rate of group 0 minus that of group 1, with its sign. With more, the
+    largest distance between a group's rate and everyone's.
     """
-    rate, told = rates(got, notion)
+    rate, known = rates(sums, notion)
     if rate.shape[-1] == 2:
-        return torch.where(told.all(), rate[0] - rate[1], 0.0), told.all()
-    row = slice(1, 2) if notion == "eo" else slice(0, 2)
-    everyone = share(got.positive[row].sum(), got.count[row].sum())
-    far = torch.where(told, (rate - everyone).abs(), 0.0).max()
-    return far, told.sum() >= 2
+        return torch.where(known.all(), rate[0] - rate[1], 0.0), known.all()
+    everyone = share(notion.compared(sums.positive).sum(), notion.compared(sums.count).sum())
+    return gap_to_everyone(rate, everyone, known), known.sum() >= 2
 
 
-def own_gap(got: Cells, notion: Notion, least: int) -> tuple[Tensor, Tensor]:
-    """A client's own gap, and whether it tells it: not if it rests on a cell that is withheld."""
-    value, told = gap(got, notion)
-    count = got.count[1:] if notion == "eo" else got.count
-    return value, told & ((count == 0) | (count >= least)).all()
+def local_gap(sums: Cells, notion: Notion, least: int) -> tuple[Tensor, Tensor]:
+    """A client's own gap, and whether the client reports it.
+
+    It does not if one of the compared cells has some examples, but fewer than `least`.
+    """
+    value, known = gap(sums, notion)
+    count = notion.compared(sums.count)
+    return value, known & ((count == 0) | (count >= least)).all()
 
 
-def right(got: Cells) -> Tensor:
-    """How many predictions are right."""
-    return got.positive[1].sum() + got.count[0].sum() - got.positive[0].sum()
+def correct(sums: Cells) -> Tensor:
+    """The number of correct predictions."""
+    return sums.positive[1].sum() + sums.count[0].sum() - sums.positive[0].sum()
 
 
-def accuracy(got: Cells) -> Tensor:
-    """The share of right predictions."""
-    return share(right(got), got.count.sum())
+def accuracy(sums: Cells) -> Tensor:
+    """The share of correct predictions."""
+    return share(correct(sums), sums.count.sum())
 
 
 def margin(task: Task, outputs: Tensor) -> Tensor:
-    """How far each output leans to the positive class: the log odds, or the score itself."""
+    """How strongly each output favours the positive class: the log odds, or the score itself."""
     if task.loss_name == "cross_entropy":
         return outputs[..., 1] - outputs[..., 0]
     return outputs.squeeze(-1)

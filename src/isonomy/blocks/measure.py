@@ -1,4 +1,4 @@
-"""What a client measures at a model: its loss, its gradient, where one step would lead."""
+"""What a client measures at a model: its loss, its gradient, and the result of one step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
 
 Rows = Literal["first", "full"]
-"""Which examples a gradient is of: the round's first minibatch, or all training examples."""
+"""The examples of a gradient: the round's first minibatch, or all training examples."""
 
 
 def train_loss(task: Task, params: Params, client: Client) -> Tensor:
@@ -34,21 +34,21 @@ def gradient(task: Task, params: Params, client: Client, rows: Rows) -> Tree:
 
 
 def first_step(objective: Objective, params: Params, client: Client) -> Params:
-    """Where the first step of `descend(objective, params, client)` leads."""
+    """The parameters after the first step of `descend(objective, params, client)`."""
     plan = client.plan
     g = grad(objective)(params, client.pool.batch(plan.rows[0], plan.weight[0]))
     return step(client.work, client.rate, params, start(client.work, params), g)[0]
 
 
-def stretched(origin: Params, target: Params, factor: Tensor) -> Params:
+def extrapolated(origin: Params, target: Params, factor: Tensor) -> Params:
     """`origin + factor * (target - origin)`."""
     return tree.tmap(lambda a, b: a + factor * (b - a), origin, target)
 
 
-def leaning(objective: Objective, towards: Tree, share: float | Tensor) -> Objective:
-    """An objective whose gradient is (1 - share) of the given one's plus share of `towards`."""
+def with_gradient(objective: Objective, given: Tree, share: float | Tensor) -> Objective:
+    """An objective whose gradient is (1 - share) grad objective + share given."""
 
     def mixed(params: Params, batch: Batch) -> Tensor:
-        return (1 - share) * objective(params, batch) + share * tree.dot(towards, params)
+        return (1 - share) * objective(params, batch) + share * tree.dot(given, params)
 
     return mixed

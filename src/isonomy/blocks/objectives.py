@@ -1,18 +1,18 @@
-"""What a preference weighs: the loss, and measures of unfairness between groups.
+"""The objectives that a preference weighs: the loss, and measures of unfairness between groups.
 
-Objectives go by name: "error" (trained as the cross-entropy, measured as the error rate), "dp.NAME"
-(demographic parity of protected attribute NAME) and "eo.NAME" (equal opportunity: the same among
-the positive examples); without a name the first attribute is meant. What is trained stands in for
-what is measured: the dependence between group and output,
+An objective is named "error" (trained as the cross-entropy, measured as the error rate) or, as in
+`isonomy.core.notions`, by a notion of fairness and a protected attribute, such as "dp.sex"; without
+an attribute, the first one is used. The unfairness that is measured is not differentiable, so a
+smooth dependence between group and output is trained instead:
 
     squared      sum over columns c and outputs j of mean_i ((a_ic - a_c) (o_ij - o_j))^2
     covariance   sum over columns c and classes j of |mean_i (a_ic - a_c) (p_ij - p_j)|
-    gap          the largest |mean of s_j over a group - mean of s_j| of a group and a class j
+    gap          the largest |mean of s_j over a group - mean of s_j| over groups and classes j
 
-with o the logits, p the probabilities, s those of logits times `SHARP`, which are nearly decisions,
-and means over the batch. `gap` is ours: what is measured, made smooth. The columns a are one
-indicator for each group, of which two groups need only one; or the group's number, as in the
-authors' code.
+with o the logits, p the probabilities, s the probabilities of logits times `SHARP`, which are close
+to decisions, and means over the batch. `gap` is our addition: a smooth version of what is measured.
+The columns a are one indicator for each group, where two groups need only one, or the group's
+number, as in the authors' code.
 """
 
 from __future__ import annotations
@@ -24,57 +24,47 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
+from isonomy.core.notions import SINGLE_RATE, Notion, find_objectives, gap_to_everyone
 from isonomy.core.task import Batch, Task
-from isonomy.errors import ConfigError, unknown
+from isonomy.errors import unknown
 
 Fairness = Literal["squared", "covariance", "gap"]
 Code = Literal["one-hot", "number"]
-SHARP = 3.0  # how much steeper than the probabilities those are that stand for decisions
-NOTIONS = ("dp", "eo")
+SHARP = 3.0  # factor of the logits, so that their probabilities are close to decisions
 
 
 class Aim(NamedTuple):
-    """An objective taken apart: its notion ("error", "dp", "eo") and attribute's number."""
+    """An objective: its notion of fairness, and the column of the protected attribute."""
 
-    notion: str
-    attribute: int
+    notion: Notion | None  # None: the error
+    attribute: int  # -1 for the error
 
 
 def check_names(objectives: Sequence[str]) -> None:
-    """Refuse what is no list of objectives; attributes are looked up when the data is there."""
+    """Raise ValueError unless these are names of objectives; attributes are checked by `aims`."""
     if len(objectives) < 2 or objectives[0] != "error" or len(set(objectives)) < len(objectives):
         raise ValueError(
-            f"objectives = {list(objectives)}: give 'error' first, then one or more others, such "
-            "as 'dp' or 'eo.sex', none of them twice."
+            f"objectives = {list(objectives)}: give 'error' first, then one or more others from "
+            f"{', '.join(SINGLE_RATE)}, each at most once; add an attribute as in 'dp.sex'."
         )
     for name in objectives[1:]:
-        if name.partition(".")[0] not in NOTIONS:
-            raise ValueError(
-                f"objective '{name}': use 'dp' or 'eo', or with an attribute 'dp.sex'."
-            )
+        if name.partition(".")[0] not in SINGLE_RATE:
+            raise ValueError(f"objectives: {unknown('objective', name, SINGLE_RATE)}")
 
 
 def aims(objectives: Sequence[str], attributes: Sequence[str]) -> tuple[Aim, ...]:
-    """The objectives with their attributes found, or a sentence on why not."""
-    found = []
-    for name in objectives:
-        notion, _, attribute = name.partition(".")
-        if notion == "error":
-            found.append(Aim(notion, -1))
-            continue
-        if not attributes:
-            raise ConfigError(
-                f"objective '{name}' needs groups, and the data has no protected attribute; name "
-                "one, or choose another algorithm."
-            )
-        if attribute and attribute not in attributes:
-            raise ConfigError(f"objective '{name}': {unknown('attribute', attribute, attributes)}")
-        found.append(Aim(notion, attributes.index(attribute) if attribute else 0))
-    return tuple(found)
+    """The objectives, with the columns of their attributes.
+
+    Raises ConfigError for an unknown attribute, and if there are no groups to compare.
+    """
+    return tuple(
+        Aim(each.notion, attributes.index(each.attribute) if each.notion else -1)
+        for each in find_objectives(objectives, attributes)
+    )
 
 
 class Examples(NamedTuple):
-    """Examples as the head sees them: latent features, labels, columns of groups."""
+    """Examples as input of the head: latent features, labels, and the groups as columns."""
 
     latent: Tensor  # [n, d]
     y: Tensor  # [n]
@@ -83,13 +73,13 @@ class Examples(NamedTuple):
     weight: Tensor  # [n]
 
     def table(self) -> Tensor:
-        """All but the weights as one table of numbers, so that a batch is one lookup."""
+        """All but the weights as one table of numbers, so that a batch takes one lookup."""
         y = self.y.unsqueeze(-1).to(self.latent.dtype)
         return torch.cat([self.latent, self.code, self.member, y], -1)
 
 
-def looked_up(table: Tensor, rows: Tensor, weight: Tensor, columns: int) -> Examples:
-    """The examples at some rows of a table."""
+def take_rows(table: Tensor, rows: Tensor, weight: Tensor, columns: int) -> Examples:
+    """The examples at some rows of `Examples.table`."""
     found = torch.nn.functional.embedding(rows, table)
     widths = [table.shape[-1] - 2 * columns - 1, columns, columns, 1]
     latent, code, member, y = torch.split(found, widths, -1)
@@ -97,8 +87,8 @@ def looked_up(table: Tensor, rows: Tensor, weight: Tensor, columns: int) -> Exam
 
 
 def columns(aim: Aim, levels: Sequence[int], code: Code) -> int:
-    """How many columns an objective has."""
-    if aim.notion == "error":
+    """The number of columns of an objective."""
+    if aim.notion is None:
         return 0
     return 1 if code == "number" or levels[aim.attribute] == 2 else levels[aim.attribute]
 
@@ -106,15 +96,15 @@ def columns(aim: Aim, levels: Sequence[int], code: Code) -> int:
 def examples(
     latent: Tensor, batch: Batch, wanted: Sequence[Aim], levels: Sequence[int], code: Code
 ) -> Examples:
-    """A batch with its groups as columns, those of one objective after those of another."""
+    """A batch with its groups as columns, objective after objective."""
     codes, members = [], []
     for aim in wanted:
-        width = columns(aim, levels, code)
-        if not width:
+        if aim.notion is None:
             continue
+        width, label = columns(aim, levels, code), aim.notion.label
         group = batch.groups[:, aim.attribute]
         known = (group >= 0) & (group < levels[aim.attribute])
-        known = known & (batch.y == 1) if aim.notion == "eo" else known
+        known = known if label is None else known & (batch.y == label)
         if width == 1:
             column = group.unsqueeze(-1).to(latent.dtype)
         else:
@@ -129,7 +119,7 @@ def losses(
 ) -> Tensor:
     """The trained objectives [..., m] of outputs [..., n, o] for the same n examples.
 
-    `widths` are the columns of each objective but the first.
+    `widths` are the numbers of columns of the objectives after the first.
     """
     logs = log_softmax(outputs, -1)
     label = (at.y.unsqueeze(-1) == torch.arange(outputs.shape[-1])).to(outputs.dtype)
@@ -158,10 +148,10 @@ def losses(
 def _gaps(
     outputs: Tensor, code: Tensor, weight: Tensor, away: Tensor, widths: Sequence[int]
 ) -> Tensor:
-    """Each column's gap [..., c]: its group's mean decision against everyone's, or the others'.
+    """Each column's gap [..., c]: its group's mean decision minus everyone's, or the other group's.
 
-    The covariance of an indicator with s is its group's share times its group's gap; what is not
-    in the group has the rest of the share, and is a group itself where there are two.
+    The covariance of an indicator with s is its group's share times its group's gap. A column that
+    stands for two groups has the larger gap of the two, that of the group with the smaller share.
     """
     s = torch.softmax(SHARP * outputs, -1)
     share = (weight * code).sum(0)
@@ -174,26 +164,26 @@ def _gaps(
 def measures(task: Task, outputs: Tensor, batch: Batch, wanted: Sequence[Aim]) -> Tensor:
     """The measured objectives [m] of outputs [n, o], as `isonomy.metrics` defines them.
 
-    The error rate; the largest distance between a group's share predicted positive and everyone's.
-    An attribute without examples counts as fair.
+    These are the error rate, and the largest distance between a group's share predicted positive
+    and everyone's. An attribute without examples has distance 0.
     """
     chosen = task.decide(outputs)
     real = batch.weight
     found = []
     for aim in wanted:
-        if aim.notion == "error":
+        if aim.notion is None:
             wrong = (chosen != batch.y).to(real.dtype)
             found.append((wrong * real).sum() / real.sum().clamp(min=1))
             continue
-        count = real * (batch.y == 1).to(real.dtype) if aim.notion == "eo" else real
+        count = aim.notion.restrict(real, batch.y)
         group = batch.groups[:, aim.attribute].unsqueeze(-1)
         member = (group == torch.arange(task.levels[aim.attribute])).to(real.dtype)
         member = member * count.unsqueeze(-1)  # [n, groups]
-        one = task.classes == 2 or aim.notion == "eo"
-        classes = torch.arange(1, 2) if one else torch.arange(task.classes)
+        one_class = task.classes == 2 or aim.notion.label is not None
+        classes = torch.arange(1, 2) if one_class else torch.arange(task.classes)
         yes = (chosen.unsqueeze(-1) == classes).to(real.dtype)  # [n, positive classes]
         size = member.sum(0).unsqueeze(-1)
         rate = member.T @ yes / size.clamp(min=1)
         whole = (count.unsqueeze(-1) * yes).sum(0) / count.sum().clamp(min=1)
-        found.append(((rate - whole).abs() * (size > 0)).amax())
+        found.append(gap_to_everyone(rate, whole, size > 0))
     return torch.stack(found)

@@ -1,6 +1,6 @@
 """Fronts inside a phase: hypervolumes, contributions to them, and the Tchebycheff loss.
 
-All objectives are minimised. Everything here is safe under `vmap` and can be traced.
+All objectives are minimised. Everything here works under `vmap` and can be traced.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 Scalar = Literal["logsumexp", "max"]
-LEAST = 1e-6  # a preference is divided by, so it is at least this
-MOST = 12  # points whose contributions are summed over subsets
-ROUNDING = 1e-6  # of the volume below the reference; what is smaller is a difference of roundings
+LEAST = 1e-6  # smallest preference in a division
+MOST = 12  # largest number of points for the sum over subsets
+ROUNDING = 1e-6  # contributions below this fraction of the reference volume are rounding errors
 
 
 def tchebycheff(losses: Tensor, preference: Tensor, how: Scalar = "logsumexp") -> Tensor:
@@ -32,7 +32,7 @@ def tchebycheff(losses: Tensor, preference: Tensor, how: Scalar = "logsumexp") -
 
 
 def hypervolume2(points: Tensor, reference: Tensor) -> Tensor:
-    """The area [...] that points [..., n, 2] dominate below a reference point, by one sweep.
+    """The area [...] that points [..., n, 2] dominate up to a reference point, by one sweep.
 
     >>> points = torch.tensor([[0.25, 0.5], [0.5, 0.25]])
     >>> float(hypervolume2(points, torch.ones(2)))
@@ -48,9 +48,11 @@ def hypervolume2(points: Tensor, reference: Tensor) -> Tensor:
 def contributions(points: Tensor, reference: Tensor) -> Tensor:
     """What each of the points [n, m] adds to the hypervolume of all: H(all) - H(all but it).
 
-    Exact. With two objectives by sweeps, one for each point moved to the reference; with more,
-    by inclusion and exclusion over all subsets of the points, of which there are 2^n: terms that
-    cancel, so they are added up in float64.
+    The result is exact. With two objectives it takes one sweep for each point, moved to the
+    reference. With more it takes inclusion and exclusion over all 2^n subsets of the points; the
+    terms cancel, so they are summed in float64.
+
+    Raises ValueError for more than `MOST` points of more than two objectives.
 
     >>> points = torch.tensor([[0.25, 0.5], [0.5, 0.25], [0.6, 0.6]])
     >>> contributions(points, torch.ones(2)).tolist()
@@ -58,7 +60,7 @@ def contributions(points: Tensor, reference: Tensor) -> Tensor:
     """
     n, m = points.shape[-2:]
     if m == 2:
-        gone = torch.eye(n + 1, n, dtype=torch.bool).unsqueeze(-1)  # in the last row nobody is
+        gone = torch.eye(n + 1, n, dtype=torch.bool).unsqueeze(-1)  # the last row removes none
         volumes = hypervolume2(torch.where(gone, reference, points.unsqueeze(0)), reference)
         return _cleared(volumes[n] - volumes[:n], reference)
     if n > MOST:
@@ -66,24 +68,24 @@ def contributions(points: Tensor, reference: Tensor) -> Tensor:
     member = torch.tensor(_subsets(n), dtype=torch.float64)  # [subsets, n]
     low, ends = torch.minimum(points, reference).double(), reference.double()
     at = torch.where(member.unsqueeze(-1) > 0, low, torch.finfo(torch.float64).min)
-    volume = (ends - at.amax(-2)).prod(-1)  # of what all of a subset dominate
+    volume = (ends - at.amax(-2)).prod(-1)  # dominated by every point of a subset
     sign = 2 * (member.sum(-1) % 2) - 1
     gain = ((sign * volume).unsqueeze(-1) * member).sum(0)
     return _cleared(gain.to(points.dtype), reference)
 
 
 def _cleared(gain: Tensor, reference: Tensor) -> Tensor:
-    """Without mere rounding, which an optimiser that divides by a gradient's size would see."""
+    """Contributions with rounding errors set to 0; Adam, which rescales, would amplify them."""
     return torch.where(gain > ROUNDING * reference.prod(), gain, 0.0)
 
 
 @cache
 def _subsets(n: int) -> tuple[tuple[int, ...], ...]:
-    """All subsets but the empty one, as rows of zeros and ones."""
+    """All non-empty subsets, as rows of zeros and ones."""
     return tuple(row for row in itertools.product((0, 1), repeat=n) if any(row))
 
 
 def hypervolume_drawn(points: Tensor, draws: Tensor) -> Tensor:
-    """The share of draws [k, m] in the unit cube that some of the points [n, m] dominate."""
+    """The share of draws [k, m] in the unit cube that one or more of the points [n, m] dominate."""
     below = (points.unsqueeze(-2) <= draws).all(-1)
     return below.any(0).to(points.dtype).mean()

@@ -1,10 +1,9 @@
-"""Personal models: pulls to a common model, and a last stage in which clients tune it alone."""
+"""Personal models: penalties that pull to a common model, and a last stage of local fine-tuning."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,10 +16,10 @@ from isonomy.core.tree import Tree
 from isonomy.core.work import Work
 
 
-def pulled(objective: Objective, anchor: Params, lam: float, scale: Tree = None) -> Objective:
-    """The objective plus (lam / 2) |v - anchor|^2, each square times its `scale` if there is one.
+def with_pull(objective: Objective, anchor: Params, lam: float, scale: Tree = None) -> Objective:
+    """The objective plus (lam / 2) |v - anchor|^2, each square times its `scale` if given.
 
-    Without pull it is the objective itself, so that an anchor of any size changes nothing.
+    With lam = 0 it is the objective itself, so even an anchor that is not finite has no effect.
     """
     if not lam:
         return objective
@@ -29,16 +28,16 @@ def pulled(objective: Objective, anchor: Params, lam: float, scale: Tree = None)
         apart = tree.sub(params, anchor)
         if scale is None:
             return objective(params, batch) + 0.5 * lam * tree.sq_norm(apart)
-        weighed = tree.tmap(torch.mul, scale, apart)
-        return objective(params, batch) + 0.5 * lam * tree.dot(weighed, apart)
+        scaled = tree.tmap(torch.mul, scale, apart)
+        return objective(params, batch) + 0.5 * lam * tree.dot(scaled, apart)
 
     return total
 
 
-def nearer(params: Params, anchor: Params, pull: Tensor, scale: Tree = None) -> Params:
-    """The minimum of |v - params|^2 + pull |v - anchor|^2, each coordinate's pull times its scale.
+def proximal_pull(params: Params, anchor: Params, pull: Tensor, scale: Tree = None) -> Params:
+    """The minimiser of |v - params|^2 + pull |v - anchor|^2, each pull times its scale if given.
 
-    A step's pull taken implicitly: it cannot overshoot, however strong.
+    This is an implicit step, which cannot overshoot, however strong the pull is.
     """
     if scale is None:
         return tree.mix(params, anchor, pull / (1 + pull))
@@ -48,7 +47,7 @@ def nearer(params: Params, anchor: Params, pull: Tensor, scale: Tree = None) -> 
 
 
 def check_pull(name: str, value: float) -> None:
-    """Refuse a strength that is negative or not finite."""
+    """Raise a ValueError for a strength that is negative or not finite."""
     if not 0 <= value < math.inf:
         raise ValueError(f"{name} = {value}: give a number of at least 0.")
 
@@ -57,31 +56,31 @@ def check_pull(name: str, value: float) -> None:
 
 
 def untuned(params: Params) -> State:
-    """A client's state before it has a model of its own."""
+    """The state of a client without a personal model."""
     return {"params": params, "own": torch.zeros(())}
 
 
 def tuned(params: Params) -> State:
-    """A client's state with a model of its own."""
+    """The state of a client with a personal model."""
     return {"params": params, "own": torch.ones(())}
 
 
-def served(state: State, common: Params) -> Params:
-    """The client's own model, or, as long as it has none, the common one."""
+def own_or_common(state: State, common: Params) -> Params:
+    """The client's personal model, or the common one as long as it has none."""
     return tree.tmap(lambda v, w: torch.where(state["own"] > 0, v, w), state["params"], common)
 
 
-def tuning(work: Work, epochs: int, steps: int | None, lr: float | None) -> Work:
-    """The local work of the last stage: so many epochs (or steps), at the run's rate or its own."""
+def tuning_work(work: Work, epochs: int, steps: int | None, lr: float | None) -> Work:
+    """The local work of the last stage; `lr` is the run's if it is None."""
     rate = work.lr if lr is None else lr
     return replace(work, epochs=epochs, steps=steps, lr=rate, schedule="constant")
 
 
-def check_tuning(options: Any) -> None:
-    """Refuse a last stage of no work."""
-    if options.epochs < 1:
-        raise ValueError(f"epochs = {options.epochs}: give 1 or more.")
-    if options.steps is not None and options.steps < 1:
-        raise ValueError(f"steps = {options.steps}: give 1 or more.")
-    if options.lr is not None and not 0 < options.lr < math.inf:
-        raise ValueError(f"lr = {options.lr}: give a number above 0.")
+def check_tuning(epochs: int, steps: int | None, lr: float | None) -> None:
+    """Raise a ValueError for a last stage without work."""
+    if epochs < 1:
+        raise ValueError(f"epochs = {epochs}: give 1 or more.")
+    if steps is not None and steps < 1:
+        raise ValueError(f"steps = {steps}: give 1 or more.")
+    if lr is not None and not 0 < lr < math.inf:
+        raise ValueError(f"lr = {lr}: give a number above 0.")

@@ -1,7 +1,7 @@
-"""Preferences: points of the simplex, grids of them, and a distribution of them that learns.
+"""Preferences: points of the simplex, grids of them, and a distribution that can be learnt.
 
-The distribution is a mixture of Dirichlet distributions; one part is HetPFL's own. A draw
-transforms given normal and uniform numbers (Marsaglia and Tsang, 2000), so that it can be made
+The distribution is a mixture of Dirichlet distributions; HetPFL's has one component. A sample is
+computed from given normal and uniform numbers (Marsaglia and Tsang, 2000), so that it can be drawn
 inside a local loop while the distribution changes from step to step.
 """
 
@@ -16,19 +16,19 @@ from torch import Tensor
 from isonomy.core.client import Client
 from isonomy.core.tree import Tree
 
-TRIES = 5  # of the rejection sampler; each is taken with probability .95 or more
+TRIES = 5  # attempts of the rejection sampler; each succeeds with probability 0.95 or more
 
 
 class Draws(NamedTuple):
-    """What samples are made of; a leading axis for the steps, then one for the preferences."""
+    """Random numbers for samples; the leading axes are those of the samples."""
 
     normal: Tensor  # [..., m, TRIES]
     uniform: Tensor  # [..., m, TRIES]
-    part: Tensor  # [...]
+    part: Tensor  # [...]: selects the component
 
 
 def draws(client: Client, name: str, shape: tuple[int, ...], objectives: int) -> Draws:
-    """Given numbers for samples of this shape that belong to the client, round and name."""
+    """Random numbers for samples of this shape, determined by the client, round and name."""
     inner = (*shape, objectives, TRIES)
     return Draws(
         client.normal(f"{name} normal", inner),
@@ -38,30 +38,32 @@ def draws(client: Client, name: str, shape: tuple[int, ...], objectives: int) ->
 
 
 def start(parts: int, objectives: int, alpha: float) -> Tree:
-    """A mixture's parameters: alpha [parts, m], all the same if there is one part.
+    """A mixture's initial parameters: alpha [parts, m] and the logits [parts] of the weights.
 
-    Of several, part c leans to objective c, so that they do not stay one and the same.
+    With several components, component c prefers objective c, so that they do not stay identical.
     """
-    lean = torch.eye(objectives).repeat(-(-parts // objectives), 1)[:parts]
+    preferred = torch.eye(objectives).repeat(-(-parts // objectives), 1)[:parts]
     return {
-        "alpha": alpha + (lean if parts > 1 else torch.zeros(1, objectives)),
+        "alpha": alpha + (preferred if parts > 1 else torch.zeros(1, objectives)),
         "logits": torch.zeros(parts),
     }
 
 
 def gamma(alpha: Tensor, normal: Tensor, uniform: Tensor) -> Tensor:
-    """Gamma(alpha) numbers from given ones; alpha at least 1.
+    """Gamma(alpha) samples from given normal and uniform numbers; alpha must be at least 1.
 
-    With d = alpha - 1/3 and c = 1 / sqrt(9 d), (1 + c x)^3 d is taken if log u < x^2 / 2 + d - d v
-    + d log v for v = (1 + c x)^3, which has to be above 0. The first that is taken counts; if none
-    is (less than one case in a million), the last.
+    With d = alpha - 1/3 and c = 1 / sqrt(9 d), (1 + c x)^3 d is accepted if log u < x^2 / 2 + d - d
+    v + d log v for v = (1 + c x)^3, which has to be positive. The first accepted attempt is used,
+    or the last attempt if none is accepted (less than once in a million samples).
     """
     d = (alpha - 1 / 3).unsqueeze(-1)
-    v = ((1 + normal / torch.sqrt(9 * d)) ** 3).clamp(min=1e-30)  # of which the log is far too low
-    taken = uniform.log() < 0.5 * normal.square() + d * (1 - v + v.log())
+    v = ((1 + normal / torch.sqrt(9 * d)) ** 3).clamp(
+        min=1e-30
+    )  # the log of 1e-30 is never accepted
+    accepted = uniform.log() < 0.5 * normal.square() + d * (1 - v + v.log())
     out = v[..., -1]
     for i in reversed(range(TRIES - 1)):
-        out = torch.where(taken[..., i], v[..., i], out)
+        out = torch.where(accepted[..., i], v[..., i], out)
     return d.squeeze(-1) * out
 
 
@@ -90,11 +92,11 @@ def log_density(mixture: Tree, point: Tensor) -> Tensor:
 
 
 def evolution(mixture: Tree, points: Tensor, gain: Tensor, baseline: bool = False) -> Tree:
-    """The gradient that raises the expected gain: -mean_i gain_i grad log p(point_i).
+    """The gradient to descend on to increase the expected gain: -mean_i gain_i grad log p(point_i).
 
-    Natural evolution strategies' estimate: the gain need not be differentiable. With `baseline`
-    the mean gain of the others is taken off each, which leaves the expectation as it is. The
-    gradient of log p is written out: it costs a fraction of what autograd's does.
+    This is the estimate of natural evolution strategies; the gain need not be differentiable. With
+    `baseline` the mean gain of the other points is subtracted from each gain, which does not change
+    the expectation. The gradient of log p is written out, which is much cheaper than autograd.
     """
     n = points.shape[0]
     if baseline and n > 1:
@@ -105,35 +107,36 @@ def evolution(mixture: Tree, points: Tensor, gain: Tensor, baseline: bool = Fals
     score = log.unsqueeze(-2) + torch.digamma(alpha.sum(-1, keepdim=True)) - torch.digamma(alpha)
     gain = gain / n
     if alpha.shape[0] == 1:
-        still = torch.zeros_like(mixture["logits"])
-        return {"alpha": -(gain @ score.squeeze(-2)).unsqueeze(0), "logits": still}
+        zero = torch.zeros_like(mixture["logits"])
+        return {"alpha": -(gain @ score.squeeze(-2)).unsqueeze(0), "logits": zero}
     weight = mixture["logits"].log_softmax(-1)
-    whose = (weight + _each(alpha, log)).softmax(-1)  # [n, parts]: which part a point is of
-    by = gain.unsqueeze(-1) * whose
+    component = (weight + _each(alpha, log)).softmax(-1)  # [n, parts]: P(component | point)
+    by = gain.unsqueeze(-1) * component
     of_alpha = (by.unsqueeze(-1) * score).sum(0)
     return {"alpha": -of_alpha, "logits": -(by - gain.unsqueeze(-1) * weight.exp()).sum(0)}
 
 
 def _each(alpha: Tensor, log: Tensor) -> Tensor:
-    """The log density [..., parts] of every part at points whose logarithms are given."""
+    """The log density [..., parts] of each component at points whose logarithms are given."""
     norm = torch.lgamma(alpha.sum(-1)) - torch.lgamma(alpha).sum(-1)
     return norm + ((alpha - 1) * log.unsqueeze(-2)).sum(-1)
 
 
 def bounded(mixture: Tree, low: float, high: float) -> Tree:
-    """The mixture with every alpha inside its limits."""
+    """The mixture with every alpha clamped to the limits."""
     return {**mixture, "alpha": mixture["alpha"].clamp(low, high)}
 
 
 def middle(objectives: int) -> Tensor:
-    """The preference without a preference."""
+    """The preference that weighs all objectives equally."""
     return torch.full((objectives,), 1 / objectives)
 
 
 def grid(count: int, objectives: int) -> Tensor:
-    """Preferences spread evenly over the simplex: the points i / p, `count` + 1 of two objectives.
+    """Preferences spread evenly over the simplex: the points i / p.
 
-    Of more objectives, the largest such lattice of at most `count` + 1 points.
+    With two objectives there are `count` + 1 points; with more, it is the largest such lattice of
+    at most `count` + 1 points.
 
     >>> grid(2, 2).tolist()
     [[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]]

@@ -1,4 +1,4 @@
-"""Linear programs, by HiGHS."""
+"""Linear programs, solved with HiGHS."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor
 
 
 def mixture(gain: Tensor, keep: Tensor) -> Tensor | None:
-    """The point a of the simplex with the largest gain' a among those with keep @ a >= 0.
+    """The point a of the simplex that maximises gain' a subject to keep @ a >= 0.
 
-    `keep` is [constraints, len(gain)]. None if there is no such point.
+    `keep` is [constraints, len(gain)]. Returns None if there is no such point.
 
     >>> mixture(torch.tensor([1.0, 2.0]), torch.tensor([[1.0, -1.0]])).tolist()
     [0.5, 0.5]
@@ -33,7 +33,10 @@ def mixture(gain: Tensor, keep: Tensor) -> Tensor | None:
 
 
 def worst(gain: Tensor, mass: Tensor, most: float) -> Tensor | None:
-    """The weights a in [0, most] with the largest gain' a of those with mass' a = sum of mass."""
+    """The weights a in [0, most] that maximise gain' a subject to mass' a = sum of mass.
+
+    Returns None if the solver finds no solution.
+    """
     found = _solved(
         -_scaled(gain.unsqueeze(0))[0],
         A_eq=_scaled(mass.unsqueeze(0)),
@@ -44,7 +47,7 @@ def worst(gain: Tensor, mass: Tensor, most: float) -> Tensor | None:
 
 
 def _scaled(rows: Tensor) -> NDArray[np.float64]:
-    """Each row over its largest entry: the solver's tolerances are absolute."""
+    """Each row divided by its largest entry, because the solver's tolerances are absolute."""
     at = rows.to(torch.float64)
     top = at.abs().amax(1, keepdim=True)
     return np.asarray((at / torch.where(top > 0, top, 1.0)).numpy())
@@ -56,6 +59,6 @@ def _point(found: object) -> Tensor | None:
 
 
 def _solved(cost: NDArray[np.float64], **constraints: Any) -> Any:
-    from scipy.optimize import linprog  # half a second that other methods are spared
+    from scipy.optimize import linprog  # takes half a second, so import it only here
 
     return linprog(cost, method="highs", **constraints)

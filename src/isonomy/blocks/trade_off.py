@@ -1,14 +1,14 @@
-"""Learning a local front: a body that clients share, and a hypernet that makes their heads.
+"""Learning a local front: a body that clients share, and a hypernet that generates their heads.
 
-What PraFFL and HetPFL have in common. The body is trained on the loss alone, at the preference
-without a preference; then the body rests and the hypernet learns on latent features, which are
+This is what PraFFL and HetPFL have in common. The body is trained on the loss alone, at equal
+preferences. Then the body is fixed and the hypernet is trained on latent features, which are
 computed once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -20,17 +20,23 @@ from isonomy.blocks.pareto import Scalar, hypervolume2, hypervolume_drawn, tcheb
 from isonomy.core.client import Client
 from isonomy.core.examples import Split
 from isonomy.core.fold import fold
+from isonomy.core.notions import SINGLE_RATE
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Plan
 from isonomy.errors import ConfigError
 from isonomy.models import hypernet as nets
 
-DRAWS = 4096  # points by which a volume of more than two dimensions is measured for selection
+DRAWS = 4096  # random points that estimate a hypervolume of more than two objectives
+OBJECTIVES_OPTION = (
+    f"the objectives: error, then one or more of {', '.join(SINGLE_RATE)}, with an attribute as in "
+    "dp.sex"
+)
+"""The meaning of an algorithm's option `objectives`."""
 
 
 class Terms(NamedTuple):
-    """What is traded off, and how it is made one number."""
+    """What is traded off, and how the objectives are combined into one number."""
 
     objectives: tuple[str, ...]
     scalar: Scalar = "logsumexp"
@@ -38,52 +44,52 @@ class Terms(NamedTuple):
     code: Code = "one-hot"
 
     def aims(self, task: Task) -> tuple[Aim, ...]:
-        """The objectives, with the attributes found in the task, by name or else by number."""
+        """The objectives with the columns of the task's attributes, named or else numbered."""
         numbers = tuple(str(i) for i in range(len(task.levels)))
         return objectives.aims(self.objectives, task.attributes or numbers)
 
     def widths(self, task: Task) -> list[int]:
-        """The number of columns of each objective but the first."""
+        """The number of columns of each objective after the first."""
         return [objectives.columns(aim, task.levels, self.code) for aim in self.aims(task)[1:]]
 
 
-Renew = Callable[[Tree, Tensor, Tensor], Tree]
-"""How a client's sampler goes on, from preferences [N, m] and their losses [N, m]."""
+UpdateSampler = Callable[[Tree, Tensor, Tensor], Tree]
+"""A client's next sampler, from the current one, preferences [N, m] and their losses [N, m]."""
 
 
 def check_options(
     terms: Terms, count: int, share: float, select: int, preference: tuple[float, ...]
 ) -> None:
-    """Refuse what neither method can work with."""
-    named = terms.objectives
-    objectives.check_names(named)
+    """Raise ValueError for options that neither method can work with."""
+    names = terms.objectives
+    objectives.check_names(names)
     if terms.fairness == "gap" and terms.code == "number":
-        raise ValueError("fairness = 'gap' compares groups; take code = 'one-hot'.")
+        raise ValueError("fairness = 'gap' needs one column for each group; set code = 'one-hot'.")
     if count < 1:
         raise ValueError(f"preferences = {count}: give 1 or more.")
     if not 0 <= share <= 1:
         raise ValueError(f"share = {share}: give a number from 0 to 1.")
     if select < 0:
         raise ValueError(f"select = {select}: give a number of rays, or 0 for the last round.")
-    if preference and (len(preference) != len(named) or min(preference) < 0 or not sum(preference)):
+    if preference and (len(preference) != len(names) or min(preference) < 0 or not sum(preference)):
         raise ValueError(
-            f"preference = {list(preference)}: give {len(named)} numbers, none below 0 and not all "
-            "0, one for each objective."
+            f"preference = {list(preference)}: give {len(names)} numbers, one for each objective, "
+            "none below 0 and not all 0."
         )
 
 
 def check_task(task: Task, params: Params, name: str) -> None:
-    """Refuse a task without classes, with another loss, or a network without a head of its own."""
+    """Raise ConfigError unless the loss is the cross-entropy and the network ends in a head."""
     if task.loss_name != "cross_entropy" or not task.classes:
         raise ConfigError(
-            f"algorithm '{name}' trades the cross-entropy for fairness; give data with classes "
-            "and model.loss = 'cross_entropy'."
+            f"algorithm '{name}' trades off the cross-entropy and fairness; choose data with "
+            "classes and set model.loss = 'cross_entropy'."
         )
     nets.check_head(task, params)
 
 
-def chosen(preference: tuple[float, ...], count: int) -> Tensor:
-    """The preference that clients predict with, its parts adding up to 1."""
+def normalised(preference: tuple[float, ...], count: int) -> Tensor:
+    """The preference that clients predict with, scaled to a sum of 1; all equal if empty."""
     if not preference:
         return preferences.middle(count)
     at = torch.tensor(preference)
@@ -98,9 +104,9 @@ def latents(task: Task, body: Params, client: Client, split: Split = "train") ->
 def train_body(
     task: Task, body: Params, hypernet: Tensor, client: Client, plan: Plan, count: int
 ) -> Params:
-    """Local descent on the loss at the middle preference (eq. 11); the hypernet rests."""
+    """Local descent on the loss at equal preferences (eq. 11), with a fixed hypernet."""
     where = nets.head_of(task)
-    weight, bias = nets.made(hypernet, preferences.middle(count), where)
+    weight, bias = nets.make_head(hypernet, preferences.middle(count), where)
     head = {where.weight: weight, where.bias: bias}
 
     def loss(now: Params, batch: Batch) -> Tensor:
@@ -109,7 +115,7 @@ def train_body(
     return descent.descend(loss, body, client, plan)
 
 
-def train_body_for_all(
+def train_body_on_front(
     task: Task,
     body: Params,
     hypernet: Tensor,
@@ -120,7 +126,7 @@ def train_body_for_all(
     count: int,
     mixture: Tree,
 ) -> Params:
-    """Local descent on the hypernet's own loss (eq. 12), over sampled preferences; it rests."""
+    """Local descent on the hypernet's loss (eq. 12), with a fixed hypernet."""
     m, where, widths = len(terms.objectives), nets.head_of(task), terms.widths(task)
     work, rate, pool, aims = client.work, client.rate, client.pool, terms.aims(task)
 
@@ -129,7 +135,7 @@ def train_body_for_all(
         at = objectives.examples(latent, batch, aims, task.levels, terms.code)
         return front_loss(hypernet, at, rays, where=where, widths=widths, terms=terms)[0]
 
-    def one(carry: Tree, step: Any) -> Tree:
+    def one(carry: Tree, step: Tree) -> Tree:
         now, memory = carry
         rows, weight, given = step
         rays = preferences.sample(mixture, given)
@@ -151,7 +157,7 @@ def front_loss(
     terms: Terms,
 ) -> tuple[Tensor, Tensor]:
     """The mean Tchebycheff loss over preferences [N, m] (eq. 12), and the losses [N, m]."""
-    weight, bias = nets.made(hypernet, rays, where)
+    weight, bias = nets.make_head(hypernet, rays, where)
     outputs = at.latent @ weight.mT + bias.unsqueeze(-2)  # [N, n, o]
     each = objectives.losses(outputs, at, widths, terms.fairness)
     return tchebycheff(each, rays, terms.scalar).mean(), each
@@ -167,11 +173,12 @@ def train_hypernet(
     terms: Terms,
     count: int,
     sampler: Tree,
-    renew: Renew | None = None,
+    update_sampler: UpdateSampler | None = None,
 ) -> tuple[Tensor, Tree]:
-    """Local descent of the hypernet over sampled preferences (eq. 12); the body rests.
+    """Local descent of the hypernet at sampled preferences (eq. 12); the body is fixed.
 
-    `sampler["mixture"]` is what preferences are drawn from; `renew` changes it after every step.
+    Preferences are drawn from `sampler["mixture"]`; `update_sampler` is called after every step.
+    Returns the hypernet and the sampler.
     """
     m, where, widths = len(terms.objectives), nets.head_of(task), terms.widths(task)
     made = objectives.examples(
@@ -183,14 +190,14 @@ def train_hypernet(
     def loss(now: Tensor, at: Examples, rays: Tensor) -> tuple[Tensor, Tensor]:
         return front_loss(now, at, rays, where=where, widths=widths, terms=terms)
 
-    def one(carry: Tree, step: Any) -> Tree:
+    def one(carry: Tree, step: Tree) -> Tree:
         now, memory, own = carry
         rows, weight, given = step
         rays = preferences.sample(own["mixture"], given)
-        batch = objectives.looked_up(table, rows - start, weight, columns)
+        batch = objectives.take_rows(table, rows - start, weight, columns)
         g, each = grad(loss, has_aux=True)(now, batch, rays)
         now, memory = descent.step(work, rate, now, memory, g)
-        return now, memory, own if renew is None else renew(own, rays, each)
+        return now, memory, update_sampler(own, rays, each) if update_sampler else own
 
     given = preferences.draws(client, "preferences", (plan.rows.shape[0], count), m)
     carry = (hypernet, descent.start(work, hypernet), sampler)
@@ -198,15 +205,15 @@ def train_hypernet(
     return hypernet, sampler
 
 
-def validated(
+def validate(
     task: Task, body: Params, hypernet: Tensor, client: Client, terms: Terms, rays: int
 ) -> dict[str, Tensor]:
-    """The hypervolume of a client's front on its validation examples, and 1 if it has any."""
+    """The hypervolume of a client's front on its validation examples, and 1 if it has some."""
     batch, wanted = client.validation, terms.aims(task)
     latent, where = nets.features(task, body, batch.x), nets.head_of(task)
 
     def point(ray: Tensor) -> Tensor:
-        weight, bias = nets.made(hypernet, ray, where)
+        weight, bias = nets.make_head(hypernet, ray, where)
         return objectives.measures(task, latent @ weight.T + bias, batch, wanted)
 
     points = vmap(point)(preferences.grid(rays, len(wanted)))
@@ -218,12 +225,12 @@ def validated(
     return {"volume": volume * some, "clients": some}
 
 
-def improved(seen: Tree, best: Tensor) -> tuple[Tensor, Tensor]:
-    """Whether the clients' mean validation volume is the best so far, and the best.
+def improved(sums: Tree, best: Tensor) -> tuple[Tensor, Tensor]:
+    """Whether the clients' mean validation volume is the best so far, as 0 or 1, and the best.
 
-    Where nobody has validation examples, every round is.
+    If no client has validation examples, every round counts as an improvement.
     """
-    if float(seen["clients"]) == 0:
+    if float(sums["clients"]) == 0:
         return torch.ones(()), best
-    mean = seen["volume"] / seen["clients"]
+    mean = sums["volume"] / sums["clients"]
     return (mean > best).to(torch.float32), torch.maximum(mean, best)

@@ -1,4 +1,4 @@
-"""Stacked trees as vectors, for methods that look at the angles between clients' updates."""
+"""Stacked trees as vectors, for methods that use the angles between the clients' updates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from isonomy.core.tree import Tree
 
 
 def rows(stacked: Tree) -> Tensor:
-    """One row of numbers for each entry of a stacked tree."""
+    """A matrix with one row for each entry of a stacked tree."""
     return torch.cat([t.flatten(1) for t in tree.leaves(stacked)], 1)
 
 

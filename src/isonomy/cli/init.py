@@ -141,9 +141,10 @@ def _counts(found: Federation | None) -> str:
 
 def _check_sample(options: dict[str, Any], look: Look) -> None:
     """Raise an error if the columns of the sample do not agree."""
+    from isonomy.data.tables.agreement import agree
     from isonomy.data.tables.columns import Table
     from isonomy.data.tables.files import client_name
-    from isonomy.data.tables.fit import Asking, agree
+    from isonomy.data.tables.local_clients import LocalClients
     from isonomy.data.tables.roles import Roles
 
     there = {name for table in look.tables.values() for name in table.columns}
@@ -161,7 +162,7 @@ def _check_sample(options: dict[str, Any], look: Look) -> None:
             columns = {name: table.columns[name] for name in table.columns if name in there}
             return Table(columns, table.rows, table.place)
 
-    agree(Asking(cast(Any, Sample())), Sample.names, Roles(**chosen))
+    agree(LocalClients(cast(Any, Sample())), Sample.names, Roles(**chosen))
 
 
 def _write(out: Path, text: str) -> None:

@@ -13,6 +13,7 @@ from isonomy.cli.shell import note
 
 if TYPE_CHECKING:
     from isonomy.deploy.model import Model
+    from isonomy.deploy.predictor import Predictor
 
 
 def predict(
@@ -69,10 +70,9 @@ def predict(
     from isonomy.deploy import card
 
     if card.is_model(folder):
-        model = _exported_model(folder, seal, trust, client or own or preference)
+        found = _exported_model(folder, seal, trust, client or own or preference).predict(table)
     else:
-        model = _run_model(folder, client, own, preference, seal)
-    found = model.predict(table)
+        found = _run_model(folder, client, own, preference, seal).predict_rows(table)
     for text in found.notes:
         note(text)
     if out is None:
@@ -99,8 +99,8 @@ def _exported_model(folder: Path, seal: str | None, trust: bool, run_option: obj
 
 def _run_model(
     folder: Path, client: str | None, own: Path | None, preference: str | None, seal: str | None
-) -> Model:
-    from isonomy.deploy import export
+) -> Predictor:
+    from isonomy import api
     from isonomy.errors import ConfigError, RunError
     from isonomy.runs.folder import RunFolder
 
@@ -115,4 +115,4 @@ def _run_model(
             f"'{folder}' is neither an exported model (it has no card.json) nor the folder of a "
             "run (it has no config.toml); give one of them."
         )
-    return export.model_of(folder, client, read_preference(preference), examples=own, measure=False)
+    return api.predictor(folder, client, examples=own, preference=read_preference(preference))

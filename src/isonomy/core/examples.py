@@ -1,4 +1,4 @@
-"""Names of the parts of a client's examples: its splits, and the protected attributes."""
+"""What is known about examples without their values: splits, attributes, the shape of a row."""
 
 from __future__ import annotations
 
@@ -15,3 +15,17 @@ class Attribute:
 
     name: str
     levels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DataShape:
+    """The description of the data that a task is made from; it holds no examples.
+
+    `inputs` is the shape of one row of features, such as (14,) or (3, 32, 32). `classes` is 0
+    where a number is predicted. `source` names the data in messages.
+    """
+
+    inputs: tuple[int, ...]
+    classes: int
+    attributes: tuple[Attribute, ...] = ()
+    source: str = ""

@@ -1,4 +1,4 @@
-"""A verdict: what a method can say of its own model when it is done, for a person to act on."""
+"""A verdict: what a method states about its own model when training is over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Status = Literal["satisfied", "null", "no claim"]
 
 
 class About(NamedTuple):
-    """What a verdict may name: the task, the protected attributes with their groups, the labels."""
+    """What a verdict may refer to: the task, the protected attributes and the labels."""
 
     task: Task
     attributes: tuple[Attribute, ...] = ()
@@ -21,10 +21,13 @@ class About(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """`satisfied`: what was asked for holds, as the text says. `null`: it is not certified, and
-    the model is withheld unless it is asked for. `no claim`: figures without a guarantee.
+    """The outcome, a text that explains it, and the figures behind the text.
 
-    `facts` are the figures behind the text: plain values, as JSON can hold them.
+    - `satisfied`: the requirement holds, in the sense that the text states;
+    - `null`: it is not certified, and the model is withheld unless the user asks to keep it;
+    - `no claim`: figures without a guarantee.
+
+    `facts` holds values that can be written as JSON.
     """
 
     status: Status
@@ -33,9 +36,9 @@ class Verdict:
 
     @property
     def withholds(self) -> bool:
-        """Whether the model is kept back."""
+        """Whether the model is withheld."""
         return self.status == "null"
 
     def plain(self) -> dict[str, Any]:
-        """As plain values."""
+        """The verdict as a dict of values that can be written as JSON."""
         return {"status": self.status, "text": self.text, "facts": self.facts}

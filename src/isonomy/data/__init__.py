@@ -1,6 +1,6 @@
-"""Data: federations, the ways to make clients of rows, and data sets by name.
+"""Data: federations, partitions of rows among clients, and named data sets.
 
-What is below comes with its first use, so that looking for a file does not wait for torch.
+Names are imported on first use, so that finding a file does not have to import torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a data set by name is: a file in `datasets` with a `DATASET`."""
+"""The definition of a named data set: a file in `datasets` with a `DATASET`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from isonomy.core.options import Option
 from isonomy.data.download.fetch import File, Progress
 from isonomy.data.federation import Federation
-from isonomy.data.options import Option
 from isonomy.data.partition import Partition
 from isonomy.errors import DataError
 
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked of a data set, checked and complete.
+    """A checked and complete request for a data set.
 
-    `clients` is 0 where the partition counts them itself.
+    `clients` is 0 if the partition determines their number.
     """
 
     clients: int
@@ -31,7 +31,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Fact:
-    """Something that is true of the whole data set: what was counted, and what there is.
+    """A known property of a complete data set: the value found, and the right value.
 
     >>> Fact("rows", 48_842, 48_842).holds, Fact("mean", 0.13066, 0.1307, within=5e-5).holds
     (True, True)
@@ -44,27 +44,27 @@ class Fact:
 
     @property
     def holds(self) -> bool:
-        """Whether the count is right."""
+        """Whether the value found is right."""
         return abs(self.found - self.right) <= self.within
 
 
-def insist(name: str, facts: Sequence[Fact]) -> None:
-    """Refuse files that are not the whole data set."""
+def check_facts(name: str, facts: Sequence[Fact]) -> None:
+    """Raise DataError if the files are not the complete data set."""
     for fact in facts:
         if not fact.holds:
             raise DataError(
-                f"this is not the whole {name} data set: it has {fact.found:,} {fact.what} where "
-                f"there are {fact.right:,}; leave the option 'path' out to have it fetched."
+                f"this is not the complete {name} data set: it has {fact.found:,} {fact.what} "
+                f"instead of {fact.right:,}; remove the option 'path' to download it."
             )
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set by name: how it is loaded, what can be chosen, and what to say about it.
+    """A named data set: how it is loaded, its options, and its description.
 
-    `clients` and `partition` are the defaults; `partitions` are those it understands;
-    `protected` names the attributes it has unless told otherwise. `files` are the choices of
-    files to fetch, and `facts` counts in fetched files what must be true of them.
+    `clients` and `partition` are the defaults; `partitions` are those it supports; `protected`
+    names its default attributes. `files` are the alternatives of files to download, and `facts`
+    computes the known properties of downloaded files.
     """
 
     name: str
@@ -79,4 +79,4 @@ class Dataset:
     partitions: Mapping[str, Partition]
     files: tuple[tuple[File, ...], ...] = ()
     facts: Callable[[Sequence[Path]], list[Fact]] | None = None
-    example: str = ""  # in a config, where name and clients are not what is needed
+    example: str = ""  # of a config, if name and clients do not suffice

@@ -1,7 +1,7 @@
-"""A federation's examples: flat tensors, and where in them each client's rows lie.
+"""The examples of a federation: flat tensors, and the range of rows of each client.
 
-Rows are ordered by client and, inside a client, by split, so a client's training set is one
-range. Nothing is padded: a small client costs what it holds.
+Rows are ordered by client and, within a client, by split, so the training set of a client is one
+range. Nothing is padded: a client costs only the memory of its own rows.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isonomy.core.examples import SPLITS, Attribute, Split
+from isonomy.core.examples import SPLITS, Attribute, DataShape, Split
 from isonomy.errors import DataError
 
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """All clients' examples.
+    """The examples of all clients.
 
-    `x` [n, ...] float32; `y` [n], int64 class or float32 target; `groups` [n, A] int64, a column
-    for each protected attribute. `ranges[k, s]` is the (start, stop) of client k's split s, in
-    the order of SPLITS. `clusters`, if known, is each client's true cluster.
+    `x` [n, ...] float32; `y` [n], int64 class or float32 target; `groups` [n, A] int64, one column
+    per protected attribute. `ranges[k, s]` is the (start, stop) of client k's split s, in the
+    order of SPLITS. `clusters` is each client's true cluster, if known.
     """
 
     x: Tensor
@@ -39,9 +39,9 @@ class Federation:
     clusters: tuple[int, ...] | None = None
     source: str = ""
     notes: tuple[str, ...] = field(default=(), compare=False)
-    warnings: tuple[str, ...] = ()  # what whoever trains on it should know about the data
+    warnings: tuple[str, ...] = ()  # about the data, shown before training
     preprocessing: Mapping[str, Any] | None = None  # how rows of a table became x, as JSON
-    origin: str = ""  # where files were fetched from this time; never part of a result
+    origin: str = ""  # where files were read from; not part of a result
 
     def __post_init__(self) -> None:
         rows = self.x.shape[0]
@@ -49,18 +49,18 @@ class Federation:
             raise DataError(
                 f"data '{self.source}': x has {rows} rows, y {self.y.shape[0]}, groups "
                 f"{tuple(self.groups.shape)}; give one label and {len(self.attributes)} group "
-                "values a row."
+                "values per row."
             )
         empty = [self.name(k) for k in range(len(self)) if self.size(k, "train") == 0]
         if empty:
             raise DataError(
                 f"data '{self.source}': no training examples at {', '.join(empty[:5])}; give "
-                "every client at least one, or leave it out."
+                "every client at least one, or remove it."
             )
         row = _not_finite(self.x)
         if row is not None:
             raise DataError(
-                f"data '{self.source}': row {row} holds a feature that is not finite; fill or "
+                f"data '{self.source}': row {row} contains a feature that is not finite; fill or "
                 "drop missing values first."
             )
         if not self.classes and not bool(torch.isfinite(self.y).all()):
@@ -84,27 +84,32 @@ class Federation:
     def __len__(self) -> int:
         return int(self.ranges.shape[0])
 
+    @property
+    def shape(self) -> DataShape:
+        """The description of the data that a task is made from."""
+        return DataShape(tuple(self.x.shape[1:]), self.classes, self.attributes, self.source)
+
     def name(self, client: int) -> str:
-        """The client's name, or its number."""
+        """Return the name of a client, or its number."""
         return self.names[client] if self.names else f"client {client}"
 
     def size(self, client: int, split: Split = "train") -> int:
-        """How many examples a client holds in a split."""
+        """Return the number of examples of a client in a split."""
         start, stop = self.ranges[client, SPLITS.index(split)].tolist()
         return int(stop - start)
 
     def sizes(self, split: Split = "train") -> Tensor:
-        """Every client's number of examples in a split."""
+        """Return the number of examples of every client in a split."""
         at = self.ranges[:, SPLITS.index(split)]
         return at[:, 1] - at[:, 0]
 
     def rows(self, client: int, split: Split = "train") -> slice:
-        """Where a client's split lies in the flat tensors."""
+        """Return the rows of a client's split in the flat tensors."""
         start, stop = self.ranges[client, SPLITS.index(split)].tolist()
         return slice(start, stop)
 
     def only(self, clients: Sequence[int]) -> Federation:
-        """The federation of some of the clients, in the order given."""
+        """Return the federation of some of the clients, in the given order."""
         index = torch.as_tensor(list(clients))
         return replace(
             self,
@@ -114,7 +119,7 @@ class Federation:
         )
 
     def merged(self, clusters: Sequence[int]) -> Federation:
-        """One client for each cluster, holding all its members' examples."""
+        """Return a federation with one client per cluster, with the examples of all its members."""
         members = [
             [k for k, c in enumerate(clusters) if c == cluster] for cluster in sorted(set(clusters))
         ]
@@ -142,11 +147,11 @@ class Federation:
 
 
 def _not_finite(x: Tensor) -> int | None:
-    """The first row with a number that is not finite; by blocks, since x may fill the memory."""
+    """Return the first row with a number that is not finite; by blocks, to save memory."""
     block = max(1, (1 << 22) // max(1, x[:1].numel()))
     for start in range(0, x.shape[0], block):
         part = x[start : start + block]
-        if bool(part.sum().isfinite()):  # then all of it is, and this is a look of no cost
+        if bool(part.sum().isfinite()):  # then all values are finite; this check is cheap
             continue
         if not bool(torch.isfinite(part).all()):
             wrong = ~torch.isfinite(part.reshape(part.shape[0], -1)).all(1)
@@ -155,7 +160,7 @@ def _not_finite(x: Tensor) -> int | None:
 
 
 def arrange(parts: dict[Split, list[Tensor]]) -> tuple[Tensor, Tensor]:
-    """Row numbers ordered by client and split, and each client's ranges in that order."""
+    """Return row numbers ordered by client and split, and the ranges of each client."""
     order: list[Tensor] = []
     ranges = np.zeros((len(parts["train"]), len(SPLITS), 2), dtype=np.int64)
     at = 0
@@ -183,7 +188,7 @@ def build(
     source: str = "",
     notes: tuple[str, ...] = (),
 ) -> Federation:
-    """Order the rows by client and split. `parts[split][k]` are client k's row numbers."""
+    """Build a federation; `parts[split][k]` are the row numbers of client k."""
     rows, ranges = arrange(parts)
     return Federation(
         x=x[rows].to(torch.float32),

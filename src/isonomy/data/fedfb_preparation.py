@@ -1,17 +1,17 @@
-"""The partition "paper": tables as the public code of FedFB and HetPFL prepares them.
+"""The partition "paper": tables as prepared by the public code of FedFB and HetPFL.
 
 Zeng et al., "Improving Fairness via Federated Learning" (2021), and Ye and Tang, "HetPFL" (IJCAI
-2025), who took it over, both for ADULT, COMPAS and BANK:
+2025), who reused it, both for ADULT, COMPAS and BANK:
 
-- numbers scaled to [0, 1] by smallest and largest value, then an indicator for each value of each
-  column of categories, then the group's number z, which is a feature;
-- fixed clients, drawn with a fixed seed; the first nine tenths of a client's list train, the rest
-  validates; test rows are given to clients by the same rule.
+- numbers scaled to [0, 1] by the smallest and the largest value, then one indicator per value of
+  each categorical column, then the number of the group z, which is a feature;
+- fixed clients, drawn with a fixed seed; the first nine tenths of a client's list are training
+  rows, the rest validation rows; test rows are assigned to clients by the same rule.
 
-It has faults, kept so that the papers' numbers can be reproduced: the scale is that of all rows,
-test rows included (in ADULT the test rows have a scale of their own), z is a feature, and at
-ADULT's first client the validation rows are no sample of the training rows. The data sets' other
-partitions do none of this.
+It has faults, which are kept so that the papers' numbers can be reproduced: the scale is computed
+from all rows including test rows (in ADULT the test rows have a separate scale), z is a feature,
+and at ADULT's first client the validation rows are not a random sample. The other partitions of
+these data sets have none of these faults.
 """
 
 from __future__ import annotations
@@ -25,67 +25,67 @@ import torch
 from numpy.typing import NDArray
 
 from isonomy.core.examples import Attribute, Split
-from isonomy.data import published
+from isonomy.data import public_tables
 from isonomy.data.dataset import Dataset, Request
 from isonomy.data.federation import Federation, build
 from isonomy.data.partition import Integers, Partition
-from isonomy.data.published import Table
+from isonomy.data.public_tables import Table
 from isonomy.errors import ConfigError, DataError
 
 Reals = NDArray[np.float64]
 Levels = Mapping[str, Sequence[str]]
 
 NOTE = (
-    "Features, splits and clients are those of FedFB's and HetPFL's public code, faults included: "
-    "{fault}, and the group is a feature. The data set's own default does otherwise; the seed "
-    "changes nothing."
+    "Features, splits and clients are those of the public code of FedFB and HetPFL, including its "
+    "faults: {fault}, and the group is a feature. The default partition has none of these; the "
+    "seed has no effect."
 )
-POOLED = "numbers are scaled by all rows, test rows too"
+POOLED = "numbers are scaled by all rows including test rows"
 
 
 def partition(meaning: str) -> Partition:
-    """The entry of "paper" among a data set's partitions."""
+    """Return the partition "paper" of a data set."""
     return Partition("paper", f"{meaning}, as in FedFB's and HetPFL's code", counts=True)
 
 
 def wanted(
     request: Request, dataset: Dataset, clients: int, free: Sequence[str] = ("path",)
 ) -> bool:
-    """Whether "paper" is asked for; refuses whatever would change what the papers fixed.
+    """Whether "paper" is requested; raises ConfigError for options that the papers fix.
 
-    The options in `free` change none of it.
+    The options in `free` may be set.
     """
     if request.partition.name != "paper":
         return False
     name = dataset.name
     if request.clients not in (0, clients):
         raise ConfigError(
-            f"partition 'paper' of '{name}' has {clients} clients, not {request.clients}; leave "
-            f"the number out, or take another partition."
+            f"partition 'paper' of '{name}' has {clients} clients, not {request.clients}; remove "
+            f"the number of clients, or use another partition."
         )
     for option, value in request.options.items():
         if option not in free and value != dataset.options[option].default:
             raise ConfigError(
-                f"partition 'paper' of '{name}' is fixed; leave out '{option}', or take another "
+                f"partition 'paper' of '{name}' is fixed; remove '{option}', or use another "
                 "partition."
             )
     return True
 
 
 def in_order(what: str, values: Reals, right: int) -> None:
-    """Refuse rows in another order than published: the papers' clients are row numbers.
+    """Raise DataError if rows are not in the published order, which the papers' clients need.
 
     `right` is the sum of row number times value.
     """
     if int(np.arange(len(values)) @ values.astype(np.int64)) != right:
         raise DataError(
-            f"the rows of this {what} are in another order than published, and partition 'paper' "
-            "goes by it; leave the option 'path' out, or take another partition."
+            f"the rows of this {what} are not in the published order, which partition 'paper' "
+            "needs; remove the option 'path', or use another partition."
         )
 
 
 def min_max(values: Reals) -> Reals:
-    """Scaled to [0, 1] by the smallest and the largest.
+    """Scale to [0, 1] by the smallest and the largest value.
 
     >>> min_max(np.array([2.0, 6.0, 3.0])).tolist()
     [0.0, 1.0, 0.25]
@@ -95,12 +95,12 @@ def min_max(values: Reals) -> Reals:
 
 
 def levels(table: Table, names: Sequence[str]) -> dict[str, list[str]]:
-    """The values of columns of words, sorted; a missing one is no value."""
+    """Return the sorted values of columns of text, without missing values."""
     return {name: sorted(set(table[name].unique().drop_null().to_pylist())) for name in names}
 
 
 def indicators(values: NDArray[np.object_], known: Sequence[str]) -> Reals:
-    """A column for each known value, 1 where a row has it; a row with none of them is all zero.
+    """Return one column per known value, 1 where a row has it; other rows are all zero.
 
     >>> indicators(np.array(["b", None, "a"], dtype=object), ["a", "b"]).tolist()
     [[0.0, 1.0], [0.0, 0.0], [1.0, 0.0]]
@@ -111,9 +111,9 @@ def indicators(values: NDArray[np.object_], known: Sequence[str]) -> Reals:
 def encode(
     table: Table, numbers: Sequence[str], known: Levels, z: Integers
 ) -> tuple[Reals, tuple[str, ...]]:
-    """Features [n, d] and their names: numbers, indicators, z; numbers scaled by these rows."""
-    columns = [min_max(published.numbers(table, name))[:, None] for name in numbers]
-    columns += [indicators(published.words(table, name), known[name]) for name in known]
+    """Return features [n, d] and their names: scaled numbers, indicators, z."""
+    columns = [min_max(public_tables.numbers(table, name))[:, None] for name in numbers]
+    columns += [indicators(public_tables.words(table, name), known[name]) for name in known]
     names = [*numbers, *(f"{name}={level}" for name in known for level in known[name]), "z"]
     return np.concatenate([*columns, z[:, None]], 1), tuple(names)
 
@@ -128,14 +128,14 @@ def prepared(
     gone: str | None = None,
     readings: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """What `encode` does with these rows, for new ones: as a preprocessing's plain values.
+    """Return the preprocessing that does with new rows what `encode` does with these.
 
-    `z` says of columns what they add to the group's number. A missing category counts as `gone`.
+    `z` gives what columns add to the number of the group. A missing category counts as `gone`.
     """
     from isonomy.data.tables import preprocessing as tables
     from isonomy.data.tables.readings import Reading
 
-    columns = {n: published.numbers(table, n) for n in numbers}
+    columns = {n: public_tables.numbers(table, n) for n in numbers}
     scales = {n: (float(v.min()), float(v.max())) for n, v in columns.items()}
     made = tables.Preprocessing(
         table=tables.Schema(
@@ -165,7 +165,7 @@ def prepared(
 
 
 def cut(train: Sequence[Integers], test: Sequence[Integers]) -> dict[Split, list[torch.Tensor]]:
-    """Clients' lists of row numbers as splits: the last tenth of a training list validates."""
+    """Return the splits of clients' row numbers; the last tenth of training rows validates."""
     keep = [int(0.9 * len(mine)) for mine in train]
     return {
         "train": [torch.from_numpy(mine[:n]) for mine, n in zip(train, keep, strict=True)],
@@ -187,7 +187,7 @@ def federation(
     preprocessing: Mapping[str, Any],
     fault: str = POOLED,
 ) -> Federation:
-    """The federation, with a note that says whose choices these are."""
+    """Build the federation, with a note on the origin of these choices."""
     made = build(
         torch.from_numpy(x),
         torch.from_numpy(y),

@@ -1,7 +1,7 @@
-"""Images: from files to pixels, to clients who may see them turned, to a federation.
+"""Images: from files to pixels, to clients (whose images may be rotated), to a federation.
 
-Pixels are kept as bytes until every client has its rows, and become float32 in the one tensor
-that the federation holds: four bytes a pixel are had once.
+Pixels are kept as bytes until every client has its rows, and become float32 only in the tensor of
+the federation, to save memory.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.core.examples import Attribute, Split
+from isonomy.core.options import Option
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation, arrange
-from isonomy.data.options import Option
 from isonomy.data.partition import (
     IMAGE_PARTITIONS,
     PARTITIONS,
@@ -37,30 +37,30 @@ from isonomy.data.preparation import Pixels as Preparation
 from isonomy.data.test_split import allocate_tested
 from isonomy.errors import ConfigError, DataError
 
-if TYPE_CHECKING:  # the data sets import this module, so it may only look back when it is used
+if TYPE_CHECKING:  # the data sets import this module, so it imports them when used
     from isonomy.data.dataset import Fact, Request
 
 Pixels = NDArray[np.uint8]
 Scale = tuple[Tensor, ...]
-"""What is taken off and what is divided by, of each channel or of each pixel."""
+"""What is subtracted and what is divided by, for each channel or each pixel."""
 
 UNDERSTOOD = PARTITIONS | IMAGE_PARTITIONS
-"""The partitions of the data sets whose images are anybody's."""
+"""The partitions of image data sets without natural clients."""
 
 OPTIONS = {
-    "validation": Option(0.1, "share of a client's training images that validate"),
+    "validation": Option(0.1, "share of a client's training images for validation"),
     "examples": Option(
-        0, "images to keep, every label of training and test in proportion; 0 is all of them"
+        0, "number of images to use, with proportional labels in training and test; 0: all"
     ),
     "normalise": Option(
-        False, "whether pixels are standardised by the training images' mean and deviation"
+        False, "whether to standardise pixels by mean and deviation of the training images"
     ),
-    "pixelwise": Option(
-        False, "whether each pixel is standardised by its own mean and deviation over these images"
+    "pixelwise": Option(False, "whether to standardise each pixel by its own mean and deviation"),
+    "path": Option(
+        "", "a folder with the files of the data set, to read instead of downloading them"
     ),
-    "path": Option("", "a folder with the data set's files, to read instead of fetching them"),
 }
-_BLOCK = 4096  # images that are worked on at a time
+_BLOCK = 4096  # images that are processed at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class Images:
 
 @dataclass(frozen=True)
 class About:
-    """What a loader says of its images: names for messages, and what `facts` checks."""
+    """What is known about a data set of images: names for messages, and what `facts` checks."""
 
     name: str
     source: str
@@ -92,16 +92,16 @@ def obtain(
     parse: Callable[[Sequence[Path]], Images],
     request: Request,
 ) -> Federation:
-    """Find the files, read them, make the federation.
+    """Find and read the files, and build the federation.
 
-    What was fetched is right by its checksums; files given by the user are counted first.
+    Downloaded files are verified by checksums; the facts of files given by the user are checked.
     """
-    from isonomy.data.dataset import insist
+    from isonomy.data.dataset import check_facts
 
     if request.options["path"]:
         folder = Path(request.options["path"]).expanduser()
         images, origin = parse([_given(about, folder, name) for name in names]), "the folder given"
-        insist(about.name, facts(about, images))
+        check_facts(about.name, facts(about, images))
     else:
         fetched = fetch.fetch(*files, progress=request.progress)
         images, origin = parse([file.path for file in fetched]), fetched[0].source
@@ -113,13 +113,13 @@ def _given(about: About, folder: Path, name: str) -> Path:
         if path.is_file():
             return path
     raise DataError(
-        f"{folder} holds no {name}; give the folder with all files of {about.name}, or leave the "
-        "option 'path' out to have them fetched."
+        f"{folder} does not contain {name}; give the folder with all files of {about.name}, or "
+        "remove the option 'path' to download them."
     )
 
 
 def facts(about: About, images: Images) -> list[Fact]:
-    """What must be true of the whole data set; means are of the training images, within 0.00005."""
+    """Compute the known properties of the complete data set; means are of training images."""
     from isonomy.data.dataset import Fact
 
     test = len(images.labels) - images.train
@@ -139,7 +139,7 @@ def facts(about: About, images: Images) -> list[Fact]:
 
 
 def balance(about: About, images: Images) -> list[Fact]:
-    """That every label is equally frequent, in training and in test."""
+    """Check that every label is equally frequent, in training and in test."""
     from isonomy.data.dataset import Fact
 
     out = []
@@ -153,7 +153,7 @@ def balance(about: About, images: Images) -> list[Fact]:
 
 
 def _moments(pixels: Pixels) -> tuple[float, float]:
-    """Mean and standard deviation in [0, 1], exact up to the last division."""
+    """Return mean and standard deviation in [0, 1], exact up to the last division."""
     counts = np.zeros(256, dtype=np.int64)
     for start in range(0, len(pixels), _BLOCK):
         counts += np.bincount(pixels[start : start + _BLOCK].reshape(-1), minlength=256)
@@ -163,10 +163,10 @@ def _moments(pixels: Pixels) -> tuple[float, float]:
 
 
 def pixel_moments(pixels: Pixels) -> Scale:
-    """Each pixel's mean and standard deviation in [0, 1] over some images.
+    """Return each pixel's mean and standard deviation in [0, 1] over some images.
 
-    A thousandth of a grey level is added to deviations, as in the public code of FMTL, so that a
-    pixel that is the same in all of them divides nothing by zero.
+    A thousandth of a grey level is added to deviations, as in the public code of FMTL, to avoid
+    division by zero for constant pixels.
     """
     total = np.zeros(pixels.shape[1:])
     squares = np.zeros(pixels.shape[1:])
@@ -180,7 +180,7 @@ def pixel_moments(pixels: Pixels) -> Scale:
 
 
 def federate(about: About, images: Images, request: Request, origin: str = "") -> Federation:
-    """The federation of images with official test rows, as the request wants it."""
+    """Build the requested federation of images with official test rows."""
     options = request.options
     keep = subset(images, options["examples"], request.seed)
     train = int((keep < images.train).sum())
@@ -196,7 +196,7 @@ def federate(about: About, images: Images, request: Request, origin: str = "") -
     )
     angles = request.partition.angles
     if options["normalise"] and options["pixelwise"]:
-        raise ConfigError("normalise and pixelwise are both set; leave out one of them.")
+        raise ConfigError("normalise and pixelwise are both set; remove one of them.")
     scale: Scale | None = None
     if options["normalise"]:
         scale = tuple(torch.tensor(v)[:, None, None] for v in (about.mean, about.deviation))
@@ -218,15 +218,15 @@ def federate(about: About, images: Images, request: Request, origin: str = "") -
 
 
 def subset(images: Images, count: int, seed: int) -> Integers:
-    """Rows, ascending: `count` of them (0: all), each label of training and test in proportion.
+    """Return `count` rows (0: all), ascending, with proportional labels in training and test.
 
-    A larger count keeps what a smaller one has, but for a row where shares are rounded.
+    A larger count includes the rows of a smaller one, except for rounding of shares.
     """
     total = len(images.labels)
     if count == 0 or count == total:
         return np.arange(total)
     if not 0 < count < total:
-        raise ConfigError(f"examples is {count:,}; give 1 to {total:,}, or 0 for all.")
+        raise ConfigError(f"examples is {count:,}; set it to 1 to {total:,}, or 0 for all.")
     cells = images.labels * 2 + (np.arange(total) >= images.train)
     order = generator("subset", seed).permutation(total)
     stock = np.bincount(cells)
@@ -251,10 +251,10 @@ def compose(
     notes: tuple[str, ...] = (),
     origin: str = "",
 ) -> Federation:
-    """The federation of byte images [n, channels, height, width].
+    """Build the federation of byte images [n, channels, height, width].
 
-    x is in [0, 1], then turned by the client's angle, then scaled by mean and deviation of each
-    channel [channels, 1, 1] or pixel [channels, height, width]. Clients with the same angle are
+    x is divided by 255, rotated by the client's angle, then scaled by mean and deviation of each
+    channel [channels, 1, 1] or pixel [channels, height, width]. Clients with the same angle form
     one cluster.
     """
     rows, ranges = arrange(parts)
@@ -267,7 +267,7 @@ def compose(
         first, last = int(ranges[client].min()), int(ranges[client].max())
         for start in range(first, last, _BLOCK):
             block = x[start : min(start + _BLOCK, last)]
-            block[:] = turn(block, angle)
+            block[:] = rotate(block, angle)
     if scale is not None:
         x.sub_(scale[0]).div_(scale[1])
     shift, size = ([], []) if scale is None else [part.flatten().tolist() for part in scale]
@@ -296,18 +296,18 @@ def _clusters(angles: Sequence[float]) -> tuple[int, ...]:
     return tuple(known.index(angle) for angle in angles)
 
 
-def turn(x: Tensor, degrees: float) -> Tensor:
-    """Square images [n, channels, side, side] turned counter-clockwise about their centre.
+def rotate(x: Tensor, degrees: float) -> Tensor:
+    """Rotate square images [n, channels, side, side] counter-clockwise around their centre.
 
-    Multiples of 90 degrees only move pixels. Other angles interpolate linearly between the four
-    nearest, with zeros (black) outside of the image.
+    Multiples of 90 degrees only move pixels. Other angles use bilinear interpolation, with zeros
+    (black) outside of the image.
 
-    >>> turn(torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]]), 90).tolist()
+    >>> rotate(torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]]), 90).tolist()
     [[[[2.0, 4.0], [1.0, 3.0]]]]
     """
     if x.shape[-1] != x.shape[-2]:
         raise DataError(
-            f"images of {x.shape[-2]} by {x.shape[-1]} pixels cannot be turned; take square ones."
+            f"images of {x.shape[-2]} by {x.shape[-1]} pixels cannot be rotated; use square images."
         )
     if degrees % 90 == 0:
         return torch.rot90(x, int(degrees // 90) % 4, (-2, -1))
@@ -315,7 +315,7 @@ def turn(x: Tensor, degrees: float) -> Tensor:
 
 
 def _between(x: Tensor, degrees: float) -> Tensor:
-    """By linear interpolation: every new pixel looks back to where it was before the turn."""
+    """Rotate with bilinear interpolation, from the position of each new pixel before rotation."""
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     back = torch.tensor([[cos, -sin, 0.0], [sin, cos, 0.0]]).expand(len(x), 2, 3)
     size = [len(x), x.shape[1], x.shape[2], x.shape[3]]
@@ -326,26 +326,26 @@ def _between(x: Tensor, degrees: float) -> Tensor:
 
 
 def read_idx(path: Path) -> Pixels:
-    """An array of bytes in the IDX form of MNIST's files, gzipped or not."""
+    """Read an array of bytes in the IDX format of MNIST's files, gzipped or not."""
     try:
         with path.open("rb") as stream:
             packed = stream.read(2) == b"\x1f\x8b"
         raw = gzip.decompress(path.read_bytes()) if packed else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None) or error
-        raise DataError(f"cannot read {path} ({why}); get a whole copy of it.") from error
+        raise DataError(f"cannot read {path} ({why}); get a complete copy of it.") from error
     sizes = struct.unpack_from(f">{raw[3]}I", raw, 4) if _is_idx(raw) else ()
     start = 4 + 4 * len(sizes)
     if not sizes or len(raw) - start != math.prod(sizes):
         raise DataError(
-            f"{path} is no whole IDX file of bytes: it may have been cut off or be something "
-            "else, so get a whole copy of it."
+            f"{path} is not a complete IDX file of bytes: it may be cut off or another file, so "
+            "get a complete copy of it."
         )
     return np.frombuffer(raw, np.uint8, offset=start).reshape(sizes)
 
 
 def _is_idx(raw: bytes) -> bool:
-    """Two zeros, the kind (8: bytes), the number of dimensions, and a size for each."""
+    """Check the header: two zeros, the type (8: bytes), the number of dimensions, their sizes."""
     return len(raw) >= 4 and raw[:3] == b"\x00\x00\x08" and 0 < raw[3] <= (len(raw) - 4) // 4
 
 
@@ -358,22 +358,23 @@ IDX_NAMES = (
 
 
 def parse_idx(paths: Sequence[Path]) -> Images:
-    """MNIST's four files and those made like them, in the order of IDX_NAMES."""
+    """Read the four files of MNIST or in its format, in the order of IDX_NAMES."""
     arrays = [read_idx(path) for path in paths]
     for path, array, dimensions in zip(paths, arrays, (3, 1, 3, 1), strict=True):
         if array.ndim != dimensions:
             raise DataError(
-                f"{path} holds {array.ndim} dimensions, not {dimensions}; give images and labels "
-                "in their own files."
+                f"{path} has {array.ndim} dimensions, not {dimensions}; give images and labels in "
+                "separate files."
             )
     if arrays[0].shape[1:] != arrays[2].shape[1:]:
         raise DataError(
-            f"{paths[0]} and {paths[2]} hold images of different sizes; give both of one data set."
+            f"{paths[0]} and {paths[2]} contain images of different sizes; give both of one data "
+            "set."
         )
     for i in (0, 2):
         if len(arrays[i]) != len(arrays[i + 1]):
             raise DataError(
-                f"{paths[i + 1]} holds {len(arrays[i + 1]):,} labels for {len(arrays[i]):,} "
+                f"{paths[i + 1]} contains {len(arrays[i + 1]):,} labels for {len(arrays[i]):,} "
                 "images; give both of one data set."
             )
     pixels = np.concatenate([arrays[0], arrays[2]])[:, None]

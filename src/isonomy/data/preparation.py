@@ -1,7 +1,7 @@
-"""How whatever a model predicts becomes its features: kept with the model, as plain JSON.
+"""How the input of a model becomes features: saved with the model as plain JSON.
 
 Rows of tables have a `Preprocessing` (`isonomy.data.tables.preprocessing`), images `Pixels` and
-texts `Texts`. None of them holds an example.
+texts `Texts`. None of them contains examples.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class _Model(BaseModel):
 
 
 class Pixels(_Model):
-    """Images of bytes: divided by 255, then (value - shift) / scale of each channel or pixel."""
+    """Images of bytes: divided by 255, then (value - shift) / scale by channel or pixel."""
 
     kind: Literal["pixels"] = "pixels"
     shape: tuple[int, ...]  # channels, height, width
     shift: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
-    turned: bool = False  # whether clients' images were turned, each client's by its own angle
+    turned: bool = False  # whether images were rotated, by a different angle for each client
 
     def transform(self, images: NDArray[Any], place: str = "the images") -> NDArray[np.float32]:
-        """Features of images [n, channels, height, width]; one channel need not be told.
+        """Return the features of images [n, channels, height, width]; one channel may be omitted.
 
-        Bytes are images as published; numbers with a fraction are features already.
+        Integers are pixels; real numbers are taken as features.
         """
         x = _shaped(images, self.shape, place)
         if x.dtype.kind not in "iu":
@@ -47,10 +47,10 @@ class Pixels(_Model):
         wrong = np.flatnonzero(((x < 0) | (x > 255)).reshape(len(x), -1).any(1))
         if len(wrong):
             raise DataError(
-                f"image {wrong[0] + 1} of {place} holds a pixel that is not 0 to 255; give bytes, "
+                f"image {wrong[0] + 1} of {place} contains a pixel outside 0 to 255; give bytes, "
                 "or features as real numbers."
             )
-        # in single precision and this order, as the data set itself is made
+        # in single precision and this order, as for the data set itself
         out: NDArray[np.float32] = x.astype(np.float32) / np.float32(255)
         if self.scale:
             whole = len(self.scale) > self.shape[0]
@@ -61,7 +61,7 @@ class Pixels(_Model):
 
 
 class Texts(_Model):
-    """Texts in a column of a table: TF-IDF of the words that the model knows."""
+    """Texts in a column of a table: TF-IDF of the words of the vocabulary."""
 
     kind: Literal["texts"] = "texts"
     column: str
@@ -69,7 +69,7 @@ class Texts(_Model):
     idf: tuple[float, ...]
 
     def transform(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Features [texts, words]."""
+        """Return the features [texts, words]."""
         from isonomy.data.text import Vocabulary, tokenise, weigh
 
         known = Vocabulary(self.words, np.array(self.idf, dtype=np.float64))
@@ -77,7 +77,7 @@ class Texts(_Model):
 
 
 def _shaped(images: NDArray[Any], shape: tuple[int, ...], place: str) -> NDArray[Any]:
-    """Images as [n, *shape]: also a single one, without channel, or with the channel last."""
+    """Return images as [n, *shape]; accepts one image, no channel, or the channel last."""
     channels, *size = shape
     if images.shape == shape or (channels == 1 and images.shape == tuple(size)):
         return images.reshape(1, *shape)
@@ -89,26 +89,26 @@ def _shaped(images: NDArray[Any], shape: tuple[int, ...], place: str) -> NDArray
     if several == (*size, channels):
         return np.moveaxis(images, -1, 1)
     raise DataError(
-        f"{place} holds an array of shape {list(images.shape)} where the model takes images "
-        f"[n, {', '.join(str(d) for d in shape)}]; give it that shape."
+        f"{place} contains an array of shape {list(images.shape)} but the model expects images "
+        f"[n, {', '.join(str(d) for d in shape)}]; reshape it."
     )
 
 
 def as_features(x: NDArray[Any], place: str) -> NDArray[np.float32]:
-    """An array of features, each of them finite."""
+    """Return an array of features; raise DataError if one is not finite."""
     if x.dtype.kind not in "iufb":
-        raise DataError(f"{place} holds {x.dtype} where numbers are needed; give an array of them.")
+        raise DataError(f"{place} contains {x.dtype} instead of numbers; give an array of numbers.")
     out = x.astype(np.float32)
     wrong = np.flatnonzero(~np.isfinite(out).reshape(len(out), -1).all(1))
     if len(wrong):
         raise DataError(
-            f"row {wrong[0] + 1} of {place} holds a number that is not finite; fill or drop it."
+            f"row {wrong[0] + 1} of {place} contains a number that is not finite; fill or drop it."
         )
     return out
 
 
 def of(values: Mapping[str, Any]) -> Preparation:
-    """A preparation from plain values, as a federation or a model's card holds it."""
+    """Build a preparation from plain values, as stored in a federation or a model card."""
     from isonomy.data.tables.preprocessing import Preprocessing
 
     kinds: dict[str, Any] = {"pixels": Pixels, "texts": Texts}
@@ -117,19 +117,19 @@ def of(values: Mapping[str, Any]) -> Preparation:
 
 
 def load(path: str | Path) -> Preparation:
-    """A saved preparation."""
+    """Read a saved preparation."""
     try:
         return of(json.loads(Path(path).read_text(encoding="utf-8")))
     except OSError as error:
         raise DataError(f"cannot read {path} ({error.strerror}); check the path.") from error
     except (ValidationError, ValueError, AttributeError) as error:
         raise DataError(
-            f"{path} is no whole preprocessing; take the one beside the model it was trained with."
+            f"{path} is not a valid preprocessing file; use the one in the folder of the model."
         ) from error
 
 
 def named(features: Sequence[str], label: str, classes: Sequence[str]) -> Preprocessing:
-    """Rows whose features are the columns of a table as they are."""
+    """Return a preprocessing that uses the columns of a table unchanged."""
     from isonomy.data.tables.preprocessing import Label, Number, Preprocessing, Schema
 
     return Preprocessing(

@@ -1,4 +1,4 @@
-"""Data with test rows of their own: the training rows are dealt, and the test rows follow them."""
+"""Data sets with an official test split: assign test rows to clients by their training rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.core.examples import SPLITS, Split
-from isonomy.data.partition import Integers, Partition, Rows, Seed, deal, generator, split
+from isonomy.data.partition import Integers, Partition, Rows, Seed, assign, generator, split
 from isonomy.errors import ConfigError
 
 Flags = NDArray[np.bool_]
@@ -26,19 +26,19 @@ def allocate_tested(
     seed: int,
     validation: float = 0.0,
 ) -> tuple[dict[Split, list[Tensor]], tuple[str, ...]]:
-    """As `partition.allocate`, for data whose test rows are numbered after the training rows.
+    """Like `partition.allocate`, for data whose test rows are numbered after the training rows.
 
-    The partition is made on the training rows; every client then gets test rows of each label
-    (and group) in proportion to its training rows of it, see `follow`, unless the partition says
-    which. `validation` is the fraction of a client's training rows that validate.
+    The partition is applied to the training rows. Every client then gets test rows of each label
+    (and group) in proportion to its training rows, see `follow`, unless the partition assigns
+    them. `validation` is the fraction of a client's training rows used for validation.
     """
     if not 0 <= validation < 1:
         raise ConfigError(
-            f"validation is {validation}; give the fraction of the training rows that validate, "
-            "0 or more and below 1."
+            f"validation is {validation}; set it to the fraction of training rows for validation, "
+            "at least 0 and below 1."
         )
     if partition.tested is None:
-        members, names = deal(train, partition, options, clients, seed)
+        members, names = assign(train, partition, options, clients, seed)
         tests = follow(members, train, test, seed)
     else:
         members, tests = partition.tested(train, test)
@@ -54,12 +54,12 @@ def allocate_tested(
 
 
 def follow(members: Sequence[Tensor], train: Rows, test: Rows, seed: Seed) -> list[Tensor]:
-    """Each client's test rows, given its training rows: all are shared out, each to one client.
+    """Assign every test row to one client, given the clients' training rows.
 
-    A label's (x group's) test rows are shared in proportion to the clients' training rows of it.
-    Each share is rounded up or down, in such a way that clients' totals come near to proportion
-    with their sizes: equal clients get equally many. Test rows of a label that nobody trains on
-    are shared by size.
+    The test rows of a label (x group) are divided in proportion to the clients' training rows of
+    it. Each share is rounded up or down so that the totals of clients are close to proportional to
+    their sizes: clients of equal size get equal numbers. Test rows of a label without training
+    rows are divided by size.
 
     >>> rows = Rows(np.array([0, 0, 1, 1]))
     >>> [part.tolist() for part in follow([torch.tensor([0, 1]), torch.tensor([2, 3])],
@@ -77,7 +77,7 @@ def follow(members: Sequence[Tensor], train: Rows, test: Rows, seed: Seed) -> li
     trained, tested = cells[: len(train)], cells[len(train) :]
     many = int(cells.max(initial=0)) + 1
     counts = np.stack([np.bincount(trained[part.numpy()], minlength=many) for part in members])
-    order = rng.permutation(len(members))  # who comes first when shares are alike
+    order = rng.permutation(len(members))  # breaks ties between equal shares
     shares = np.empty_like(counts)
     shares[order] = _apportion(counts[order], np.bincount(tested, minlength=many))
     out: list[list[Integers]] = [[] for _ in members]
@@ -89,11 +89,11 @@ def follow(members: Sequence[Tensor], train: Rows, test: Rows, seed: Seed) -> li
 
 
 def _apportion(counts: Integers, stock: Integers) -> Integers:
-    """Whole numbers [clients, cells] that add up to the stock and follow the counts.
+    """Return whole numbers [clients, cells] that add up to the stock, proportional to the counts.
 
-    Every number is its exact share rounded up or down. Which of them go up is chosen so that
-    clients' totals follow their sizes: cell by cell those who are owed most; what is not right
-    then is moved between clients, inside the cells, as far as that can be.
+    Every number is its exact share rounded up or down. Which are rounded up is chosen so that the
+    totals of clients are proportional to their sizes: cell by cell, the clients with the largest
+    deficit. Remaining deviations are reduced by moving units between clients within cells.
     """
     total, sizes = counts.sum(0), counts.sum(1) / counts.sum()
     exact = np.where(total > 0, counts / np.maximum(total, 1), sizes[:, None]) * stock
@@ -113,7 +113,7 @@ def _apportion(counts: Integers, stock: Integers) -> Integers:
 
 
 def _moved(up: Flags, broken: Flags, surplus: NDArray[np.float64]) -> bool:
-    """Move one unit from a client to another who has, for its goal, more than a unit less."""
+    """Move one unit from a client to another whose surplus is smaller by more than one unit."""
     for rich in np.argsort(-surplus, kind="stable").tolist():
         if surplus[rich] - surplus.min() <= 1 + 1e-9:
             return False
@@ -129,10 +129,10 @@ def _moved(up: Flags, broken: Flags, surplus: NDArray[np.float64]) -> bool:
 
 
 def _reached(up: Flags, broken: Flags, start: int) -> tuple[dict[int, int], dict[int, int]]:
-    """Who could get a unit that `start` gives: a cell's giver, and each client's cell.
+    """Return which clients a unit from `start` can reach: the giver of a cell, a client's cell.
 
-    In a cell a unit goes from one who is rounded up to one who is not and might be; that one may
-    give another in another cell, and so on.
+    In a cell, a unit moves from a client that is rounded up to one that could be. That client may
+    pass on a unit in another cell, and so on.
     """
     givers: dict[int, int] = {}
     through: dict[int, int] = {}

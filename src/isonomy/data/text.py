@@ -1,16 +1,16 @@
-"""Texts as TF-IDF features, fitted as a federation can: clients count, the server adds up.
+"""Texts as TF-IDF features, fitted across clients: clients count words, the server sums.
 
-1. A client splits its texts into words (`tokenise`) and tells in how many of its training texts
-   each word occurs (`tell`). No text leaves it, but the server does learn which words it has.
-2. The server adds the counts up, chooses the words that most texts have, and computes
+1. A client splits its texts into words (`tokenise`) and reports in how many of its training texts
+   each word occurs (`count_words`). No text leaves it, but the server learns which words it has.
+2. The server sums the counts, chooses the words that occur in most texts, and computes
    idf(w) = ln((1 + texts) / (1 + texts with w)) + 1 (`agree`).
-3. A client weighs its words: count x idf, each text's row scaled to length 1 (`weigh`).
+3. A client weights its words: count x idf, each text's row scaled to length 1 (`weigh`).
 
-A word is two or more letters, digits or underscores in a row, in lower case: the default rule of
-scikit-learn's TfidfVectorizer, whose numbers these are for the same vocabulary.
+A word is a sequence of two or more letters, digits or underscores, in lower case: the default rule
+of scikit-learn's TfidfVectorizer, which gives the same numbers for the same vocabulary.
 
 >>> mine, yours = tokenise(["Good film!", "A good day"]), tokenise(["bad film"])
->>> vocabulary = agree([tell(mine), tell(yours)], 2)
+>>> vocabulary = agree([count_words(mine), count_words(yours)], 2)
 >>> vocabulary.words
 ('film', 'good')
 >>> weigh(yours, vocabulary).tolist()
@@ -38,14 +38,14 @@ from isonomy.errors import ConfigError, DataError
 Reply = Mapping[str, Any]
 
 _WORD = re.compile(r"\w\w+")
-_BLOCK = 2_000  # texts whose words are held as Python's strings at a time
+_BLOCK = 2_000  # texts whose words are Python strings at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """One client's texts as words: how often (`count`) a text has a word, each pair once.
+    """The texts of a client as words: how often (`count`) a word occurs in a text.
 
-    `text` [p] is ascending; `word` [p] numbers the client's own `words`.
+    `text` [p] is ascending; `word` [p] is an index into the client's `words`.
     """
 
     texts: int
@@ -64,7 +64,7 @@ class Vocabulary:
 
 
 def tokenise(texts: Sequence[str]) -> Tokens:
-    """A client's texts as words."""
+    """Split the texts of a client into words."""
     pa: Any = importlib.import_module("pyarrow")
     lengths = np.zeros(len(texts), dtype=np.int64)
     chunks = []
@@ -81,30 +81,32 @@ def tokenise(texts: Sequence[str]) -> Tokens:
     return Tokens(len(texts), words, text, word, count)
 
 
-def tell(tokens: Tokens, rows: NDArray[np.int64] | None = None) -> dict[str, Any]:
-    """A client's reply: how many texts it counted, and how many of them have each word.
+def count_words(tokens: Tokens, rows: NDArray[np.int64] | None = None) -> dict[str, Any]:
+    """Return the reply of a client: the number of texts, and of texts with each word.
 
-    `rows` are the texts to count, those that train; all of them if not given.
+    `rows` are the texts to count (the training texts); all by default.
     """
     counted = np.ones(tokens.texts, dtype=np.bool_)
     if rows is not None:
         counted[:] = False
         counted[rows] = True
     found = np.bincount(tokens.word[counted[tokens.text]], minlength=len(tokens.words))
-    told = zip(tokens.words, found.tolist(), strict=True)
-    return {"texts": int(counted.sum()), "words": {word: n for word, n in told if n}}
+    pairs = zip(tokens.words, found.tolist(), strict=True)
+    return {"texts": int(counted.sum()), "words": {word: n for word, n in pairs if n}}
 
 
 def agree(replies: Iterable[Reply], words: int) -> Vocabulary:
-    """The server's half: the `words` words that most texts have; of equals, the first by name."""
+    """Return the `words` most frequent words with their idf; ties are broken by name."""
     if words < 1:
-        raise ConfigError(f"words is {words}; give 1 or more.")
+        raise ConfigError(f"words is {words}; set it to 1 or more.")
     texts, found = 0, Counter[str]()
     for reply in replies:
         texts += reply["texts"]
         found.update(reply["words"])
     if not found:
-        raise DataError("no client has a text with a word of two letters; give texts with words.")
+        raise DataError(
+            "no client has a text with a word of two or more letters; give texts with words."
+        )
     chosen = sorted(sorted(found, key=lambda word: (-found[word], word))[:words])
     counts = np.array([found[word] for word in chosen], dtype=np.float64)
     return Vocabulary(tuple(chosen), np.log((1 + texts) / (1 + counts)) + 1)
@@ -113,13 +115,13 @@ def agree(replies: Iterable[Reply], words: int) -> Vocabulary:
 def features(
     texts: Sequence[str], parts: Mapping[Split, Sequence[Tensor]], words: int
 ) -> tuple[Tensor, Vocabulary]:
-    """All three steps over clients that hold the rows of `parts`: [texts, words] and what it is."""
+    """Run all three steps for clients with the rows of `parts`; return x and the vocabulary."""
     held = [
         np.concatenate(pieces) for pieces in zip(*(parts[name] for name in SPLITS), strict=True)
     ]
     clients = [tokenise([texts[row] for row in rows]) for rows in held]
     replies = [
-        tell(tokens, np.arange(len(train)))
+        count_words(tokens, np.arange(len(train)))
         for tokens, train in zip(clients, parts["train"], strict=True)
     ]
     vocabulary = agree(replies, words)
@@ -130,7 +132,7 @@ def features(
 
 
 def weigh(tokens: Tokens, vocabulary: Vocabulary) -> NDArray[np.float32]:
-    """A client's features [texts, words]; a text with none of the words is all zeros."""
+    """Return the features [texts, words]; a text with none of the words is all zeros."""
     place = {word: at for at, word in enumerate(vocabulary.words)}
     column = np.array([place.get(word, -1) for word in tokens.words], dtype=np.int64)
     known = column[tokens.word] >= 0

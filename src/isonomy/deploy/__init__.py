@@ -1,4 +1,5 @@
-"""A model outside of its run: a folder with weights, a card that says what they are, and a seal.
+"""Trained models in use: predict with a run's model, or export it and predict anywhere.
 
-Loading one needs neither the run nor its data, and runs no code that came with the folder.
+An exported model is a folder with weights, a card that describes them, and a seal. Loading it needs
+neither the run nor its data, and runs no code from the folder.
 """

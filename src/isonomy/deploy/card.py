@@ -1,8 +1,9 @@
-"""The card of a model: what it is, what it was made and measured on, and the checksums.
+"""The card of an exported model: what it is, the data it was trained and measured on, checksums.
 
-It is JSON. `files` has the SHA-256 of every file beside it, and `seal` the SHA-256 of the card
-itself, so that neither weights nor card can change unnoticed. Whoever changes a model on purpose
-can seal it anew; who wants to be safe from that keeps the seal elsewhere and asks for it.
+The card is a JSON file. `files` has the SHA-256 of every other file, and `seal` the SHA-256 of the
+card itself, so an accidental change of weights or card is noticed. A person who changes a model on
+purpose can compute a new seal; to notice that too, keep the seal elsewhere and pass it to
+`load_model`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from isonomy.core.examples import DataShape
 from isonomy.core.task import Loss
 from isonomy.errors import RunError
 
@@ -29,8 +31,8 @@ class _Model(BaseModel):
 class Architecture(_Model):
     """The network: a model by name with all its options, and its sizes.
 
-    With `shares` the model is a mixture: so many members of this architecture, whose predicted
-    probabilities are mixed by these shares.
+    With `shares` the model is a mixture: one member of this architecture for each share, and
+    their predicted probabilities are averaged with the shares as weights.
     """
 
     name: str
@@ -39,9 +41,14 @@ class Architecture(_Model):
     inputs: tuple[int, ...]  # the shape of one row of features
     outputs: int
     classes: int  # 0 for a model that predicts a number
-    loss: Loss  # which says what the outputs are: logits, a log-odds, a margin or a number
+    loss: Loss  # decides what the outputs are: logits, a log-odds, a margin or a number
     parameters: int
     shares: tuple[float, ...] = ()
+
+    @property
+    def shape(self) -> DataShape:
+        """The description of the data that a task is made from."""
+        return DataShape(self.inputs, self.classes, source="the card")
 
 
 class Origin(_Model):
@@ -54,15 +61,15 @@ class Origin(_Model):
     round: int
     seed: int
     clients: int
-    client: str | None  # whose model it is; None: the model of all clients
+    client: str | None  # the client whose model it is; None: the model of all clients
     preference: dict[str, float] | None = None  # of a method that learns a front
-    limits: dict[str, float] | None = None  # that the preference was chosen by
-    verdict: str | None = None  # what the method itself says of its model
+    limits: dict[str, float] | None = None  # by which the preference was chosen
+    verdict: str | None = None  # the method's own verdict on its model
     versions: dict[str, str]
 
 
 class Data(_Model):
-    """The data of the run."""
+    """The data that the run trained on."""
 
     name: str
     source: str
@@ -70,22 +77,22 @@ class Data(_Model):
     partition: dict[str, Any]
     seed: int
     sizes: dict[str, int]  # of each split, over all clients
-    digest: str = ""  # of all prepared examples, to know them again
+    digest: str = ""  # of all prepared examples, to recognise them
     files: dict[str, str] = {}  # published files and their SHA-256
 
 
 class Measured(_Model):
-    """What was measured, and on which examples."""
+    """Metrics, and the examples that they were measured on."""
 
     split: str
     rows: int
-    clients: tuple[str, ...] | int  # whose examples, or how many clients'
-    by: Literal["export", "run"]  # this very model, at its export; or the run, before
+    clients: tuple[str, ...] | int  # the clients' names, or how many clients
+    by: Literal["export", "run"]  # measured on this model at its export, or earlier by the run
     metrics: dict[str, float | None]
 
 
 class Card(_Model):
-    """All that is known of a model."""
+    """Everything that is known about an exported model."""
 
     format: Literal["isonomy model 1"] = "isonomy model 1"
     architecture: Architecture
@@ -101,16 +108,16 @@ class Card(_Model):
     seal: str = ""
 
     def sealed(self, files: dict[str, str]) -> Card:
-        """The card with its files' checksums and its own."""
-        made = self.model_copy(update={"files": files, "seal": ""})
-        return made.model_copy(update={"seal": _seal(made.plain())})
+        """The card with the checksums of its files and its own seal."""
+        card = self.model_copy(update={"files": files, "seal": ""})
+        return card.model_copy(update={"seal": _seal(card.plain())})
 
     def plain(self) -> dict[str, Any]:
-        """As plain values."""
+        """The card as JSON values."""
         return self.model_dump(mode="json")
 
     def dump(self) -> str:
-        """As JSON."""
+        """The card as JSON text."""
         return json.dumps(self.plain(), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
@@ -120,51 +127,53 @@ def _seal(plain: dict[str, Any]) -> str:
 
 
 def sha256(path: Path) -> str:
-    """A file's checksum."""
+    """The SHA-256 of a file."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def is_model(folder: Path) -> bool:
-    """Whether a folder is that of an exported model."""
+    """Whether the folder holds an exported model."""
     return (folder / CARD).is_file()
 
 
 def read(folder: Path, seal: str | None = None) -> Card:
-    """The card in a folder, all checksums verified."""
+    """The card in a folder; raises a RunError unless all checksums (and `seal`, if given) match."""
     path = folder / CARD
     if not path.is_file():
         raise RunError(
-            f"'{folder}' is no exported model: it has no {CARD}; make one with `isonomy export RUN "
-            "--to FOLDER`."
+            f"'{folder}' is not an exported model: it has no {CARD}; make one with `isonomy export "
+            "RUN --to FOLDER`."
         )
-    again = "export the model again, or get a whole copy"
+    again = "export the model again, or get an intact copy"
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        told = values["seal"]
+        found = values["seal"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"the card {path} cannot be read ({_short(error)}); {again}.") from None
-    if told != _seal(values):
+    if found != _seal(values):
         raise RunError(f"the card {path} was changed: its seal does not match; {again}.")
-    if seal is not None and told != seal.strip().lower():
-        raise RunError(f"the model in '{folder}' has the seal {told}, not the one asked for.")
+    if seal is not None and found != seal.strip().lower():
+        raise RunError(
+            f"the model in '{folder}' has the seal {found}, not the expected one; {again}."
+        )
     if values.get("format") != FORMAT:
         raise RunError(
-            f"the model in '{folder}' is of the format '{values.get('format')}', and this version "
+            f"the model in '{folder}' has the format '{values.get('format')}', but this version "
             f"reads '{FORMAT}'; load it with the version of isonomy that wrote it."
         )
     try:
         card = Card.model_validate(values)
     except ValidationError as error:
         raise RunError(f"the card {path} cannot be read ({_short(error)}); {again}.") from None
-    for name, right in card.files.items():
+    for name, checksum in card.files.items():
         file = folder / name
         if Path(name).name != name or not file.is_file():
-            raise RunError(f"'{file}', which the card names, is not there; {again}.")
-        if sha256(file) != right:
+            raise RunError(f"'{file}', which the card lists, is missing; {again}.")
+        if sha256(file) != checksum:
             raise RunError(f"'{file}' was changed: its checksum is not the card's; {again}.")
     if WEIGHTS not in card.files:
-        raise RunError(f"the card {path} names no {WEIGHTS}; {again}.")
+        raise RunError(f"the card {path} does not list {WEIGHTS}; {again}.")
     return card
 
 

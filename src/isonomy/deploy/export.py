@@ -1,47 +1,45 @@
-"""From a run to a model outside of it: one chosen model, its card, and its figures.
+"""Export one model of a finished run: choose it, describe it in a card, measure it, write it.
 
-The figures are those of this very model: it is measured again on the run's data, if they can be
-had, else they are the run's.
+The metrics on the card are those of the exported model: it is measured again on the run's data, if
+they are still available; otherwise the card has the run's own metrics.
 """
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from isonomy import algorithms
 from isonomy.config.schema import Config
 from isonomy.core import tree
 from isonomy.core.capabilities import objectives as objectives_of
 from isonomy.core.mixture import Mixture
+from isonomy.core.options import check
 from isonomy.core.task import Params, Task
 from isonomy.data.datasets import DATASETS
 from isonomy.data.download import fetch
-from isonomy.data.preparation import named
 from isonomy.deploy import network
 from isonomy.deploy.card import Architecture, Card, Data, Origin
-from isonomy.deploy.folder import GRAPHS, free, save
+from isonomy.deploy.folder import GRAPHS, check_target, save
+from isonomy.deploy.loading import ClientModel, load
 from isonomy.deploy.measure import measured
-from isonomy.deploy.model import Model
-from isonomy.deploy.predictor import Examples, Predictor, predictor
+from isonomy.deploy.model import Model, task_of
 from isonomy.errors import ConfigError, RunError, unknown
 from isonomy.models import MODELS
 from isonomy.report import front_choice
 from isonomy.runs.folder import RunFolder
+from isonomy.runs.record import Record
+from isonomy.runs.saved_model import ModelCard
 from isonomy.runs.training import record
 
-if TYPE_CHECKING:
-    from isonomy.runs.record import Record
-
-NAMED = 12  # clients that a sentence lists
+LISTED = 12  # clients that a message lists
 
 
 @dataclass(frozen=True, eq=False)
 class Exported:
-    """A model that was written: where, its card, and what is to be said."""
+    """An exported model: its folder and its card."""
 
     path: Path
     card: Card
@@ -57,127 +55,104 @@ def export(
     also: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Exported:
-    """Write the one chosen model of a finished run to a folder.
+    """Write one model of a finished run to a folder.
 
-    `preference` chooses on a front, `limits` (such as {"dp": 0.05}) have it chosen. `also` names
-    graphs to write beside the weights: "pt2" (torch.export) and "onnx".
+    Args:
+        folder: The run's folder.
+        to: The folder to write.
+        client: The client whose model it is, for a method with one model per client.
+        preference: The point on the front, for a method that learns one.
+        limits: Upper bounds such as {"dp": 0.05}, instead of a preference: the model of least
+            error within them is chosen.
+        also: Graphs to write beside the weights: "pt2" (torch.export) and "onnx".
+        overwrite: Whether a model in the folder `to` is replaced.
     """
     target = Path(to).expanduser()
     for name in also:
         if name not in GRAPHS:
-            raise ConfigError(unknown("form of a model", name, GRAPHS))
+            raise ConfigError(unknown("format", name, GRAPHS))
         if name == "onnx":
             network.need_onnx()  # before any work
-    free(target, overwrite)
-    made = model_of(folder, client, preference, limits)
-    return Exported(target, save(made, target, also))
-
-
-def model_of(
-    folder: str | Path,
-    client: str | int | None = None,
-    preference: Sequence[float] = (),
-    limits: Mapping[str, float] | None = None,
-    examples: Examples | str | Path | None = None,
-    *,
-    measure: bool = True,
-) -> Model:
-    """The one chosen model of a run, in memory; `examples` are a new client's.
-
-    To be measured it has to be a model of the run: of one of its clients, or of all.
-    """
+    check_target(target, overwrite)
     place = RunFolder(folder)
     if preference and limits:
-        raise ConfigError("a preference and a limit are both given; give one of them.")
-    preference = shares(preference)
+        raise ConfigError("a preference and a limit are both given; give only one of them.")
     if limits:
-        preference = _within(record(place), limits, client)
-    if measure:
-        _needs_client(place, client)
-    found = predictor(place.path, client, examples, preference)
-    weights = _whole(found.weights(), found.task)
-    card = _card(place, found, weights, client, limits)
-    task = network.task_of(card.architecture, trust=True)  # it ran here already
-    made = Model(card, task, weights)
-    return measured(place, found, made, client) if measure else made
+        preference = _preference_within(record(place), limits, client)
+    if client is None:
+        _require_shared_model(place)
+    loaded = load(folder, client, preference=preference)
+    model = measured(place, loaded, _model(place, loaded, limits))
+    return Exported(target, save(model, target, also))
 
 
-# --- which model -----------------------------------------------------------------------------
+# --- the choice of the model -----------------------------------------------------------------
 
 
-def shares(preference: Sequence[float]) -> tuple[float, ...]:
-    """A preference whose parts add up to 1, as they have to but for rounding."""
-    given = tuple(float(v) for v in preference)
-    if not given:
-        return ()
-    total = sum(given)
-    text = ",".join(f"{v:g}" for v in given)
-    if not all(math.isfinite(v) and v >= 0 for v in given):
-        raise ConfigError(f"preference {text}: give numbers of at least 0 that sum to 1.")
-    if abs(total - 1) > 2e-3:
-        try_ = ",".join(f"{v / total:.3g}" for v in given) if total else "0.7,0.3"
-        raise ConfigError(f"preference {text} sums to {total:g}, not 1; give e.g. {try_}.")
-    return tuple(v / total for v in given)
-
-
-def _within(
+def _preference_within(
     made: Record, limits: Mapping[str, float], client: str | int | None
 ) -> tuple[float, ...]:
-    """The preference of least error that keeps to the limits."""
+    """The preference of least error that satisfies the limits on validation examples."""
     if not made.complete:
-        raise RunError("the run is unfinished, so there is nothing to choose; resume it first.")
+        raise RunError("the run is unfinished, so there is no front to choose on; resume it first.")
     if "preference.0" not in made.front:
         raise RunError(
-            "this run's method learnt one model, not a front, so no bound can choose; leave the "
-            "bound out to export that model."
+            "this run's method learnt one model, not a front, so a limit cannot choose one; leave "
+            "the limit out to export that model."
         )
-    names = [str(n) for n in made.clients.get("name", [])]
-    ids = [int(k) for k in made.clients.get("client", [])]
-    known = dict(zip(names, ids, strict=True))
+    names = [str(name) for name in made.clients.get("name", [])]
+    numbers = [int(number) for number in made.clients.get("client", [])]
+    known = dict(zip(names, numbers, strict=True))
     at = front_choice.TOGETHER
     if client is not None:
         wanted = str(client)
-        if wanted not in known and not (wanted.isdecimal() and int(wanted) in ids):
+        if wanted not in known and not (wanted.isdecimal() and int(wanted) in numbers):
             raise RunError(unknown("client", wanted, known))
-        at = known.get(wanted, int(wanted) if wanted.isdecimal() else 0)
+        at = known[wanted] if wanted in known else int(wanted)
     elif front_choice.TOGETHER not in front_choice.parts(made.front):
-        raise RunError(f"{_own(made.config['algorithm'])}; {_which(list(known))}.")
+        raise _needs_client(made.config["algorithm"], list(known))
     found = front_choice.choose(made.front, limits, at)
     if found is None:
-        said = " and ".join(f"{k} at most {v:g}" for k, v in limits.items())
         split = "validation" if "validation" in front_choice.splits(made.front) else None
-        points = front_choice.parts(made.front, split)[at].points
-        least = front_choice.coordinates(made.front)
-        lows = ", ".join(f"{n} {v:.3g}" for n, v in zip(least, points.min(0), strict=True))
+        lowest = front_choice.parts(made.front, split)[at].points.min(0)
+        coordinates = front_choice.coordinates(made.front)
+        lows = ", ".join(f"{n} {v:.3g}" for n, v in zip(coordinates, lowest, strict=True))
+        wanted = " and ".join(f"{k} at most {v:g}" for k, v in limits.items())
         raise RunError(
-            f"no preference keeps to {said} on validation examples (the least of each is {lows}); "
-            "raise the bound."
+            f"no preference satisfies {wanted} on validation examples (the lowest values are "
+            f"{lows}); raise the limit."
         )
     return found.preference
 
 
-def _needs_client(place: RunFolder, client: str | int | None) -> None:
-    """Refuse to choose for the user whose model it is."""
-    if client is None and place.complete and not place.withheld:
-        card = json.loads((place.path / "model" / "model.json").read_text(encoding="utf-8"))
-        first = predictor(place.path, 0)
-        if first.algorithm.personal(first.server):
-            raise RunError(f"{_own(card['algorithm'])}; {_which(list(card['clients']))}.")
+def _require_shared_model(place: RunFolder) -> None:
+    """Raise a RunError if the run has a model per client, so that one has to be chosen."""
+    config, saved = place.config(), place.model()
+    algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
+    if algorithm.personal(saved.server):
+        raise _needs_client(saved.card.algorithm, saved.card.clients)
 
 
-def _own(algorithm: Mapping[str, Any]) -> str:
-    return (
-        f"with '{algorithm['name']}' every client has a model of its own and there is none of all"
+def _needs_client(algorithm: Mapping[str, Any], names: Sequence[str]) -> RunError:
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return RunError(
+        f"'{algorithm['name']}' trains one model for every client and none that all share; choose "
+        f"a client with --client: {', '.join(names[:LISTED])}{more}."
     )
 
 
-def _which(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"name one with --client: {', '.join(names[:NAMED])}{more}"
+# --- the model and its card ------------------------------------------------------------------
 
 
-def _whole(weights: Params | Mixture, task: Task) -> Params | Mixture:
-    """A model with the network's buffers; a mixture without members that have no share in it."""
+def _model(place: RunFolder, loaded: ClientModel, limits: Mapping[str, float] | None) -> Model:
+    """The model with its card, not measured yet."""
+    weights = _with_buffers(loaded.weights(), loaded.task)
+    card = _card(place, loaded, weights, limits)
+    return Model(card, task_of(card.architecture, trust=True), weights)  # `load` ran its code
+
+
+def _with_buffers(weights: Params | Mixture, task: Task) -> Params | Mixture:
+    """The weights and the network's buffers; members of a mixture whose share is 0 are left out."""
     buffers = {k: v.detach() for k, v in task.net.named_buffers()}
     if not isinstance(weights, Mixture):
         return {**weights, **buffers}
@@ -186,38 +161,23 @@ def _whole(weights: Params | Mixture, task: Task) -> Params | Mixture:
     return Mixture({**tree.take(weights.models, keep), **stacked}, weights.share[keep])
 
 
-# --- its card --------------------------------------------------------------------------------
-
-
 def _card(
     place: RunFolder,
-    found: Predictor,
-    weights: Any,
-    client: str | int | None,
+    loaded: ClientModel,
+    weights: Params | Mixture,
     limits: Mapping[str, float] | None,
 ) -> Card:
-    config = place.config()
-    stored = json.loads((place.path / "model" / "model.json").read_text(encoding="utf-8"))
-    objectives = objectives_of(found.algorithm)
-    chosen = dict(zip(objectives, found.chosen, strict=True)) if objectives else None
+    config, card = loaded.config, loaded.card
+    objectives = objectives_of(loaded.algorithm)
+    chosen = dict(zip(objectives, loaded.chosen_preference, strict=True)) if objectives else None
     verdict = place.verdict()
-    names = stored["clients"]
-    kept = found.preprocessing
-    if (
-        kept is None
-        and len(stored["inputs"]) == 1
-        and len(stored["features"]) == stored["inputs"][0]
-    ):
-        kept = named(stored["features"], "label", stored["labels"])
-    who = None
-    if client is not None:
-        who = str(client) if client in names else names[int(client)]
+    preparation = loaded.row_preparation
     return Card(
-        architecture=_architecture(config, found.task, stored, weights),
-        labels=tuple(stored["labels"]),
-        attributes={k: tuple(v) for k, v in stored.get("attributes", {}).items()},
-        features=tuple(stored["features"]),
-        preprocessing=None if kept is None else kept.model_dump(mode="json"),
+        architecture=_architecture(config, loaded.task, card, weights),
+        labels=tuple(card.labels),
+        attributes={k: tuple(v) for k, v in card.attributes.items()},
+        features=tuple(card.features),
+        preprocessing=None if preparation is None else preparation.model_dump(mode="json"),
         origin=Origin(
             algorithm=config.algorithm.name,
             options=config.algorithm.options,
@@ -225,40 +185,39 @@ def _card(
             attack=config.attack.name,
             round=config.rounds,
             seed=config.seed,
-            clients=len(names),
-            client=who,
+            clients=len(card.clients),
+            client=loaded.client,
             preference=chosen,
             limits=dict(limits) if limits else None,
             verdict=None if verdict is None else f"{verdict['status']}: {verdict['text']}",
             versions=config.versions,
         ),
-        data=_data(config, stored),
+        data=_data(config, card),
         measured=(),
     )
 
 
-def _architecture(config: Config, task: Task, stored: dict[str, Any], weights: Any) -> Architecture:
-    name, entry = config.model.name, MODELS.get(config.model.name)
-    given = config.model.options
-    one = dict(task.net.named_parameters())
+def _architecture(
+    config: Config, task: Task, card: ModelCard, weights: Params | Mixture
+) -> Architecture:
+    name, options = config.model.name, config.model.options
+    if name in MODELS:
+        complete = check("model", name, MODELS[name].options, options)
+        options = {k: list(v) if isinstance(v, tuple) else v for k, v in complete.items()}
     return Architecture(
         name=name,
-        options=given if entry is None else _plain(entry.complete(name, given)),
+        options=options,
         convert=config.model.convert,
-        inputs=tuple(stored["inputs"]),
-        outputs=stored["classes"] if task.loss_name == "cross_entropy" else 1,
-        classes=stored["classes"],
+        inputs=tuple(card.inputs),
+        outputs=card.classes if task.loss_name == "cross_entropy" else 1,
+        classes=card.classes,
         loss=task.loss_name,
-        parameters=sum(p.numel() for p in one.values()),
+        parameters=sum(p.numel() for p in task.net.parameters()),
         shares=tuple(weights.share.tolist()) if isinstance(weights, Mixture) else (),
     )
 
 
-def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in options.items()}
-
-
-def _data(config: Config, stored: dict[str, Any]) -> Data:
+def _data(config: Config, card: ModelCard) -> Data:
     data = config.data
     partition = {"name": data.partition} if isinstance(data.partition, str) else data.partition
     options = {k: Path(v).name if k == "path" else v for k, v in data.options.items()}
@@ -271,10 +230,10 @@ def _data(config: Config, stored: dict[str, Any]) -> Data:
                 files = {file.name: file.sha256 for file in choice}
     return Data(
         name=data.name,
-        source=stored["data"],
+        source=card.data,
         options=options,
         partition=dict(partition or (known.partition if known is not None else {})),
         seed=config.seed if data.seed is None else data.seed,
-        sizes=stored.get("splits", {}),
+        sizes=card.splits,
         files=files,
     )

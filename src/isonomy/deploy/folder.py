@@ -1,4 +1,4 @@
-"""A model's folder: written aside, read back, and put in its place whole or not at all."""
+"""Write an exported model's folder atomically: beside the target, checked, then renamed."""
 
 from __future__ import annotations
 
@@ -23,47 +23,47 @@ from isonomy.errors import RunError
 GRAPHS = {"pt2": "model.pt2", "onnx": "model.onnx"}
 
 
-def save(made: Model, target: Path, also: Sequence[str] = ()) -> Card:
-    """Write a model, with its graphs in the forms `also`; returns the sealed card."""
+def save(model: Model, target: Path, also: Sequence[str] = ()) -> Card:
+    """Write a model, with graphs in the formats `also`; returns the sealed card."""
     with _aside(target) as aside:
-        card = _write(made, aside, also)
-        _place(aside, target)
+        card = _write(model, aside, also)
+        _move(aside, target)
     return card
 
 
-def _write(made: Model, folder: Path, also: Sequence[str]) -> Card:
-    inputs = made.card.architecture.inputs
-    (folder / WEIGHTS).write_bytes(save_tensors(packed(made.weights)))
+def _write(model: Model, folder: Path, also: Sequence[str]) -> Card:
+    inputs = model.card.architecture.inputs
+    (folder / WEIGHTS).write_bytes(save_tensors(packed(model.weights)))
     if "pt2" in also:
-        network.save_pt2(made.network(), inputs, folder / GRAPHS["pt2"])
+        network.save_pt2(model.network(), inputs, folder / GRAPHS["pt2"])
     if "onnx" in also:
-        network.save_onnx(made.network(), inputs, folder / GRAPHS["onnx"])
+        network.save_onnx(model.network(), inputs, folder / GRAPHS["onnx"])
     files = {path.name: cards.sha256(path) for path in sorted(folder.iterdir())}
-    card = made.card.sealed(files)
+    card = model.card.sealed(files)
     (folder / CARD).write_text(card.dump(), encoding="utf-8")
     again = load_model(folder, trust=True)
     x = torch.linspace(-2, 2, 8 * math.prod(inputs)).sin().reshape(8, *inputs)
-    if not torch.equal(again.outputs(x), made.outputs(x)):
-        raise RunError("the model reads back other than it was written; export it again.")
+    if not torch.equal(again.outputs(x), model.outputs(x)):
+        raise RunError("the written model gives different outputs; export it again.")
     if card.preprocessing is not None:
         preparation.of(card.preprocessing)
     return card
 
 
-def free(target: Path, overwrite: bool) -> None:
-    """Refuse a place that holds something."""
+def check_target(target: Path, overwrite: bool) -> None:
+    """Raise a RunError if the target holds anything but a model that may be overwritten."""
     if target.is_symlink() or target.is_file():
-        raise RunError(f"'{target}' is no folder; choose another place with --to.")
+        raise RunError(f"'{target}' is not a folder; choose another target with --to.")
     if not target.exists() or not any(target.iterdir()):
         return
     if not cards.is_model(target):
         raise RunError(
-            f"'{target}' holds other things than a model; choose another folder with --to."
+            f"'{target}' is not empty and not an exported model; choose another folder with --to."
         )
-    strange = [p.name for p in target.iterdir() if p.name not in (CARD, WEIGHTS, *GRAPHS.values())]
-    if strange:
+    other = [p.name for p in target.iterdir() if p.name not in (CARD, WEIGHTS, *GRAPHS.values())]
+    if other:
         raise RunError(
-            f"'{target}' holds '{strange[0]}' beside a model; choose another folder with --to."
+            f"'{target}' holds a model and also '{other[0]}'; choose another folder with --to."
         )
     if not overwrite:
         raise RunError(
@@ -74,13 +74,13 @@ def free(target: Path, overwrite: bool) -> None:
 
 @contextlib.contextmanager
 def _aside(target: Path) -> Iterator[Path]:
-    """A folder beside the target that is gone afterwards, whatever happens."""
+    """A temporary folder beside the target."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     except OSError as error:
         raise RunError(
-            f"'{target}' cannot be made ({error.strerror or error}); choose another place with "
+            f"'{target}' cannot be created ({error.strerror or error}); choose another folder with "
             "--to."
         ) from None
     try:
@@ -89,15 +89,15 @@ def _aside(target: Path) -> Iterator[Path]:
         yield inner
     except OSError as error:
         raise RunError(
-            f"'{target}' cannot be written ({error.strerror or error}); make room, or choose "
-            "another place with --to."
+            f"'{target}' cannot be written ({error.strerror or error}); free some space, or choose "
+            "another folder with --to."
         ) from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _place(made: Path, target: Path) -> None:
-    """Put a whole folder where nothing, an empty folder or an older model is."""
+def _move(made: Path, target: Path) -> None:
+    """Rename the folder to the target, which is absent, empty or an older model."""
     if target.exists() and any(target.iterdir()):
         old = made.parent / "old"
         os.rename(target, old)
@@ -107,4 +107,4 @@ def _place(made: Path, target: Path) -> None:
             os.rename(old, target)
             raise
     else:
-        os.rename(made, target)  # an empty folder gives way
+        os.rename(made, target)  # replaces an empty folder

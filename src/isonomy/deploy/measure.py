@@ -1,22 +1,22 @@
-"""The figures of an exported model: measured anew on the run's data, else those of the run."""
+"""The metrics of an exported model: measured again on the run's data, or those of the run."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
 from isonomy.core import tree
 from isonomy.core.examples import SPLITS, Split
 from isonomy.core.task import Batch, Task
+from isonomy.core.tree import Tree
 from isonomy.data.federation import Federation
 from isonomy.data.tables.federate import fingerprint
 from isonomy.deploy.card import Measured
+from isonomy.deploy.loading import ClientModel
 from isonomy.deploy.model import Model
-from isonomy.deploy.predictor import Predictor
 from isonomy.errors import DataError, IsonomyError
 from isonomy.metrics import Counts, count, summarise
 from isonomy.runs import build
@@ -26,50 +26,55 @@ from isonomy.runs.training import record
 PAGE = 4096  # rows at a time
 
 
-def measured(place: RunFolder, found: Predictor, made: Model, client: str | int | None) -> Model:
-    """The model with its figures on the run's data, or the run's own where data are not at hand."""
-    config, card = place.config(), made.card
+def measured(place: RunFolder, loaded: ClientModel, model: Model) -> Model:
+    """The model with its metrics on the run's data on its card.
+
+    If the data cannot be loaded again, the card gets the metrics that the run recorded.
+    """
+    config, card = loaded.config, model.card
     split = config.evaluate.split
     try:
         setting = build.build(config)
-        _same(place, setting)
+        _require_same_data(place, setting)
     except IsonomyError as error:
-        note = f"the data could not be had again ({error}); figures are the run's"
-        figures = _recorded(place, found, split, client)
-        notes = (*card.notes, note if figures else f"{note}, which has none of this preference")
-        return replace(made, card=card.model_copy(update={"measured": figures, "notes": notes}))
+        note = f"the data could not be loaded again ({error}); the metrics are those of the run"
+        metrics = _recorded(place, loaded, split)
+        notes = (*card.notes, note if metrics else f"{note}, which has none for this preference")
+        return replace(model, card=card.model_copy(update={"measured": metrics, "notes": notes}))
     federation = setting.federation
     everyone = [k for k, benign in enumerate(setting.benign) if benign]
     groups = [everyone]
     if card.origin.client is not None:
         groups.insert(0, [_names(federation).index(card.origin.client)])
-    figures = tuple(_figures(made, found.task, federation, who, split) for who in groups)
+    metrics = tuple(_measure(model, loaded.task, federation, who, split) for who in groups)
     data = card.data.model_copy(
         update={
             "digest": f"blake2b:{fingerprint(setting.clean)}",
             "sizes": {s: int(federation.sizes(s).sum()) for s in SPLITS},
         }
     )
-    told = {"measured": figures, "data": data, "notes": (*federation.notes, *federation.warnings)}
-    return replace(made, card=card.model_copy(update=told))
+    notes = (*federation.notes, *federation.warnings)
+    update = {"measured": metrics, "data": data, "notes": notes}
+    return replace(model, card=card.model_copy(update=update))
 
 
-def _same(place: RunFolder, setting: build.Setting) -> None:
-    """Refuse tables that are not those of the run."""
+def _require_same_data(place: RunFolder, setting: build.Setting) -> None:
+    """Raise a DataError if the tables were changed since the run."""
     rounds = place.checkpoints()
     kept = place.load_checkpoint(rounds[0])[1].get("data") if rounds else None
     if kept is not None and kept != setting.fingerprint:
-        raise DataError("the tables are not those of the run any more")
+        raise DataError("the tables were changed since the run")
 
 
 def _names(federation: Federation) -> list[str]:
     return [federation.name(k) for k in range(len(federation))]
 
 
-def _figures(
+def _measure(
     model: Model, task: Task, federation: Federation, who: Sequence[int], split: Split
 ) -> Measured:
-    total: Any = None
+    """The model's metrics on the examples of some clients."""
+    total: Tree = None
     for k in who:
         rows = torch.arange(federation.x.shape[0])[federation.rows(k, split)]
         for at in torch.split(rows, PAGE) if len(rows) else ():
@@ -92,33 +97,30 @@ def _figures(
 
 
 def _metrics(found: Mapping[str, float]) -> dict[str, float | None]:
-    """Error, loss and gaps; what is undefined is null."""
+    """Error, loss and gaps; None where a metric is undefined."""
     kept = {k: v for k, v in found.items() if not k.startswith(("client.", "hv.")) and ":" not in k}
     if "accuracy" in kept:
         kept = {"error": 1 - kept["accuracy"], **kept}
     return {k: None if v is None or math.isnan(v) else float(v) for k, v in kept.items()}
 
 
-def _recorded(
-    place: RunFolder, found: Predictor, split: Split, client: str | int | None
-) -> tuple[Measured, ...]:
-    """What the run measured of this model."""
-    if found.preference:
+def _recorded(place: RunFolder, loaded: ClientModel, split: Split) -> tuple[Measured, ...]:
+    """The metrics of this model that the run recorded."""
+    if loaded.preference:
         return ()
-    made = record(place)
-    columns = made.clients
+    recorded = record(place)
+    columns = recorded.clients
     last = [i for i, r in enumerate(columns.get("round", [])) if r == max(columns["round"])]
     sizes = [int(columns["size"][i]) for i in last]
-    if client is None:
+    if loaded.client is None:
         known = {
-            k: v for k, v in made.metrics.items() if k in ("accuracy", "loss") or "group." in k
+            k: v for k, v in recorded.metrics.items() if k in ("accuracy", "loss") or "group." in k
         }
-        figures = Measured(
+        every = Measured(
             split=split, rows=sum(sizes), clients=len(last), by="run", metrics=_metrics(known)
         )
-        return (figures,)
-    names = [columns["name"][i] for i in last]
-    at = last[names.index(client) if client in names else int(client)]
+        return (every,)
+    at = next(i for i in last if columns["name"][i] == loaded.client)
     skip = ("round", "client", "name", "split", "size", "malicious", "cluster", "hv")
     own = {k: v[at] for k, v in columns.items() if k not in skip and isinstance(v[at], float)}
     return (

@@ -23,22 +23,23 @@ from typing import Any, get_args
 import torch
 from torch import nn
 
+from isonomy.core.examples import DataShape
+from isonomy.core.options import check as check_options
 from isonomy.core.task import Loss, Task
 from isonomy.data.federation import Federation
 from isonomy.errors import ConfigError, DataError, unknown
 from isonomy.models import check, custom
 from isonomy.models.cnn import CNN
 from isonomy.models.custom import converted
+from isonomy.models.entry import Entry
 from isonomy.models.linear import LINEAR, LOGISTIC, SVM
 from isonomy.models.mlp import MLP
-from isonomy.models.options import Entry, Option
 from isonomy.models.resnet import RESNET18
 
 __all__ = [
     "LOSSES",
     "MODELS",
     "Entry",
-    "Option",
     "converted",
     "make_task",
 ]
@@ -59,20 +60,28 @@ CUSTOM_LOSSES: tuple[Loss, ...] = ("cross_entropy", "squared", "logistic", "hing
 
 def make_task(
     model: str,
-    federation: Federation,
+    data: Federation | DataShape,
     options: Mapping[str, Any] | None = None,
     *,
     loss: str | None = None,
     convert: bool = False,
 ) -> Task:
-    """The task of training a model on a federation's data.
+    """The task of training a model on some data.
 
-    `model` is a name in MODELS or an import path "package.module:Class" (see
-    `isonomy.models.custom`, and there for `convert`). `options` are the model's. The loss is the
-    model's own for the data's classes, unless given; it decides the number of outputs: one for
-    each class under cross-entropy, else one. Model and data are tried on two rows, and whatever
-    does not fit raises a ConfigError or DataError of one sentence.
+    Args:
+        model: A name in MODELS, or the import path "package.module:Class" of a user's own network
+            (see `isonomy.models.custom`).
+        data: A federation, or only the description of its data.
+        options: The model's options.
+        loss: The loss; by default the first of the model's losses that fits the data. It decides
+            the number of outputs: one for each class under cross-entropy, otherwise one.
+        convert: Whether BatchNorm and Dropout of a user's own network are replaced.
+
+    Raises:
+        ConfigError, DataError: If the model does not exist, its options are not allowed, or it
+            does not run on two rows of the data.
     """
+    shape = data if isinstance(data, DataShape) else data.shape
     given = dict(options or {})
     entry = MODELS.get(model)
     if entry is None and ":" not in model:
@@ -85,36 +94,40 @@ def make_task(
             )
         raise ConfigError(unknown("model", model, known))
     losses = CUSTOM_LOSSES if entry is None else entry.losses
-    chosen = _choose_loss(model, losses, federation, loss)
-    outputs = federation.classes if chosen == "cross_entropy" else 1
-    shape = tuple(federation.x.shape[1:])
-    if not shape:
+    chosen = _choose_loss(model, losses, shape, loss)
+    outputs = shape.classes if chosen == "cross_entropy" else 1
+    if not shape.inputs:
         raise DataError(
-            f"model '{model}' needs rows with features but {check.source(federation)} has one bare "
-            "number a row; give x the shape [rows, 1]."
+            f"model '{model}' needs rows with features but {check.source(shape)} has a single "
+            "number in each row; give x the shape [rows, 1]."
         )
     build: Callable[[], nn.Module]
     if entry is None:
         make = custom.find(model)
-        filled = custom.arguments(model, make, shape, outputs, given)
+        filled = custom.arguments(model, make, shape.inputs, outputs, given)
         build = partial(custom.construct, model, make, filled, convert=convert)
     else:
-        if entry.images and len(shape) != 3:
+        if entry.images and len(shape.inputs) != 3:
             raise DataError(
                 f"model '{model}' needs images [channels, height, width] but "
-                f"{check.source(federation)} rows have shape {list(shape)}; use mlp."
+                f"the rows of {check.source(shape)} have the shape {list(shape.inputs)}; use mlp."
             )
-        build = partial(entry.build, shape, outputs, **entry.complete(model, given))
+        build = partial(
+            entry.build,
+            shape.inputs,
+            outputs,
+            **check_options("model", model, entry.options, given),
+        )
     task = Task(
         build=build,
         loss_name=chosen,
-        classes=federation.classes,
-        levels=tuple(len(attribute.levels) for attribute in federation.attributes),
-        attributes=tuple(attribute.name for attribute in federation.attributes),
+        classes=shape.classes,
+        levels=tuple(len(attribute.levels) for attribute in shape.attributes),
+        attributes=tuple(attribute.name for attribute in shape.attributes),
     )
     if entry is None:
         _check_repeats(model, task)
-    check.check(model, task, federation, outputs)
+    check.check(model, task, shape, check.two_rows(data), outputs)
     return task
 
 
@@ -129,10 +142,10 @@ def _check_repeats(model: str, task: Task) -> None:
 
 
 def _choose_loss(
-    model: str, losses: tuple[Loss, ...], federation: Federation, wanted: str | None
+    model: str, losses: tuple[Loss, ...], shape: DataShape, wanted: str | None
 ) -> Loss:
-    classes = federation.classes
-    where = check.source(federation)
+    classes = shape.classes
+    where = check.source(shape)
     fits: dict[str, bool] = {
         "cross_entropy": classes >= 2,
         "logistic": classes == 2,

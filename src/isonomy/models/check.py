@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
+from isonomy.core.examples import DataShape
 from isonomy.core.importing import reason
 from isonomy.core.task import Batch, Task
 from isonomy.data.federation import Federation
@@ -38,9 +39,23 @@ CAUSES: dict[str, str] = {
 """What vmap says, and what it means."""
 
 
-def source(federation: Federation) -> str:
-    """The data's name, quoted, for a sentence."""
-    return f"'{federation.source}'" if federation.source else "the data"
+def source(shape: DataShape) -> str:
+    """The data's name, quoted, for a message."""
+    return f"'{shape.source}'" if shape.source else "the data"
+
+
+def two_rows(data: Federation | DataShape) -> Batch:
+    """Two rows to try a model on: the first and the last, or made-up ones where there are none.
+
+    They differ, so that a model that mixes the rows of a batch shows it.
+    """
+    if isinstance(data, DataShape):
+        x = torch.stack([torch.zeros(data.inputs), torch.ones(data.inputs)])
+        y = torch.zeros(2, dtype=torch.int64 if data.classes else torch.float32)
+        groups = torch.zeros(2, len(data.attributes), dtype=torch.int64)
+        return Batch(x, y, groups, torch.ones(2))
+    at = torch.tensor([0, data.x.shape[0] - 1])
+    return Batch(data.x[at], data.y[at], data.groups[at], torch.ones(2))
 
 
 def cause(error: BaseException) -> str:
@@ -52,16 +67,16 @@ def cause(error: BaseException) -> str:
     return f"torch says {reason(error)}; write forward with other operations"
 
 
-def check(model: str, task: Task, federation: Federation, outputs: int) -> None:
-    """Raise one sentence when model and data do not fit, or the model cannot be batched."""
-    # First and last: rows that differ show a model that mixes the rows of a batch.
-    at = torch.tensor([0, federation.x.shape[0] - 1])
-    rows = Batch(federation.x[at], federation.y[at], federation.groups[at], torch.ones(2))
+def check(model: str, task: Task, shape: DataShape, rows: Batch, outputs: int) -> None:
+    """Raise an error if the model does not fit the data or cannot be batched over clients.
+
+    `rows` are two rows of the data, and `outputs` is the number of outputs that the loss needs.
+    """
     params = {name: p.detach() for name, p in task.net.named_parameters()}
     buffers = {name: b.clone() for name, b in task.net.named_buffers()}
     with torch.random.fork_rng(devices=[]):
-        alone = _alone(model, task, federation, rows.x, params)
-        _check_outputs(model, task, federation, alone, outputs)
+        alone = _alone(model, task, shape, rows.x, params)
+        _check_outputs(model, task, shape, alone, outputs)
         for name, buffer in task.net.named_buffers():
             if not torch.equal(buffer, buffers[name]):
                 raise ConfigError(
@@ -73,14 +88,14 @@ def check(model: str, task: Task, federation: Federation, outputs: int) -> None:
 
 
 def _alone(
-    model: str, task: Task, federation: Federation, x: Tensor, params: dict[str, Tensor]
+    model: str, task: Task, shape: DataShape, x: Tensor, params: dict[str, Tensor]
 ) -> Tensor:
     try:
         with torch.no_grad():
             out = functional_call(task.net, params, (x,))
     except Exception as error:
         raise DataError(
-            f"model '{model}' cannot run on two rows of {source(federation)}, of shape "
+            f"model '{model}' cannot run on two rows of {source(shape)}, of shape "
             f"{list(x.shape[1:])} each: {reason(error)}; make it fit (constructor parameters "
             "named inputs and shape receive the data's), or use mlp."
         ) from error
@@ -92,9 +107,7 @@ def _alone(
     return out
 
 
-def _check_outputs(
-    model: str, task: Task, federation: Federation, out: Tensor, outputs: int
-) -> None:
+def _check_outputs(model: str, task: Task, shape: DataShape, out: Tensor, outputs: int) -> None:
     if list(out.shape) != [2, outputs]:
         gives = (
             f"gives {out.shape[1]} output{'s' * (out.shape[1] != 1)} for a row"
@@ -102,10 +115,9 @@ def _check_outputs(
             else f"gives outputs of shape {list(out.shape)} for two rows"
         )
         needs = (
-            f"loss '{task.loss_name}' on {source(federation)} "
-            f"({federation.classes} classes) needs {outputs}"
+            f"loss '{task.loss_name}' on {source(shape)} ({shape.classes} classes) needs {outputs}"
             if task.classes
-            else f"loss '{task.loss_name}' on {source(federation)} needs {outputs}"
+            else f"loss '{task.loss_name}' on {source(shape)} needs {outputs}"
         )
         other = ""
         if outputs == 2 and list(out.shape) == [2, 1]:
@@ -121,7 +133,7 @@ def _check_outputs(
         )
     if not bool(torch.isfinite(out).all()):
         raise DataError(
-            f"model '{model}' gives outputs that are not finite on rows of {source(federation)}; "
+            f"model '{model}' gives outputs that are not finite on rows of {source(shape)}; "
             "scale the features, or look for a log or a division in forward."
         )
     if outputs > 1 and bool((out >= 0).all()) and torch.allclose(out.sum(-1), torch.ones(2)):

@@ -11,28 +11,30 @@ dropout.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from typing import Literal
 
 from torch import nn
 
-from isonomy.errors import DataError
-from isonomy.models.options import Entry, Shape, options
+from isonomy.errors import ConfigError, DataError
+from isonomy.models.entry import Entry, Shape, options
 
 
 def cnn(
     shape: Shape,
     outputs: int,
     *,
-    channels: Sequence[int] = (32, 64),
+    channels: tuple[int, int] = (32, 64),
     kernel: int = 5,
-    padding: str = "same",
-    dense: Sequence[int] = (1024,),
+    padding: Literal["same", "valid"] = "same",
+    dense: tuple[int, ...] = (1024,),
 ) -> nn.Module:
     """Two convolutions, each with ReLU and a 2x2 max pool, then dense layers.
 
     Padding "same" keeps height and width at each convolution (28 to 14 to 7, 32 to 16 to 8);
     "valid" pads nothing (28 to 12 to 4, 32 to 14 to 5). Pooling drops an odd last line.
     """
+    if kernel % 2 == 0:
+        raise ConfigError(f"model.kernel = {kernel} is not allowed; give an odd number, such as 5.")
     before, height, width = shape
     pad = kernel // 2 if padding == "same" else 0
     layers: OrderedDict[str, nn.Module] = OrderedDict()
@@ -63,10 +65,10 @@ CNN = Entry(
     description="Small convolutional network: two convolutions with pools, then dense layers.",
     options=options(
         cnn,
-        channels=("pair", "channels of the two convolutions"),
-        kernel=("odd", "height and width of the convolutions' kernels"),
-        padding=(("same", "valid"), "keep height and width at a convolution, or pad nothing"),
-        dense=("widths", "units of each dense layer before the classes"),
+        channels={"meaning": "channels of the two convolutions", "ge": 1},
+        kernel={"meaning": "height and width of the convolutions' kernels; an odd number", "ge": 1},
+        padding={"meaning": "keep height and width at a convolution, or add no padding"},
+        dense={"meaning": "units of each dense layer before the last", "ge": 1},
     ),
     losses=("cross_entropy", "squared", "logistic", "hinge"),
     images=True,

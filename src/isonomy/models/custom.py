@@ -32,8 +32,9 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from isonomy.core.importing import from_path, reason
-from isonomy.errors import ConfigError, unknown
-from isonomy.models.options import Shape
+from isonomy.core.options import unknown_option
+from isonomy.errors import ConfigError
+from isonomy.models.entry import Shape
 
 
 def find(path: str) -> Callable[..., Any]:
@@ -69,11 +70,7 @@ def arguments(
     free = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     for name in given:
         if name not in named and not free:
-            if not named:
-                raise ConfigError(
-                    f"model '{path}' takes no options but '{name}' is given; leave it out."
-                )
-            raise ConfigError(unknown(f"option of model '{path}'", name, named))
+            raise unknown_option("model", path, name, named)
     data = {"inputs": math.prod(shape), "shape": tuple(shape), "outputs": outputs}
     filled = {name: value for name, value in data.items() if name in named} | dict(given)
     missing = [

@@ -1,15 +1,15 @@
-"""Hypernets: from a preference to the last layer of a network.
+"""Hypernets: networks that map a preference to the last layer of another network.
 
-The task's network is seen as a body, which turns a row into latent features, and a head, its last
-linear layer. A hypernet makes the head of any preference. It is that of PraFFL and HetPFL: an
-embedding of the preference, Linear, ReLU, Linear, and from it by linear maps a weight W1 [d, d], a
-bias b1 [d] and a weight W2 [o, d]. The head is
+The task's network is split into a body, which computes latent features, and a head, its last linear
+layer. A hypernet generates the head for any preference. This is the hypernet of PraFFL and HetPFL:
+an embedding of the preference (Linear, ReLU, Linear), and linear maps from it to a weight W1
+[d, d], a bias b1 [d] and a weight W2 [o, d]. The head is
 
     out = W2 (W1 h + b1)
 
-with no activation between, so it is one linear layer: weight W2 W1, bias W2 b1. The model of a
-preference is then an ordinary model of the task's own architecture. (The authors add one number b2
-to all outputs alike. It changes no probability, so its gradient is rounding; it is left out.)
+without an activation in between, so it is one linear layer with weight W2 W1 and bias W2 b1. The
+model of a preference is therefore an ordinary model of the task's architecture. (The authors add
+the same number b2 to all outputs. It does not change the probabilities, so we leave it out.)
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from isonomy.core import tree
 from isonomy.core.task import Params, Task
 from isonomy.errors import ConfigError
 
-WIDTH = 4  # of the embedding, unless the latent features are more
+WIDTH = 4  # smallest width of the embedding; otherwise the number of latent features
 
 
 class Head(NamedTuple):
-    """Where the last layer is: the names of its parameters, its inputs and outputs."""
+    """The last layer: the names of its parameters, and its numbers of inputs and outputs."""
 
     weight: str
     bias: str
@@ -38,22 +38,26 @@ class Head(NamedTuple):
 
 
 def head_of(task: Task) -> Head:
-    """The last linear layer of the task's network, or a sentence on why there is none."""
+    """The last linear layer of the task's network.
+
+    Raises ConfigError if there is none with a bias.
+    """
     found = [(name, m) for name, m in task.net.named_modules() if isinstance(m, nn.Linear)]
     if found and found[-1][1].bias is not None:
         name, last = found[-1]
         prefix = f"{name}." if name else ""
         return Head(f"{prefix}weight", f"{prefix}bias", last.in_features, last.out_features)
     raise ConfigError(
-        "a hypernet makes the last layer of a network, and this model does not end in a linear "
-        "layer with a bias; choose another model, such as mlp."
+        "the algorithm generates the last layer of the network, but this model does not end in a "
+        "linear layer with a bias; choose another model, such as mlp."
     )
 
 
 def check_head(task: Task, params: Params, x: Tensor | None = None) -> None:
-    """Refuse a network that does something after its last linear layer, told by some rows.
+    """Raise ConfigError if the network does not end with its last linear layer.
 
-    Without rows, some are made for a network that begins with a linear layer.
+    The check compares outputs for the rows `x`. Without `x`, rows are generated if the network
+    starts with a linear layer; for other networks nothing is checked.
     """
     if x is None:
         first = next(
@@ -68,44 +72,44 @@ def check_head(task: Task, params: Params, x: Tensor | None = None) -> None:
     out = linear(latent, head[where.weight], head[where.bias])
     if not torch.allclose(out, task.outputs(params, x), rtol=1e-3, atol=1e-4):
         raise ConfigError(
-            "a hypernet makes the last layer of a network, and this model does not end with its "
-            "last linear layer; choose another model, such as mlp."
+            "the algorithm generates the last layer of the network, but this model does not end "
+            "with its last linear layer; choose another model, such as mlp."
         )
 
 
 def split(task: Task, params: Params) -> tuple[Params, Params]:
-    """The parameters of the head, and of the body."""
+    """The parameters of the head and those of the body."""
     where = head_of(task)
     own = (where.weight, where.bias)
     return {k: params[k] for k in own}, {k: v for k, v in params.items() if k not in own}
 
 
 def features(task: Task, body: Params, x: Tensor) -> Tensor:
-    """The latent features [n, d]: the network with a head that changes nothing."""
+    """The latent features [n, d]: the outputs of the network with an identity head."""
     where = head_of(task)
     same = {where.weight: torch.eye(where.inputs), where.bias: torch.zeros(where.inputs)}
     return task.outputs({**body, **same}, x)
 
 
-def whole(task: Task, body: Params, hypernet: Tensor, preference: Tensor) -> Params:
+def make_params(task: Task, body: Params, hypernet: Tensor, preference: Tensor) -> Params:
     """All parameters of the network for a preference."""
     where = head_of(task)
-    weight, bias = made(hypernet, preference, where)
+    weight, bias = make_head(hypernet, preference, where)
     return {**body, where.weight: weight, where.bias: bias}
 
 
 def shapes(inputs: int, outputs: int, objectives: int) -> list[tuple[int, int]]:
-    """Units and inputs of the hypernet's layers; the last makes W1, b1 and W2 in one."""
+    """Outputs and inputs of the hypernet's layers; the last generates W1, b1 and W2 together."""
     width = max(WIDTH, inputs)
     made = inputs * inputs + inputs + outputs * inputs
     return [(width, objectives), (width, width), (made, width)]
 
 
 def initial(task: Task, params: Params, objectives: int) -> Tensor:
-    """A hypernet with torch's own initialisation, its seed made of the model's parameters.
+    """A hypernet with torch's default initialisation, seeded by a hash of the model's parameters.
 
-    It is one vector, every layer's weight and then its bias: an optimiser's step on one tensor
-    costs a tenth of what it does on twelve.
+    It is one vector, every layer's weight followed by its bias, because an optimiser's step on one
+    tensor is much faster than on several small ones.
     """
     seed = zlib.crc32(b"".join(leaf.numpy().tobytes() for leaf in tree.leaves(params)))
     where = head_of(task)
@@ -116,8 +120,8 @@ def initial(task: Task, params: Params, objectives: int) -> Tensor:
     return torch.cat(flat)
 
 
-def made(hypernet: Tensor, preference: Tensor, where: Head) -> tuple[Tensor, Tensor]:
-    """The head's weight [o, d] and bias [o] for a preference [m], or stacked for many [n, m]."""
+def make_head(hypernet: Tensor, preference: Tensor, where: Head) -> tuple[Tensor, Tensor]:
+    """The head's weight [o, d] and bias [o] for a preference [m], or stacked for several [n, m]."""
     d, o = where.inputs, where.outputs
     layers = shapes(d, o, preference.shape[-1])
     parts = torch.split(hypernet, [size for u, n in layers for size in (u * n, u)])

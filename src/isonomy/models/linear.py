@@ -12,7 +12,7 @@ from collections import OrderedDict
 
 from torch import nn
 
-from isonomy.models.options import Entry, Shape, options
+from isonomy.models.entry import Entry, Shape, options
 
 
 def linear(shape: Shape, outputs: int, *, bias: bool = True) -> nn.Module:
@@ -26,7 +26,7 @@ def linear(shape: Shape, outputs: int, *, bias: bool = True) -> nn.Module:
     )
 
 
-OPTIONS = options(linear, bias=("flag", "whether the map has an intercept"))
+OPTIONS = options(linear, bias={"meaning": "whether the map has an intercept"})
 
 LINEAR = Entry(
     build=linear,

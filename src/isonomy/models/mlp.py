@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
 
 from torch import nn
 
-from isonomy.models.options import Entry, Shape, options
+from isonomy.models.entry import Entry, Shape, options
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
@@ -23,7 +22,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 
 def mlp(
-    shape: Shape, outputs: int, *, hidden: Sequence[int] = (200,), activation: str = "relu"
+    shape: Shape, outputs: int, *, hidden: tuple[int, ...] = (200,), activation: str = "relu"
 ) -> nn.Module:
     """Fully connected layers over the flattened row.
 
@@ -49,8 +48,8 @@ MLP = Entry(
     description="Multi-layer perceptron.",
     options=options(
         mlp,
-        hidden=("widths", "units of each hidden layer"),
-        activation=(tuple(ACTIVATIONS), "what follows each hidden layer"),
+        hidden={"meaning": "units of each hidden layer", "ge": 1},
+        activation={"meaning": "applied after each hidden layer", "choices": tuple(ACTIVATIONS)},
     ),
     losses=("cross_entropy", "squared", "logistic", "hinge"),
 )

@@ -9,12 +9,13 @@ with the CIFAR stem, 11,689,512 for ImageNet with the ImageNet stem.
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Literal
 
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from isonomy.errors import ConfigError
-from isonomy.models.options import Entry, Shape, options
+from isonomy.models.entry import Entry, Shape, options
 
 
 class Block(nn.Module):
@@ -50,7 +51,12 @@ class Pool(nn.Module):
 
 
 def resnet18(
-    shape: Shape, outputs: int, *, stem: str = "cifar", groups: int = 32, width: int = 64
+    shape: Shape,
+    outputs: int,
+    *,
+    stem: Literal["cifar", "imagenet"] = "cifar",
+    groups: int = 32,
+    width: int = 64,
 ) -> nn.Module:
     """Four stages of two blocks, `width` channels in the first, doubled and halved in size after.
 
@@ -59,8 +65,8 @@ def resnet18(
     """
     if width % groups:
         raise ConfigError(
-            f"model 'resnet18': groups = {groups} does not divide width = {width}; give a number "
-            "of groups that divides it."
+            f"model.groups = {groups} does not divide model.width = {width}; give a number of "
+            "groups that divides it."
         )
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     if stem == "cifar":
@@ -88,9 +94,9 @@ RESNET18 = Entry(
     description="ResNet-18 with GroupNorm.",
     options=options(
         resnet18,
-        stem=(("cifar", "imagenet"), "3x3 convolution, or 7x7 of stride 2 with a pool"),
-        groups=("whole", "groups of each GroupNorm; must divide width"),
-        width=("whole", "channels of the first stage; doubled at each later one"),
+        stem={"meaning": "3x3 convolution, or 7x7 of stride 2 with a pool"},
+        groups={"meaning": "groups of each GroupNorm; must divide width", "ge": 1},
+        width={"meaning": "channels of the first stage; doubled at each later one", "ge": 1},
     ),
     losses=("cross_entropy", "squared", "logistic", "hinge"),
     images=True,

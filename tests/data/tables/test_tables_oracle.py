@@ -16,8 +16,9 @@ from isonomy.core.examples import SPLITS
 from isonomy.data.tables import Preprocessing, Roles
 from isonomy.data.tables.columns import Numbers, Table, column
 from isonomy.data.tables.federate import assemble
-from isonomy.data.tables.files import Pieces
-from isonomy.data.tables.fit import Asking, order_statistics
+from isonomy.data.tables.local_clients import LocalClients
+from isonomy.data.tables.quantiles import order_statistics
+from isonomy.data.tables.sources import Pieces
 from isonomy.errors import DataError
 
 SIZES = (3, 700, 41, 9)
@@ -257,7 +258,7 @@ def test_equally_large_groups_are_cut_where_numpy_would(groups, missing):
 
 def test_what_cannot_be_cut_is_refused():
     tables = [{"a": np.zeros(40), "b": np.arange(40), "y": [0, 1] * 20, "part": ["train"] * 40}]
-    with pytest.raises(DataError, match="'a' cannot be cut into 4 groups"):
+    with pytest.raises(DataError, match="'a' cannot be divided into 4 groups"):
         assemble(clients(tables), Roles(label="y", protected=("a",), bins={"a": 4}), 0)
 
 
@@ -276,7 +277,7 @@ def test_numbers_are_found_by_rank_among_any_numbers(held, data):
     values = np.concatenate([np.array(h, dtype=float) for h in held])
     bounds = np.cumsum([0, *map(len, held)]).tolist()
     table = Table({"a": Numbers(values)}, len(values))
-    ask = Asking(Pieces(table, bounds, [str(k) for k in range(len(held))]))
+    ask = LocalClients(Pieces(table, bounds, [str(k) for k in range(len(held))]))
     found = order_statistics(ask, "a", ranks, train=False)
     assert found == [every[rank - 1] for rank in ranks]
 

@@ -7,10 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from isonomy.data.tables import Roles, files, own
+from isonomy.data.tables import Roles, csv_files, files, own, parquet_files
 from isonomy.data.tables.columns import Numbers, Other, Words, as_words, column
-from isonomy.data.tables.files import read, read_clients
-from isonomy.data.tables.fit import _place, _real
+from isonomy.data.tables.files import read
+from isonomy.data.tables.quantiles import _position, _real
+from isonomy.data.tables.sources import Files, read_clients
 from isonomy.errors import DataError
 
 from .making import folder, people, text, write
@@ -134,8 +135,8 @@ def test_a_column_is_read_by_its_name_also_where_another_begins_like_it(tmp_path
     """ "a" must not be read as "a.b", which comes first."""
     columns = {"a.b": ["u", "v"], "a": [1.0, 2.0], "a.b.c": [3, 4]}
     path = write(tmp_path / "a.parquet", columns)
-    for small in (files._SMALL, 0):  # at once, and one column at a time
-        monkeypatch.setattr(files, "_SMALL", small)
+    for small in (parquet_files.SMALL, 0):  # at once, and one column at a time
+        monkeypatch.setattr(parquet_files, "SMALL", small)
         table = read(path)
         assert {name: plain(values) for name, values in table.columns.items()} == columns
 
@@ -164,14 +165,14 @@ def test_a_line_of_names_can_be_long(tmp_path):
     """Longer than what is looked at first, with letters of two bytes at its end."""
     names = [f"größe {i:06d} {'ö' * 20}" for i in range(3000)]
     path = write(tmp_path / "a.csv", ",".join(names) + "\n" + ",".join("1" * 3000) + "\n")
-    assert path.stat().st_size > 2 * files._PEEK
+    assert path.stat().st_size > 2 * csv_files.PEEK
     assert list(read(path).columns) == names == files.column_names(path)
 
 
 @pytest.mark.parametrize("shift", range(4))
 def test_a_letter_is_not_cut_in_two(tmp_path, shift):
     """Lines without end that a first look must end within."""
-    path = write(tmp_path / "a.csv", "a,b\r" + "x" * shift + "öü" * files._PEEK + ",1\r")
+    path = write(tmp_path / "a.csv", "a,b\r" + "x" * shift + "öü" * csv_files.PEEK + ",1\r")
     assert plain(read(path).columns["b"]) == [1]
 
 
@@ -226,7 +227,7 @@ def test_clients_of_one_table_are_told_by_a_column(tmp_path):
 def test_tables_that_are_not_kept_are_read_again(tmp_path):
     place = folder(tmp_path, {"a.csv": people(20), "b.csv": people(30, seed=1)})
     paths, _ = files.find(place)
-    kept, fresh = files.Files(paths), files.Files(paths, keep=0)
+    kept, fresh = Files(paths), Files(paths, keep=0)
     assert kept.open(1) is kept.open(1)
     assert fresh.open(1) is not fresh.open(1)
     assert plain(fresh.open(1).columns["age"]) == plain(kept.open(1).columns["age"])
@@ -240,9 +241,9 @@ def test_many_columns_take_no_time_to_agree_on(tmp_path):
 
 def test_reals_are_numbered_in_their_order():
     reals = [-3e38, -1.0, -5e-324, 0.0, 5e-324, 1e-300, 0.1, np.nextafter(0.1, 1), 1.0, 3e38]
-    places = [_place(real) for real in reals]
+    places = [_position(real) for real in reals]
     assert places == sorted(set(places))
     assert [_real(place) for place in places] == reals
-    assert _place(-0.0) == _place(0.0) == 0
-    assert all(_place(np.nextafter(r, np.inf)) == _place(r) + 1 for r in reals)
+    assert _position(-0.0) == _position(0.0) == 0
+    assert all(_position(np.nextafter(r, np.inf)) == _position(r) + 1 for r in reals)
     assert [_real(p) for p in itertools.accumulate([1] * 3)] == [5e-324, 1e-323, 1.5e-323]

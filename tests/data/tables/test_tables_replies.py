@@ -11,10 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isonomy.data.tables import Roles, own, phases
-from isonomy.data.tables import fit as server
-from isonomy.data.tables.files import Files, find
-from isonomy.data.tables.fit import Asking, fit
+from isonomy.data.tables import Roles, agreement, own, phases, quantiles
+from isonomy.data.tables import fit as fitting
+from isonomy.data.tables.agreement import agree
+from isonomy.data.tables.files import find
+from isonomy.data.tables.fit import fit
+from isonomy.data.tables.local_clients import LocalClients
+from isonomy.data.tables.sources import Files
 
 from .client import digest
 from .making import folder, people, take
@@ -46,7 +49,7 @@ ROLES = Roles(
 )
 
 
-class Recording(Asking):
+class Recording(LocalClients):
     """Clients of a simulation, and all that they replied."""
 
     def __init__(self, source):
@@ -281,42 +284,42 @@ def names_in(node):
     }
 
 
-def test_only_the_simulation_in_the_servers_module_can_open_a_table():
-    module = ast.parse(Path(server.__file__).read_text(encoding="utf-8"))
-    imports = [n for n in ast.walk(module) if isinstance(n, ast.Import | ast.ImportFrom)]
+@pytest.mark.parametrize("module", [fitting, agreement, quantiles])
+def test_the_servers_modules_cannot_open_a_table(module):
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    imports = [n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom)]
     found = {getattr(n, "module", None) or n.names[0].name: n.names for n in imports}
     assert set(found) <= {
         "__future__",
         "collections.abc",
         "dataclasses",
         "difflib",
-        "json",
         "math",
         "numpy",
         "struct",
         "typing",
         "isonomy.data.tables",
-        "isonomy.data.tables.files",
+        "isonomy.data.tables.agreement",
+        "isonomy.data.tables.columns",
         "isonomy.data.tables.phases",
         "isonomy.data.tables.preprocessing",
+        "isonomy.data.tables.quantiles",
         "isonomy.data.tables.roles",
         "isonomy.errors",
     }
-    assert [n.name for n in found["isonomy.data.tables.files"]] == ["Source"]
     assert [n.name for n in found["isonomy.data.tables"]] == ["phases"]
-    reach = {"Source", "Asking", "Client", "open", "table", "columns", "kept", "client", "_source"}
-    for node in module.body:
-        if isinstance(node, ast.ClassDef) and node.name == "Asking":
-            assert {"Source", "Client", "open"} <= names_in(node)
-        elif not isinstance(node, ast.Import | ast.ImportFrom):
-            used = names_in(node) & (reach - {"table", "columns"})
+    if "isonomy.data.tables.columns" in found:
+        assert [n.name for n in found["isonomy.data.tables.columns"]] == ["numbers_first"]
+    for node in tree.body:
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            used = names_in(node) & {"Source", "LocalClients", "Client", "open", "kept", "client"}
             assert not used, (ast.unparse(node)[:60], used)
 
 
 def test_the_server_is_given_a_way_to_ask_and_names():
     given = inspect.signature(fit).parameters
     assert list(given) == ["ask", "names", "roles", "seed", "fractions", "schema"]
-    assert list(inspect.signature(server.agree).parameters) == ["ask", "names", "roles"]
+    assert list(inspect.signature(agree).parameters) == ["ask", "names", "roles"]
     called = []
 
     def ask(phase, message):

@@ -1,41 +1,42 @@
-"""FedEBA+: weights of largest entropy, and updates aligned to the whole or to the worse off.
+"""FedEBA+: maximum-entropy weights by loss, with aligned local training or aligned averaging.
 
 "Entropy-driven fair and effective federated learning" (FedEBA+; arXiv 2301.12407 and later). Each
-client of the cohort weighs by its loss, with a prior q (equal, or by size):
+client of the cohort is weighted by its loss, with a prior q (equal, or by size):
 
     p_i = q_i exp(F_i / tau) / sum_j q_j exp(F_j / tau),        x <- x + eta Delta
 
-Where the losses F_i(x) of the received model lie more than theta degrees from equal ones, the
-round is unfair, and every local step leans to the gradient that is fair at x:
+If the angle between the losses F_i(x) of the received model and a vector of equal losses is more
+than theta degrees, the round is unfair, and every local step is mixed with the fair gradient at x:
 
     h = (1 - alpha) grad F_i(x_i) + alpha sum_j p~_j grad F_j(x),    p~ from the losses F_j(x)
     Delta = sum_i p_i (x_i - x)
 
-Otherwise the mean of the clients' first steps, which have not drifted yet, corrects the whole:
+Otherwise the mean of the clients' first steps, which have not drifted yet, corrects the update:
 
     Delta = (1 - alpha) sum_i p_i (x_i - x) + alpha sum_i q_i (x_i1 - x)
 
 F_i is the mean loss over all training examples of client i. p uses F_i(x_i), the loss of the
-client's own model after training (`local_after`); the paper's text leaves room for F_i(x), which
-is `global_before`. The first step counts as it is, or, with `ideal_scale = "K"`, times the
-client's own number of local steps. The paper does not say by what examples the fair gradient is
-taken: see `gradient`. tau = inf with alpha = 0 is FedAvg with the prior's weights.
+client's own model after training (`local_after`); the paper's text can also be read as F_i(x),
+which is `global_before`. The first step is used as it is or, with `ideal_scale = "K"`, multiplied
+by the client's number of local steps. The paper does not say on which examples the fair gradient
+is computed: see `gradient`. tau = inf with alpha = 0 is FedAvg with the prior's weights.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from functools import partial
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from isonomy.blocks.descent import descend
-from isonomy.blocks.measure import first_step, gradient, leaning, stretched, train_loss
+from isonomy.blocks.measure import extrapolated, first_step, gradient, train_loss, with_gradient
 from isonomy.blocks.weights import entropy_score, entropy_weights, fair_angle
 from isonomy.core import tree
-from isonomy.core.algorithm import Algorithm
+from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
@@ -44,35 +45,37 @@ from isonomy.core.task import Params, Task
 
 
 @dataclass(frozen=True)
-class FedEBA(Algorithm):
+class FedEBA(Algorithm[Global]):
     """Entropy-based aggregation with model and gradient alignment."""
 
     name: ClassVar[str] = "fedeba"
     family: ClassVar[str] = "client_fair"
     paper: ClassVar[str] = "FedEBA+, arXiv 2301.12407"
     reveals: ClassVar[str] = (
-        "each client's losses and size; of models and gradients only weighted sums"
+        "each client's losses and size, and only weighted sums of the clients' models and gradients"
     )
 
     tau: float = option(
-        0.1, "temperature of the weights: small favours the worst off, inf is the prior"
+        0.1, "temperature of the weights: small values favour large losses, inf gives the prior"
     )
     alpha: float = option(0.5, "strength of the alignment, 0 (none) to 1")
-    theta: float = option(30.0, "degrees beyond which a round is unfair; 0 always, 90 never")
-    align: Literal["auto", "model", "gradient", "none"] = option(
-        "auto", "by the angle, or always so"
+    theta: float = option(
+        30.0, "angle in degrees above which a round is unfair; 0: always, 90: never"
     )
-    prior: Literal["equal", "size"] = option("equal", "a client's say where losses are equal")
+    align: Literal["auto", "model", "gradient", "none"] = option(
+        "auto", "kind of alignment; auto: chosen in each round by the angle"
+    )
+    prior: Literal["equal", "size"] = option("equal", "a client's weight if all losses are equal")
     weight_loss: Literal["local_after", "global_before"] = option(
-        "local_after", "whose loss weighs"
+        "local_after", "loss that weights a client: of its own model, or of the received one"
     )
     ideal_scale: Literal[1, "K"] = option(
-        1, "factor of a first step: 1, or the client's number of steps"
+        1, "factor of the first step: 1, or the client's number of steps (K)"
     )
     gradient: Literal["first", "full"] = option(
-        "first", "fair gradient: first minibatch or all examples"
+        "first", "examples of the fair gradient: the first minibatch, or all"
     )
-    eta: float = option(1.0, "the server's step")
+    eta: float = option(1.0, "the server's step size")
 
     def __post_init__(self) -> None:
         if not self.tau > 0:
@@ -84,33 +87,38 @@ class FedEBA(Algorithm):
         if not 0 < self.eta < math.inf:
             raise ValueError(f"eta = {self.eta}: give a number above 0.")
 
-    def round(self, server: Any, cohort: Cohort) -> Any:
-        """The paper's box: the losses decide which alignment follows."""
-        params = server["params"]
+    def init_server(self, task: Task, params: Params, clients: int) -> Global:
+        """The initial model."""
+        return Global(params)
+
+    def round(self, server: Global, cohort: Cohort) -> Global:
+        """The losses decide which alignment is used, then weighted averaging."""
+        params = server.params
         align = self.align if self.alpha > 0 else "none"
         if align in ("auto", "gradient"):
             losses = cohort.gather(self.measure, {"params": params}).value["loss"]
             if align == "auto":
                 align = "gradient" if fair_angle(losses) > self.theta else "model"
-        how: dict[str, Any] = {
-            "seen": ("loss",),
-            "tilt": {"params": lambda seen: entropy_score(seen["loss"], self.tau)},
-            "weight": self.prior,
-        }
+        weighted = partial(
+            cohort.weigh,
+            seen=("loss",),
+            tilt={"params": lambda seen: entropy_score(seen["loss"], self.tau)},
+            weight=self.prior,
+        )
         if align == "gradient":
             weight = entropy_weights(
                 losses, self.tau, cohort.sizes if self.prior == "size" else None
             )
             fair = cohort.mean(self.slope, {"params": params}, weight=weight)["gradient"]
-            got = cohort.weigh(self.lean, {"params": params, "fair": fair}, **how)
+            got = weighted(self.lean, {"params": params, "fair": fair})
         elif align == "model":
-            got = cohort.weigh(self.stepped, {"params": params}, **how)
+            got = weighted(self.stepped, {"params": params})
         else:
-            got = cohort.weigh(self.local, {"params": params}, **how)
+            got = weighted(self.local, {"params": params})
         target = got.mean["params"]
         if "first" in got.mean:
             target = tree.mix(target, got.mean["first"], self.alpha)
-        return {"params": tree.mix(params, target, self.eta)}
+        return Global(tree.mix(params, target, self.eta))
 
     @phase("gather", loss="statistic")
     def measure(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
@@ -124,7 +132,7 @@ class FedEBA(Algorithm):
 
     @phase("weigh", seen=("loss",), params="model", loss="statistic")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """Plain training, and the loss that weighs it."""
+        """Plain training, and the loss that weights the result."""
         params = descend(task.loss, message["params"], client)
         return {"params": params, "loss": self._loss(task, message, params, client)}, client.state
 
@@ -132,23 +140,23 @@ class FedEBA(Algorithm):
         "weigh", seen=("loss",), params="model", first=Part("model", of="params"), loss="statistic"
     )
     def stepped(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """Plain training, and where its first step led."""
+        """Plain training, and the model after its first step."""
         origin = message["params"]
         params = descend(task.loss, origin, client)
         first = first_step(task.loss, origin, client)
         if self.ideal_scale == "K":
-            first = stretched(origin, first, client.plan.count.to(torch.float32))
+            first = extrapolated(origin, first, client.plan.count.to(torch.float32))
         loss = self._loss(task, message, params, client)
         return {"params": params, "first": first, "loss": loss}, client.state
 
     @phase("weigh", seen=("loss",), params="model", loss="statistic")
     def lean(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """Training in which every step leans to the fair gradient."""
-        objective = leaning(task.loss, message["fair"], self.alpha)
+        """Training in which every step is mixed with the fair gradient."""
+        objective = with_gradient(task.loss, message["fair"], self.alpha)
         params = descend(objective, message["params"], client)
         return {"params": params, "loss": self._loss(task, message, params, client)}, client.state
 
     def _loss(self, task: Task, message: Message, params: Params, client: Client) -> Tensor:
-        """The loss that a client weighs by."""
+        """The loss that weights a client."""
         at = message["params"] if self.weight_loss == "global_before" else params
         return train_loss(task, at, client)

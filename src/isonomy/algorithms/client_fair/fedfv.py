@@ -1,26 +1,27 @@
-"""FedFV: updates that conflict are made orthogonal before they are averaged.
+"""FedFV: conflicting updates are projected on each other's normal planes, then averaged.
 
 Wang, Fan, Qi, Wen, Wang and Yu, "Federated learning with fair averaging", IJCAI 2021. With
 g_k = w - w_k and F_k the loss of the received w, m clients in the cohort:
 
-1. Within the cohort: for each client k but the alpha m with the largest losses, and for each
-   other client i in rising order of loss: if g'_k g_i < 0, take g_i's direction out of g'_k.
-2. g is the mean of the g'_k. Towards clients outside: for the rounds t - tau, ..., t - 1, let c
-   be the sum of the last updates of clients last seen in that round with which g conflicts; if
-   g c < 0, take c's direction out of g.
-3. g is given the length of the mean of the g_k, and w <- w - g.
+1. Within the cohort: for each client k except the alpha m with the largest losses, and for each
+   other client i in increasing order of loss: if g'_k g_i < 0, remove the component of g'_k along
+   g_i.
+2. g is the mean of the g'_k. For clients outside the cohort: for each of the rounds t - tau, ...,
+   t - 1, let c be the sum of the last updates that conflict with g, over the clients last seen in
+   that round; if g c < 0, remove the component of g along c.
+3. g is rescaled to the length of the mean of the g_k, and w <- w - g.
 
-Losses are of all training examples. Step 2 begins in round tau, as in the paper. The authors'
-code looks at the rounds t - tau + 1, ..., t, where the last is the cohort itself; here it is the
-paper's rounds. alpha = 1 with tau = 0 is FedAvg with equal weights. The server keeps every
-client's last update: as many numbers as clients times parameters (none for tau = 0).
+Losses are over all training examples. Step 2 begins in round tau, as in the paper. The authors'
+code uses the rounds t - tau + 1, ..., t, the last of which is the cohort itself; we follow the
+paper. alpha = 1 with tau = 0 is FedAvg with equal weights. The server keeps the last update of
+every client: clients times parameters numbers (none if tau = 0).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,16 +30,25 @@ from isonomy.blocks.descent import descend
 from isonomy.blocks.measure import train_loss
 from isonomy.blocks.vectors import gram, rows
 from isonomy.core import tree
-from isonomy.core.algorithm import Algorithm
+from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
+from isonomy.core.tree import Tree
+
+
+class Server(NamedTuple):
+    """The model and, unless tau = 0, every client's last update and its round (-1: none)."""
+
+    params: Params
+    last: Tree = ()  # parameters [clients, ...]
+    seen: Tree = ()  # [clients]
 
 
 @dataclass(frozen=True)
-class FedFV(Algorithm):
+class FedFV(Algorithm[Server]):
     """Federated fair averaging."""
 
     name: ClassVar[str] = "fedfv"
@@ -47,52 +57,52 @@ class FedFV(Algorithm):
     reveals: ClassVar[str] = "each client's model and loss"
 
     alpha: float = option(
-        0.1, "share of clients, those with the largest losses, whose updates stay"
+        0.1, "share of clients, those with the largest losses, whose updates are not changed"
     )
-    tau: int = option(1, "rounds back in which clients outside the cohort are remembered; 0: none")
+    tau: int = option(1, "past rounds whose clients are taken into account; 0: none")
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:
             raise ValueError(f"alpha = {self.alpha}: give a number from 0 to 1.")
         if self.tau < 0:
-            raise ValueError(f"tau = {self.tau}: give a whole number of at least 0.")
+            raise ValueError(f"tau = {self.tau}: give 0 or more rounds.")
 
-    def init_server(self, task: Task, params: Params, clients: int) -> Any:
-        """The model; with tau, also every client's last update and when that was."""
+    def init_server(self, task: Task, params: Params, clients: int) -> Server:
+        """The initial model; no client has sent an update yet."""
         if not self.tau:
-            return {"params": params}
+            return Server(params)
         none = tree.tmap(lambda p: torch.zeros(clients, *p.shape), params)
-        return {"params": params, "last": none, "seen": torch.full((clients,), -1)}
+        return Server(params, none, torch.full((clients,), -1))
 
-    def round(self, server: Any, cohort: Cohort) -> Any:
+    def round(self, server: Server, cohort: Cohort) -> Server:
         """The paper's three steps."""
-        params = server["params"]
+        params = server.params
         replies = cohort.gather(self.local, {"params": params})
         updates = tree.tmap(lambda new, old: old - new, replies.value["params"], params)
         own = rows(updates)
         products = gram(own)
-        kept = within(products, replies.value["loss"], self.alpha)
-        share = kept.mean(0)  # of each update in the mean
+        share = resolved(products, replies.value["loss"], self.alpha).mean(0)  # of each update
         g = share.to(own.dtype) @ own
-        out = {}
         if self.tau:
             if cohort.round >= self.tau:
-                g = self._towards_others(g, server, cohort.round)
-            place = replies.ids
-            out["last"] = tree.tmap(lambda a, b: a.index_copy(0, place, b), server["last"], updates)
-            out["seen"] = server["seen"].index_fill(0, place, cohort.round)
-        g = g * lengthened(g, products)
-        return {"params": tree.sub(params, shaped(g, params)), **out}
+                g = self._without_past_conflicts(g, server, cohort.round)
+            ids = replies.ids
+            server = server._replace(
+                last=tree.tmap(lambda a, b: a.index_copy(0, ids, b), server.last, updates),
+                seen=server.seen.index_fill(0, ids, cohort.round),
+            )
+        g = g * length_factor(g, products)
+        return server._replace(params=tree.sub(params, unflattened(g, params)))
 
-    def deployed(self, server: Any) -> Any:
-        """The model alone."""
-        return {"params": server["params"]}
+    def deployed(self, server: Server) -> Global:
+        """The model only."""
+        return Global(server.params)
 
-    def _towards_others(self, g: Tensor, server: Any, round: int) -> Tensor:
-        """Take out of g what conflicts with clients seen in earlier rounds, the oldest first."""
+    def _without_past_conflicts(self, g: Tensor, server: Server, round: int) -> Tensor:
+        """Remove from g its conflicts with clients of past rounds, the oldest round first."""
         for back in range(self.tau, 0, -1):
-            ids = (server["seen"] == round - back).nonzero().squeeze(-1)
-            last = rows(tree.take(server["last"], ids))
+            ids = (server.seen == round - back).nonzero().squeeze(-1)
+            last = rows(tree.take(server.last, ids))
             against = last[(last.double() @ g.double()) < 0].double().sum(0)
             product = against @ g.double()
             if product < 0:
@@ -107,11 +117,11 @@ class FedFV(Algorithm):
         return {"params": descend(task.loss, origin, client), "loss": loss}, client.state
 
 
-def within(products: Tensor, losses: Tensor, alpha: float) -> Tensor:
-    """Each client's update after the first step, as coefficients of all updates [m, m].
+def resolved(products: Tensor, losses: Tensor, alpha: float) -> Tensor:
+    """Each client's update after step 1, as coefficients [m, m] of the original updates.
 
-    `products` are the updates' inner products; a projection only combines updates, so it is
-    arithmetic on coefficients.
+    `products` holds the updates' inner products. Projections only combine updates linearly, so
+    the coefficients are enough.
     """
     m, products = len(losses), products.to(torch.float64)
     order = losses.argsort(stable=True).tolist()
@@ -125,16 +135,16 @@ def within(products: Tensor, losses: Tensor, alpha: float) -> Tensor:
     return out
 
 
-def lengthened(g: Tensor, products: Tensor) -> Tensor:
-    """The factor that gives g the length of the updates' mean; 0 if g is nothing but rounding."""
+def length_factor(g: Tensor, products: Tensor) -> Tensor:
+    """The factor that gives g the length of the mean update; 0 if g is only rounding error."""
     own = g.double().square().sum()
     nothing = own <= 1e-12 * products.diagonal().mean()
     factor = (products.mean().clamp(min=0) / own).sqrt()
     return torch.where(nothing, 0.0, factor).to(g.dtype)
 
 
-def shaped(flat: Tensor, like: Params) -> Params:
-    """A vector in the form of the parameters."""
+def unflattened(flat: Tensor, like: Params) -> Params:
+    """A vector as a tree with the shapes of the parameters."""
     parts = torch.split(flat, [p.numel() for p in tree.leaves(like)])
     made = iter(parts)
     return tree.tmap(lambda p: next(made).reshape(p.shape), like)

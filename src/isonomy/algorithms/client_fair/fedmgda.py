@@ -1,4 +1,4 @@
-"""FedMGDA+: a direction that harms no client: the shortest mixture of normalised updates.
+"""FedMGDA+: a common descent direction, the shortest convex combination of normalised updates.
 
 Hu, Shaloudegi, Zhang and Yu, "Federated learning meets multi-objective optimization", IEEE TNSE
 2022, Algorithm 1. With w_k client k's model after local descent from w:
@@ -7,18 +7,18 @@ Hu, Shaloudegi, Zhang and Yu, "Federated learning meets multi-objective optimiza
     lambda = argmin |sum_k lambda_k g_k|^2  over the simplex with |lambda_k - lambda0_k| <= epsilon
     w <- w - eta sum_k lambda_k g_k
 
-The shortest point of the hull has a non-negative product with every g_k, so with epsilon = 1 no
-client's own direction is opposed; epsilon = 0 is lambda0 (equal, or by size). The norm of a
-step is at most eta whatever the local learning rate is: choose eta with the model, and let it
-shrink by `decay` from round to round. `normalise = false` keeps the updates' own lengths; with
-epsilon = 0 and eta = 1 that is FedAvg.
+The shortest vector of the convex hull has a non-negative inner product with every g_k, so with
+epsilon = 1 the step opposes no client's direction; epsilon = 0 gives lambda0 (equal, or by size).
+The norm of a step is at most eta, whatever the local learning rate is: choose eta for the model,
+and let it shrink by `decay` from round to round. `normalise = false` keeps the lengths of the
+updates; with epsilon = 0 and eta = 1 that is FedAvg.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 
@@ -26,16 +26,16 @@ from isonomy.blocks.descent import descend
 from isonomy.blocks.simplex import min_norm
 from isonomy.blocks.vectors import gram, rows
 from isonomy.core import tree
-from isonomy.core.algorithm import Algorithm
+from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
-from isonomy.core.task import Task
+from isonomy.core.task import Params, Task
 
 
 @dataclass(frozen=True)
-class FedMGDA(Algorithm):
+class FedMGDA(Algorithm[Global]):
     """Multiple gradient descent over clients."""
 
     name: ClassVar[str] = "fedmgda"
@@ -43,11 +43,13 @@ class FedMGDA(Algorithm):
     paper: ClassVar[str] = "Hu et al., IEEE TNSE 2022"
     reveals: ClassVar[str] = "each client's model"
 
-    epsilon: float = option(0.1, "how far a weight may go from its start; 0 not at all, 1 anywhere")
-    eta: float = option(1.0, "the server's step: the length of a move if all updates agreed")
-    decay: float = option(1.0, "eta's factor from one round to the next")
-    normalise: bool = option(True, "whether updates count by direction only")
-    weight: Literal["equal", "size"] = option("equal", "where weights start: lambda0")
+    epsilon: float = option(
+        0.1, "how far a weight may move from lambda0; 0: not at all, 1: anywhere"
+    )
+    eta: float = option(1.0, "the server's step size: the length of a step if all updates agree")
+    decay: float = option(1.0, "factor of eta from one round to the next")
+    normalise: bool = option(True, "whether updates are scaled to length 1")
+    weight: Literal["equal", "size"] = option("equal", "lambda0: equal weights, or by size")
 
     def __post_init__(self) -> None:
         if not 0 <= self.epsilon <= 1:
@@ -57,9 +59,13 @@ class FedMGDA(Algorithm):
         if not 0 < self.decay <= 1:
             raise ValueError(f"decay = {self.decay}: give a number above 0, at most 1.")
 
-    def round(self, server: Any, cohort: Cohort) -> Any:
+    def init_server(self, task: Task, params: Params, clients: int) -> Global:
+        """The initial model."""
+        return Global(params)
+
+    def round(self, server: Global, cohort: Cohort) -> Global:
         """Algorithm 1."""
-        params = server["params"]
+        params = server.params
         replies = cohort.gather(self.local, {"params": params})
         moves = tree.tmap(lambda new, old: new - old, replies.value["params"], params)
         products = gram(rows(moves))
@@ -73,7 +79,7 @@ class FedMGDA(Algorithm):
         lam = min_norm(products, start / start.sum(), self.epsilon)
         eta = self.eta * self.decay**cohort.round
         step = tree.weighted_sum(moves, eta * (lam if scale is None else lam * scale))
-        return {"params": tree.add(params, step)}
+        return Global(tree.add(params, step))
 
     @phase("gather", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:

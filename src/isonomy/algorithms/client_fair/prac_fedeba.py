@@ -1,31 +1,33 @@
-"""Prac-FedEBA+: entropy weights and gradient alignment in one exchange a round.
+"""Prac-FedEBA+: entropy weights and gradient alignment in one exchange per round.
 
-A cheap variant of FedEBA+ (see `fedeba`) that keeps FedAvg's pattern of messages. The paper has
-one, but how it approximates the fair gradient we could not read: this approximation is ours.
+A cheap variant of FedEBA+ (see `fedeba`) that exchanges the same messages as FedAvg. The paper has
+such a variant, but it was not clear to us how it approximates the fair gradient. The approximation
+here is ours.
 
     x_i   <- local descent with h = (1 - a) grad F_i(x_i) + a g,    a = alpha if unfair, else 0
     Delta <- sum_i p_i (x_i - x),    p_i = q_i exp(F_i / tau) / sum_j q_j exp(F_j / tau)
     g     <- -Delta / (K rate),      x <- x + eta Delta
 
-g, the last round's mean step, stands for the fair gradient, K being the p-weighted mean of the
-clients' numbers of steps. Whether a round is unfair is judged by the last round's cohort: by the
-angle of its losses F_i(x) before training. There is no model alignment, which would send a second
-vector back, and the first round is not aligned. g is a gradient for plain SGD only.
+g, the last round's mean step, replaces the fair gradient; K is the p-weighted mean of the clients'
+numbers of steps. Whether a round is unfair is judged by the cohort of the last round, from the
+angle of its losses F_i(x) before training. There is no model alignment, because it would send a
+second vector back, and the first round is not aligned. g is a gradient only under plain SGD.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
+from torch import Tensor
 
 from isonomy.blocks.descent import descend
-from isonomy.blocks.measure import leaning, train_loss
+from isonomy.blocks.measure import train_loss, with_gradient
 from isonomy.blocks.weights import entropy_score, fair_angle
 from isonomy.core import tree
-from isonomy.core.algorithm import Algorithm
+from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
@@ -33,25 +35,37 @@ from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
 
 
+class Server(NamedTuple):
+    """The model, and what the last round left: its mean step and the angle of its losses."""
+
+    params: Params
+    step: Params
+    angle: Tensor  # in degrees
+
+
 @dataclass(frozen=True)
-class PracFedEBA(Algorithm):
+class PracFedEBA(Algorithm[Server]):
     """Entropy-based aggregation aligned to the last round's step."""
 
     name: ClassVar[str] = "prac_fedeba"
     family: ClassVar[str] = "client_fair"
     paper: ClassVar[str] = "after FedEBA+, arXiv 2301.12407; the approximation is ours"
-    reveals: ClassVar[str] = "each client's losses and size; of models only the weighted sum"
+    reveals: ClassVar[str] = (
+        "each client's losses and size, and only the weighted sum of the clients' models"
+    )
 
     tau: float = option(
-        0.1, "temperature of the weights: small favours the worst off, inf is the prior"
+        0.1, "temperature of the weights: small values favour large losses, inf gives the prior"
     )
-    alpha: float = option(0.5, "strength of the alignment, 0 (none) to below 1")
-    theta: float = option(30.0, "degrees beyond which the next round is unfair; 0 always, 90 never")
-    prior: Literal["equal", "size"] = option("equal", "a client's say where losses are equal")
+    alpha: float = option(0.5, "strength of the alignment, from 0 (none) to below 1")
+    theta: float = option(
+        30.0, "angle in degrees above which the next round is unfair; 0: always, 90: never"
+    )
+    prior: Literal["equal", "size"] = option("equal", "a client's weight if all losses are equal")
     weight_loss: Literal["local_after", "global_before"] = option(
-        "local_after", "whose loss weighs"
+        "local_after", "loss that weights a client: of its own model, or of the received one"
     )
-    eta: float = option(1.0, "the server's step")
+    eta: float = option(1.0, "the server's step size")
 
     def __post_init__(self) -> None:
         if not self.tau > 0:
@@ -63,38 +77,34 @@ class PracFedEBA(Algorithm):
         if not 0 < self.eta < math.inf:
             raise ValueError(f"eta = {self.eta}: give a number above 0.")
 
-    def init_server(self, task: Task, params: Params, clients: int) -> Any:
-        """The model, the last round's mean step, and whether it was unfair."""
-        return {
-            "params": params,
-            "step": tree.zeros_like(params),
-            "angle": torch.zeros((), dtype=torch.float64),
-        }
+    def init_server(self, task: Task, params: Params, clients: int) -> Server:
+        """The initial model, no step and no angle."""
+        return Server(params, tree.zeros_like(params), torch.zeros((), dtype=torch.float64))
 
-    def round(self, server: Any, cohort: Cohort) -> Any:
-        """One exchange: what the last round left stands in for what would have to be asked."""
-        params = server["params"]
-        share = torch.tensor(self.alpha if server["angle"] > self.theta else 0.0)
+    def round(self, server: Server, cohort: Cohort) -> Server:
+        """One exchange; the step and the angle are those of the last round."""
+        params = server.params
+        share = torch.tensor(self.alpha if server.angle > self.theta else 0.0)
         tilt = {
             name: lambda seen: entropy_score(seen["loss"], self.tau) for name in ("params", "steps")
         }
         got = cohort.weigh(
             self.local,
-            {"params": params, "step": server["step"], "share": share},
+            {"params": params, "step": server.step, "share": share},
             seen=("loss", "before"),
             tilt=tilt,
             weight=self.prior,
         )
         each = -1 / (got.mean["steps"] * cohort.rate)
-        return {
-            "params": tree.mix(params, got.mean["params"], self.eta),
-            "step": tree.tmap(lambda new, old: (new - old) * each, got.mean["params"], params),
-            "angle": torch.tensor(fair_angle(got.seen.value["before"]), dtype=torch.float64),
-        }
+        return Server(
+            params=tree.mix(params, got.mean["params"], self.eta),
+            step=tree.tmap(lambda new, old: (new - old) * each, got.mean["params"], params),
+            angle=torch.tensor(fair_angle(got.seen.value["before"]), dtype=torch.float64),
+        )
 
-    def deployed(self, server: Any) -> Any:
-        """The model alone."""
-        return {"params": server["params"]}
+    def deployed(self, server: Server) -> Global:
+        """The model only."""
+        return Global(server.params)
 
     @phase(
         "weigh",
@@ -105,9 +115,10 @@ class PracFedEBA(Algorithm):
         before="statistic",
     )
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """Training that leans to the last round's step as far as `share` says."""
+        """Training in which `share` of every step is the last round's mean step."""
         origin = message["params"]
-        params = descend(leaning(task.loss, message["step"], message["share"]), origin, client)
+        objective = with_gradient(task.loss, message["step"], message["share"])
+        params = descend(objective, origin, client)
         before = train_loss(task, origin, client)
         loss = before if self.weight_loss == "global_before" else train_loss(task, params, client)
         steps = client.plan.count.to(torch.float32)

@@ -1,4 +1,4 @@
-"""q-FedAvg: q-fair federated learning; clients with a larger loss weigh more, by its q-th power.
+"""q-FedAvg: q-fair federated learning, which weights clients by the q-th power of their loss.
 
 Li, Sanjabi, Beirami and Smith, "Fair resource allocation in federated learning", ICLR 2020,
 Algorithm 2, which minimises sum_k F_k^(q+1) / (q+1). With L a Lipschitz constant of the gradients
@@ -7,13 +7,13 @@ and w_k client k's model after local descent from w:
     D_k = L (w - w_k),    Delta_k = F_k^q D_k,    h_k = q F_k^(q-1) |D_k|^2 + L F_k^q
     w <- w - sum_k Delta_k / sum_k h_k
 
-F_k is the mean loss over all training examples of client k at the received w. The same in other
-words, which is how it is computed: with weights F_k^q,
+F_k is the mean loss over all training examples of client k at the received w. It is computed in an
+equivalent form: with weights F_k^q,
 
     w <- w + s (mean of w_k - w),    s = 1 / (1 + q L mean of |w - w_k|^2 / F_k)
 
-q = 0 is the mean of the clients' models. L is 1 / learning rate unless given. As the authors'
-code does, 1e-10 is added to F_k. Clients weigh equally otherwise: sample them by size
+q = 0 is the mean of the clients' models. L is 1 / learning rate unless given. As in the authors'
+code, 1e-10 is added to F_k. Apart from F_k^q, clients have equal weights: sample them by size
 (`cohort.sampling`) for the paper's objective with weights by size.
 """
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -29,26 +29,29 @@ from isonomy.blocks.descent import descend
 from isonomy.blocks.measure import train_loss
 from isonomy.blocks.weights import LEAST, log_power
 from isonomy.core import tree
-from isonomy.core.algorithm import Algorithm
+from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
-from isonomy.core.task import Task
+from isonomy.core.task import Params, Task
 
 
 @dataclass(frozen=True)
-class QFedAvg(Algorithm):
+class QFedAvg(Algorithm[Global]):
     """q-fair federated averaging."""
 
     name: ClassVar[str] = "q_fedavg"
     family: ClassVar[str] = "client_fair"
     paper: ClassVar[str] = "Li et al., ICLR 2020"
-    reveals: ClassVar[str] = "each client's loss; of models only the weighted sum"
+    reveals: ClassVar[str] = "each client's loss, and only the weighted sum of the clients' models"
 
-    q: float = option(1.0, "fairness: 0 is FedAvg with equal weights, large favours the worst off")
+    q: float = option(
+        1.0,
+        "exponent of the loss: 0 is FedAvg with equal weights, large values favour large losses",
+    )
     lipschitz: float | None = option(
-        None, "constant L of the gradients; 1 / learning rate if unset"
+        None, "Lipschitz constant L of the gradients; 1 / learning rate if unset"
     )
 
     def __post_init__(self) -> None:
@@ -57,9 +60,13 @@ class QFedAvg(Algorithm):
         if self.lipschitz is not None and not 0 < self.lipschitz < math.inf:
             raise ValueError(f"lipschitz = {self.lipschitz}: give a number above 0.")
 
-    def round(self, server: Any, cohort: Cohort) -> Any:
+    def init_server(self, task: Task, params: Params, clients: int) -> Global:
+        """The initial model."""
+        return Global(params)
+
+    def round(self, server: Global, cohort: Cohort) -> Global:
         """Algorithm 2."""
-        params = server["params"]
+        params = server.params
         got = cohort.weigh(
             self.local,
             {"params": params},
@@ -69,7 +76,7 @@ class QFedAvg(Algorithm):
         )
         L = 1 / cohort.rate if self.lipschitz is None else self.lipschitz
         share = 1 / (1 + self.q * L * got.mean["bend"])
-        return {"params": tree.mix(params, got.mean["params"], share)}
+        return Global(tree.mix(params, got.mean["params"], share))
 
     def _power(self, seen: Reply) -> Tensor:
         """The logarithm of F^q."""

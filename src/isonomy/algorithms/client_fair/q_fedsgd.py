@@ -1,16 +1,16 @@
-"""q-FedSGD: q-fair federated learning by one gradient a round.
+"""q-FedSGD: q-fair federated learning with one gradient per round.
 
 Li, Sanjabi, Beirami and Smith, "Fair resource allocation in federated learning", ICLR 2020,
 Algorithm 1. With g_k a gradient of client k at the received w and F_k its loss there:
 
     Delta_k = F_k^q g_k,    h_k = q F_k^(q-1) |g_k|^2 + L F_k^q,    w <- w - sum Delta_k / sum h_k
 
-The same in other words: with G and B the means of g_k and of |g_k|^2 / F_k under weights F_k^q,
+An equivalent form: with G and B the means of g_k and of |g_k|^2 / F_k with weights F_k^q,
 
     w <- w - (s / L) G,    s = 1 / (1 + q B / L)
 
-F_k is the mean loss over all training examples; g_k is of the round's first minibatch, as in the
-authors' code, or of all examples, as in the paper. L is 1 / learning rate unless given.
+F_k is the mean loss over all training examples; g_k is taken on the round's first minibatch, as in
+the authors' code, or on all examples, as in the paper. L is 1 / learning rate unless given.
 `step = "static"` sets every h_k to 1 / learning rate: a plain gradient step on the objective.
 q = 0 is one step of FedAvg with equal weights. Epochs, steps and optimiser of the local work are
 not used.
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -28,32 +28,36 @@ from torch import Tensor
 from isonomy.blocks.measure import gradient, train_loss
 from isonomy.blocks.weights import LEAST, log_power
 from isonomy.core import tree
-from isonomy.core.algorithm import Algorithm
+from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
-from isonomy.core.task import Task
+from isonomy.core.task import Params, Task
 
 
 @dataclass(frozen=True)
-class QFedSGD(Algorithm):
+class QFedSGD(Algorithm[Global]):
     """q-fair federated gradient descent."""
 
     name: ClassVar[str] = "q_fedsgd"
     family: ClassVar[str] = "client_fair"
     paper: ClassVar[str] = "Li et al., ICLR 2020"
-    reveals: ClassVar[str] = "each client's loss; of gradients only the weighted sum"
+    reveals: ClassVar[str] = (
+        "each client's loss, and only the weighted sum of the clients' gradients"
+    )
 
-    q: float = option(1.0, "fairness: 0 is one step of FedAvg, large favours the worst off")
+    q: float = option(
+        1.0, "exponent of the loss: 0 is one step of FedAvg, large values favour large losses"
+    )
     lipschitz: float | None = option(
-        None, "constant L of the gradients; 1 / learning rate if unset"
+        None, "Lipschitz constant L of the gradients; 1 / learning rate if unset"
     )
     gradient: Literal["first", "full"] = option(
-        "first", "of the first minibatch, or of all examples"
+        "first", "examples of the gradient: the first minibatch, or all"
     )
     step: Literal["lipschitz", "static"] = option(
-        "lipschitz", "by the losses' curvature, or the rate"
+        "lipschitz", "step size: from the h_k above, or the learning rate (static)"
     )
 
     def __post_init__(self) -> None:
@@ -62,9 +66,13 @@ class QFedSGD(Algorithm):
         if self.lipschitz is not None and not 0 < self.lipschitz < math.inf:
             raise ValueError(f"lipschitz = {self.lipschitz}: give a number above 0.")
 
-    def round(self, server: Any, cohort: Cohort) -> Any:
-        """Algorithm 1, in units of the learning rate: a share of the mean one-step model."""
-        params = server["params"]
+    def init_server(self, task: Task, params: Params, clients: int) -> Global:
+        """The initial model."""
+        return Global(params)
+
+    def round(self, server: Global, cohort: Cohort) -> Global:
+        """Algorithm 1, as a share of the way to the weighted mean of the one-step models."""
+        params = server.params
         got = cohort.weigh(
             self.local,
             {"params": params},
@@ -77,7 +85,7 @@ class QFedSGD(Algorithm):
         else:
             times = 1.0 if self.lipschitz is None else 1 / (self.lipschitz * cohort.rate)
             share = times / (1 + self.q * times * cohort.rate * got.mean["bend"])
-        return {"params": tree.mix(params, got.mean["params"], share.to(torch.float32))}
+        return Global(tree.mix(params, got.mean["params"], share.to(torch.float32)))
 
     def _power(self, seen: Reply) -> Tensor:
         """The logarithm of F^q."""

@@ -1,27 +1,28 @@
-"""FOCUS: clients are clustered by expectation and maximisation; a model for each cluster.
+"""FOCUS: clients are clustered by expectation-maximisation, with one model per cluster.
 
 Chu, Xie, Wang, Li, Yin, Zhao and Li, "FOCUS: Fairness via agent-awareness for federated learning
 on heterogeneous data", 2022, Algorithm 1 and equations 4 to 9. pi_em is client e's share in model
-w_m, uniform at first. In a round, with l_em the mean loss of w_m over e's training examples:
+w_m, initially uniform. In a round, with l_em the mean loss of w_m over e's training examples:
 
     E step    pi_em <- pi_em exp(-l_em) / sum_m' pi_em' exp(-l_em')
     M step    theta_em <- local descent on F_e from w_m,
               w_m <- sum_e pi_em theta_em / sum_e pi_em          (with the new pi)
     predict   sum_m pi_em p(y | x, w_m): probabilities are mixed, not models and not logits
 
-One model is FedAvg with equal weights. Beyond the paper: log pi is kept, in double precision; a
-client does not train models in which it has next to no share (`skip`); and where the models start.
-The paper does not say, and independent initial models can be caught in a wrong clustering. Here
-(`start = "split"`) one common model is trained for `warmup` rounds and then split: clients send
-its gradient on both halves of their examples, k-means clusters them, and each cluster trains the
-common model on. The two halves tell signal from chance, and so, with `models = 0`, the number of
-clusters (`isonomy.blocks.clustering`).
+With one model it is FedAvg with equal weights. Beyond the paper: log pi is kept, in double
+precision; a client does not train models in which its share is negligible (`skip`); and the
+initial models are chosen differently. The paper does not specify them, and independent initial
+models can get stuck in a wrong clustering. Here (`start = "split"`) one common model is trained
+for `warmup` rounds and then split: clients send its gradient on two halves of their examples,
+k-means clusters the gradients, and each cluster continues to train the common model. The two
+halves separate signal from noise, which with `models = 0` also gives the number of clusters
+(`isonomy.blocks.clustering`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,7 +30,7 @@ from torch.nn.functional import log_softmax, one_hot, pad
 
 from isonomy.blocks import clustering
 from isonomy.blocks.descent import descend
-from isonomy.blocks.initial import independent
+from isonomy.blocks.initial import independent_models
 from isonomy.blocks.measure import train_loss
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
@@ -42,36 +43,58 @@ from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree
 
 
+class Server(NamedTuple):
+    """The models, every client's log pi, and the rounds until the split (-1: no split to come)."""
+
+    models: Tree  # parameters [models, ...]
+    log_pi: Tensor  # [clients, models]
+    wait: Tensor
+
+
+class Models(NamedTuple):
+    """The models; every client keeps its own shares."""
+
+    models: Tree  # parameters [models, ...]
+
+
 @dataclass(frozen=True)
-class Focus(Algorithm):
-    """Clusters of clients found by EM, a model for each."""
+class Focus(Algorithm[Server]):
+    """Clusters of clients found by EM, with one model per cluster."""
 
     name: ClassVar[str] = "focus"
     family: ClassVar[str] = "clustered"
     paper: ClassVar[str] = "Chu et al., 2022"
     reveals: ClassVar[str] = (
-        "each client's share in every model, and weighted sums of the clients' models; in the "
+        "each client's share in every model, and only weighted sums of the clients' models; in the "
         "round that splits the common model, its gradient on two halves of each client's examples"
     )
 
-    models: int = option(0, "number of models; 0: as many as the clients' gradients show clusters")
-    most: int = option(10, "the largest number considered with models = 0")
-    start: Literal["split", "independent"] = option(
-        "split", "one model split, or each drawn by itself"
+    models: int = option(
+        0, "number of models; 0: the number of clusters found in the clients' gradients"
     )
-    warmup: int = option(2, "rounds of the common model before it is split")
-    trust: float = option(0.99, "a client's first share in its cluster's model, after the split")
-    weight: Literal["equal", "size"] = option("equal", "a client's say besides its share")
-    skip: float = option(1e-4, "a share below this, next to the largest, counts as none")
-    check: int = option(10, "rounds between E steps of clients with a share in one model only")
+    most: int = option(10, "largest number of models considered if models = 0")
+    start: Literal["split", "independent"] = option(
+        "split", "initial models: copies of one trained model, or independent draws"
+    )
+    warmup: int = option(2, "rounds of training of the common model before it is split")
+    trust: float = option(0.99, "a client's share in its cluster's model right after the split")
+    weight: Literal["equal", "size"] = option("equal", "factor of a client's share in the means")
+    skip: float = option(
+        1e-4, "shares below this, relative to the model's largest share, count as 0"
+    )
+    check: int = option(10, "rounds between E steps of clients whose share is in one model only")
 
     def __post_init__(self) -> None:
         if self.models < 0:
-            raise ValueError(f"models = {self.models}: give 1 or more, or 0 to have it chosen.")
+            raise ValueError(
+                f"models = {self.models}: give 1 or more, or 0 to find the number from the data."
+            )
         if self.most < 2:
             raise ValueError(f"most = {self.most}: give 2 or more.")
         if self.start == "independent" and not self.models:
-            raise ValueError("start = 'independent' needs a number of models; give models = 2.")
+            raise ValueError(
+                "start = 'independent' needs a number of models; set models to 1 or more, e.g. 2."
+            )
         if self.warmup < 0:
             raise ValueError(f"warmup = {self.warmup}: give 0 rounds or more.")
         if not 0 < self.trust < 1:
@@ -81,43 +104,43 @@ class Focus(Algorithm):
         if not 0 <= self.skip < 1:
             raise ValueError(f"skip = {self.skip}: give a number of at least 0 and below 1.")
 
-    def init_server(self, task: Task, params: Params, clients: int) -> Any:
-        """The models, every client's log pi, and the rounds until the split (-1: not any more)."""
+    def init_server(self, task: Task, params: Params, clients: int) -> Server:
+        """The initial model or models, and uniform shares."""
         split = self.start == "split" and self.models != 1
         count = 1 if self.start == "split" else self.models
-        return {
-            "models": independent(task, params, count),
-            "log_pi": _uniform(clients, count),
-            "wait": torch.tensor(self.warmup if split else -1),
-        }
+        return Server(
+            models=independent_models(task, params, count),
+            log_pi=_uniform(clients, count),
+            wait=torch.tensor(self.warmup if split else -1),
+        )
 
     def init_client(self, task: Task, params: Params) -> State:
-        """A client's own shares, to predict with."""
+        """The client's own shares, which it needs to predict."""
         width = self.models or self.most
         return {"pi": torch.full((width,), 1 / width, dtype=torch.float64)}
 
-    def round(self, server: Any, cohort: Cohort) -> Any:
-        """Algorithm 1; or, when it is time, the split of the common model."""
-        models, log_pi, wait = server["models"], server["log_pi"], server["wait"]
+    def round(self, server: Server, cohort: Cohort) -> Server:
+        """Algorithm 1 or, after the warm-up, the split of the common model."""
+        models, log_pi, wait = server.models, server.log_pi, server.wait
         if int(wait) == 0:
             return self.split(server, cohort)
         if log_pi.shape[1] > 1:
             log_pi = self.e_step(models, log_pi, cohort)
         mine = log_pi[cohort.ids]
-        share = torch.exp(mine - mine.max(0).values)  # eq. 6 is blind to a model's common factor
+        share = torch.exp(mine - mine.max(0).values)  # a common factor cancels in eq. 6
         models = self.m_step(models, share, mine, cohort)
-        return {"models": models, "log_pi": log_pi, "wait": wait - (wait > 0).to(wait.dtype)}
+        return Server(models, log_pi, wait - (wait > 0).to(wait.dtype))
 
-    def split(self, server: Any, cohort: Cohort) -> Any:
-        """Each cluster of clients trains the common model on by itself.
+    def split(self, server: Server, cohort: Cohort) -> Server:
+        """Split the common model: each cluster of clients continues to train its own copy.
 
-        Its clients' first pi is `trust` there, that of other clients uniform. If too few clients
-        answered, the split waits for the next round.
+        The initial pi of a client is `trust` in its cluster's model; clients that did not answer
+        get uniform shares. If too few clients answer, the split is retried in the next round.
         """
-        common = tree.take(server["models"], 0)
+        common = tree.take(server.models, 0)
         got = cohort.gather(self.pull, {"params": common})
         ready = len(got.ids) >= max(self.models, 2)
-        labels = clustering.found(
+        labels = clustering.cluster_clients(
             got.value["halves"],
             got.sizes,
             got.ids,
@@ -127,11 +150,11 @@ class Focus(Algorithm):
         count = self.models if ready and self.models else int(labels.max()) + 1
         member = one_hot(labels, count).to(torch.float64)
         mine = torch.log(member * self.trust + (1 - member) * (1 - self.trust) / max(count - 1, 1))
-        mine = log_softmax(mine, 1)  # of a single model the share is 1
+        mine = log_softmax(mine, 1)  # with a single model the share is 1
         copies = tree.tmap(lambda t: t.expand(count, *t.shape), common)
         models = self.m_step(copies, member, mine, cohort)
-        log_pi = _uniform(len(server["log_pi"]), count).index_copy(0, got.ids, mine)
-        return {"models": models, "log_pi": log_pi, "wait": server["wait"] - int(ready)}
+        log_pi = _uniform(len(server.log_pi), count).index_copy(0, got.ids, mine)
+        return Server(models, log_pi, server.wait - int(ready))
 
     def e_step(self, models: Tree, log_pi: Tensor, cohort: Cohort) -> Tensor:
         """The E step, eq. 8; clients that are not asked keep their pi."""
@@ -150,9 +173,9 @@ class Focus(Algorithm):
         return log_pi.index_copy(0, got.ids, got.value["log_pi"])
 
     def m_step(self, models: Tree, share: Tensor, log_pi: Tensor, cohort: Cohort) -> Tree:
-        """The M step, eq. 6, model by model; `share` [cohort, models] has 1 as largest.
+        """The M step, eq. 6, model by model; the largest `share` [cohort, models] of a model is 1.
 
-        Clients are told their pi, which they need to predict.
+        Clients are also sent their pi, which they need to predict.
         """
         ids, new = cohort.ids, []
         for m, mine in enumerate(share.T):
@@ -168,16 +191,16 @@ class Focus(Algorithm):
             except NoReplies:
                 if not len(cohort.ids):
                     raise
-                new.append(model)  # nobody who has a share in it answered
+                new.append(model)  # no client with a share in it answered
         return tree.stack(new)
 
-    def finish(self, server: Any, cohort: Cohort) -> Any:
-        """Clients that were never in a cohort take their shares as unseen ones do."""
-        log_pi = server["log_pi"]
+    def finish(self, server: Server, cohort: Cohort) -> Server:
+        """One E step for clients that were never in a cohort."""
+        log_pi = server.log_pi
         unseen = (log_pi == log_pi[:, :1]).all(1).nonzero().squeeze(-1)
         if log_pi.shape[1] == 1 or not len(unseen):
             return server
-        return {**server, "log_pi": self.e_step(server["models"], log_pi, cohort.only(unseen))}
+        return server._replace(log_pi=self.e_step(server.models, log_pi, cohort.only(unseen)))
 
     @phase("gather", halves=Part("gradient", of="params"))
     def pull(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
@@ -201,26 +224,26 @@ class Focus(Algorithm):
 
     @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """A new client's shares: one E step from uniform ones."""
-        models = message["model"]["models"]
+        """A new client's shares: one E step from uniform shares."""
+        models = message["model"].models
         uniform = _uniform(1, len(tree.leaves(models)[0]))[0]
         return {}, self.expect(task, {"models": models, "log_pi": uniform}, client)[1]
 
-    def clusters(self, server: Any) -> Tensor:
+    def clusters(self, server: Server) -> Tensor:
         """The model in which each client has the largest share."""
-        return torch.argmax(server["log_pi"], 1)
+        return torch.argmax(server.log_pi, 1)
 
-    def deployed(self, server: Any) -> Any:
-        """The models; a client has its shares itself."""
-        return {"models": server["models"]}
+    def deployed(self, server: Server) -> Models:
+        """The models; every client keeps its own shares."""
+        return Models(server.models)
 
-    def personal(self, deployed: Any) -> bool:
-        """With more than one model, a client's own shares decide."""
-        return len(tree.leaves(deployed["models"])[0]) > 1
+    def personal(self, deployed: Models) -> bool:
+        """With more than one model, the client's own shares matter."""
+        return len(tree.leaves(deployed.models)[0]) > 1
 
-    def model(self, task: Task, server: Any, state: State) -> Params | Mixture:
+    def model(self, task: Task, deployed: Models, state: State) -> Params | Mixture:
         """Eq. 7: the mixture of the models, by the client's shares."""
-        models = server["models"]
+        models = deployed.models
         count = len(tree.leaves(models)[0])
         if count == 1:
             return tree.take(models, 0)
@@ -229,12 +252,12 @@ class Focus(Algorithm):
 
 
 def _uniform(clients: int, count: int) -> Tensor:
-    """Log shares, all the same."""
+    """The logarithms of uniform shares."""
     return torch.zeros(clients, count, dtype=torch.float64).log_softmax(1)
 
 
 def _kept(log_pi: Tensor, client: Client) -> State:
-    """A client's own shares, in the room it has for them; before the split there are none."""
+    """The client's state with these shares, padded to its width; unchanged before the split."""
     if log_pi.shape[-1] == 1:
         return client.state
     return {"pi": pad(log_pi.exp(), (0, client.state["pi"].shape[-1] - log_pi.shape[-1]))}

@@ -1,1 +1,1 @@
-"""Methods that are fair to groups of people, wherever their examples lie."""
+"""Methods that are fair to protected groups, whichever clients hold the groups' examples."""

@@ -1,4 +1,4 @@
-"""EquiFL: clients keep their predictions fair by a penalty, and share only a part of the model.
+"""EquiFL: each client trains with a fairness penalty and shares only a part of its model.
 
 Makhija, Han, Ho and Ghosh, "Achieving fairness across local and global models in federated
 learning", 2024, as a later comparison of fair methods runs it:
@@ -6,25 +6,25 @@ learning", 2024, as a later comparison of fair methods runs it:
     v_k <- local descent on  loss + penalty * F,    F = sum over groups z of |cov(1[z_i = z], h)|
     shared part of every v_k <- mean of the clients', by size;   the rest stays with its client
 
-with h the positive probability and the covariance that of a batch. Only the first layer's weights
-are shared by default, as there. Its own F squares each product before the mean, mean_i ((z_i -
-mean z) (o_i - mean o))^2, summed over the model's outputs o: `form = "product"`. That takes the
-group's number as it is. The method's own paper could not be read here. penalty = 0 with `shared =
-"all"` is FedAvg.
+where h is the positive probability and the covariance is that of a batch. As in that comparison,
+only the weights of the first layer are shared by default. Its code squares each product before the
+mean, mean_i ((z_i - mean z) (o_i - mean o))^2, summed over the model's outputs o; this is `form =
+"product"`, which uses the group's number as it is. We could not read the method's original paper.
+penalty = 0 with `shared = "all"` is FedAvg.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from isonomy.blocks.descent import descend
-from isonomy.blocks.groups import binary, column, margin, member
-from isonomy.core.algorithm import Algorithm
+from isonomy.blocks.groups import column, margin, member, require_binary
+from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
@@ -33,7 +33,7 @@ from isonomy.core.task import Batch, Params, Task
 
 
 @dataclass(frozen=True)
-class EquiFL(Algorithm):
+class EquiFL(Algorithm[Global]):
     """A local fairness penalty and a partly shared model."""
 
     name: ClassVar[str] = "equifl"
@@ -43,34 +43,34 @@ class EquiFL(Algorithm):
 
     penalty: float = option(2.0, "strength of the fairness penalty")
     shared: Literal["first_weight", "first_layer", "all"] = option(
-        "first_weight", "what is averaged"
+        "first_weight", "part of the model that is averaged"
     )
-    form: Literal["covariance", "product"] = option("covariance", "the penalty's formula")
+    form: Literal["covariance", "product"] = option("covariance", "formula of the penalty")
     attribute: str = option("", "protected attribute whose groups are compared; the first if empty")
 
     def __post_init__(self) -> None:
         if not 0 <= self.penalty < math.inf:
             raise ValueError(f"penalty = {self.penalty}: give a number of at least 0.")
 
-    def init_server(self, task: Task, params: Params, clients: int) -> Any:
-        """The model; only its shared part will change."""
-        binary(task, self.name)
+    def init_server(self, task: Task, params: Params, clients: int) -> Global:
+        """The model; only its shared part changes."""
+        require_binary(task, self.name)
         column(task, self.attribute, self.name)
-        return {"params": params}
+        return Global(params)
 
     def init_client(self, task: Task, params: Params) -> State:
-        """A client's own part of the model."""
+        """The client's own part of the model."""
         return {name: params[name] for name in self._own(params)}
 
-    def round(self, server: Any, cohort: Cohort) -> Any:
-        """FedAvg of the shared part."""
-        params = server["params"]
+    def round(self, server: Global, cohort: Cohort) -> Global:
+        """FedAvg on the shared part."""
+        params = server.params
         part = {name: params[name] for name in params if name not in self._own(params)}
-        return {"params": {**params, **cohort.mean(self.train, {"params": part})["params"]}}
+        return Global({**params, **cohort.mean(self.train, {"params": part})["params"]})
 
     @phase("mean", params="model")
     def train(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """Descend on the penalised loss; the client's own part stays."""
+        """Descend on the penalised loss; the client's own part is not sent."""
         part = message["params"]
         whole = {**part, **client.state}
         order = {name: whole[name] for name, _ in task.net.named_parameters()}
@@ -79,7 +79,7 @@ class EquiFL(Algorithm):
         return {"params": sent}, {name: params[name] for name in client.state}
 
     def objective(self, task: Task, params: Params, batch: Batch) -> Tensor:
-        """The batch's mean loss and the penalty."""
+        """The batch's mean loss plus the penalty."""
         outputs = task.outputs(params, batch.x)
         count = batch.weight.sum().clamp(min=1)
         loss = (task.each_loss(outputs, batch.y) * batch.weight).sum() / count
@@ -100,18 +100,18 @@ class EquiFL(Algorithm):
 
     @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """A new client trains from the shared part and the common beginning."""
-        params = message["model"]["params"]
+        """A new client trains from the server's model, the shared part and the initial rest."""
+        params = message["model"].params
         new = descend(lambda p, batch: self.objective(task, p, batch), params, client)
         return {}, {name: new[name] for name in client.state}
 
-    def personal(self, deployed: Any) -> bool:
-        """Every client has a model of its own."""
+    def personal(self, deployed: Global) -> bool:
+        """Every client has its own model."""
         return True
 
-    def model(self, task: Task, server: Any, state: State) -> Params:
-        """The newest shared part with the client's own."""
-        return {**server["params"], **state}
+    def model(self, task: Task, deployed: Global, state: State) -> Params:
+        """The latest shared part together with the client's own part."""
+        return {**deployed.params, **state}
 
     def _own(self, params: Params) -> tuple[str, ...]:
         """The names of the parameters that stay with a client."""

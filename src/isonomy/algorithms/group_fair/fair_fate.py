@@ -1,4 +1,4 @@
-"""FAIR-FATE: momentum of the updates that come from clients whose models are fairer.
+"""FAIR-FATE: momentum of the updates from clients whose models are fairer.
 
 Salazar, Fernandes, Araujo and Abreu, "FAIR-FATE: fair federated learning with momentum", ICCS
 2023. With A_k = w_k - w, F the fairness of w over the federation and F_k that of w_k:
@@ -6,51 +6,70 @@ Salazar, Fernandes, Araujo and Abreu, "FAIR-FATE: fair federated learning with m
     v <- beta v + (1 - beta) sum over k with F_k >= F of F_k A_k / (sum of their F_k)
     w <- w + lambda v + (1 - lambda) sum_k n_k / n A_k,    lambda = min(lambda0 (1 + rho)^t, most)
 
-Fairness is 1 less the gap between groups' positive rates. If nobody is fairer, v stays. The paper
-measures F_k on the server's own data; a server here has none, so each client measures its model
-on its own training examples, and F is that of the summed counts. One without both groups does not
-count as fairer. The update is from memory of the paper: its three schedules are this one growing
-with rho > 0, still with 0 and falling with rho < 0. lambda0 = 0 is FedAvg.
+Fairness is 1 minus the gap between the groups' positive rates. If no client is fairer, v does not
+change. The paper measures F_k on data of the server. Here the server has no data, so each client
+measures its model on its own training examples, and F is computed from the summed counts. A client
+without examples of both groups does not count as fairer. The update is written from memory of the
+paper: its three schedules are this one, growing with rho > 0, constant with rho = 0 and decreasing
+with rho < 0. lambda0 = 0 is FedAvg.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, NamedTuple
 
 import torch
+from torch import Tensor
 
 from isonomy.blocks.descent import descend
-from isonomy.blocks.groups import binary, cells, column, gap, least_cell, own_gap
+from isonomy.blocks.groups import (
+    NOTION_OPTION,
+    cells,
+    check_least,
+    column,
+    gap,
+    local_gap,
+    require_binary,
+)
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.notions import NOTIONS, NotionCode
 from isonomy.core.options import option
 from isonomy.core.phase import Part, phase
 from isonomy.core.task import Params, Task
 
-NEVER = -1e4  # as the logarithm of a weight: none
+NEVER = -1e4  # the logarithm of a weight that is 0
+
+
+class Server(NamedTuple):
+    """The model w and the momentum v."""
+
+    params: Params
+    momentum: Params
 
 
 @dataclass(frozen=True)
-class FairFate(Algorithm):
+class FairFate(Algorithm[Server]):
     """Momentum towards fairer clients."""
 
     name: ClassVar[str] = "fair_fate"
     family: ClassVar[str] = "group_fair"
     paper: ClassVar[str] = "Salazar et al., ICCS 2023"
     reveals: ClassVar[str] = (
-        "each client's fairness and size; of counts by label and group, and of models, only sums"
+        "each client's fairness and size; only sums of the counts by label and group and of the "
+        "models"
     )
 
-    lambda0: float = option(0.5, "say of the momentum in the first round; 0 is FedAvg")
-    rho: float = option(0.05, "growth of that say from round to round")
-    most: float = option(0.9, "the largest say of the momentum")
-    beta: float = option(0.9, "how much of the momentum stays")
-    notion: Literal["dp", "eo"] = option("dp", "whose rates: all examples, or those with label 1")
+    lambda0: float = option(0.5, "weight of the momentum in the first round; 0 is FedAvg")
+    rho: float = option(0.05, "growth of that weight from round to round")
+    most: float = option(0.9, "largest weight of the momentum")
+    beta: float = option(0.9, "how much of the momentum is kept from round to round")
+    notion: NotionCode = option("dp", NOTION_OPTION)
     attribute: str = option("", "protected attribute whose groups are compared; the first if empty")
-    least: int = option(0, "examples below which a client withholds a cell's sums")
+    least: int = option(0, "a client withholds the sums of a cell with fewer examples")
 
     def __post_init__(self) -> None:
         if not 0 <= self.lambda0 <= self.most <= 1:
@@ -61,32 +80,32 @@ class FairFate(Algorithm):
             raise ValueError(f"rho = {self.rho}: give a number between -1 and 1.")
         if not 0 <= self.beta < 1:
             raise ValueError(f"beta = {self.beta}: give a number of at least 0 and below 1.")
-        least_cell(self.least)
+        check_least(self.least)
 
-    def init_server(self, task: Task, params: Params, clients: int) -> Any:
-        """The model and the momentum."""
-        binary(task, self.name)
+    def init_server(self, task: Task, params: Params, clients: int) -> Server:
+        """The model and a momentum of 0."""
+        require_binary(task, self.name)
         column(task, self.attribute, self.name)
-        return {"params": params, "momentum": tree.zeros_like(params)}
+        return Server(params, tree.zeros_like(params))
 
-    def round(self, server: Any, cohort: Cohort) -> Any:
+    def round(self, server: Server, cohort: Cohort) -> Server:
         """Fairness of w, training, and both sums."""
-        params, momentum = server["params"], server["momentum"]
-        value, _ = gap(cohort.sum(self.measure, {"params": params})["cells"], self.notion)
-        bar = 1 - value.abs()
+        params, momentum = server
+        counts = cohort.sum(self.measure, {"params": params})["cells"]
+        fairness = 1 - gap(counts, NOTIONS[self.notion])[0].abs()
 
-        def fairer(seen: Any) -> torch.Tensor:
+        def fairer(seen: Reply) -> Tensor:
             fair, size = seen["fairness"].double(), seen["size"].double()
-            return torch.where(fair >= bar, torch.log(fair.clamp(min=1e-9) / size), NEVER)
+            return torch.where(fair >= fairness, torch.log(fair.clamp(min=1e-9) / size), NEVER)
 
         seen = ("fairness", "size")
         got = cohort.weigh(self.train, {"params": params}, seen=seen, tilt={"fair": fairer})
-        if bool((got.seen.value["fairness"] >= bar).any()):
-            away = tree.sub(got.mean["fair"], params)
-            momentum = tree.mix(away, momentum, self.beta)
-        say = min(self.lambda0 * (1 + self.rho) ** cohort.round, self.most)
-        params = tree.mix(got.mean["params"], tree.add(params, momentum), say)
-        return {"params": params, "momentum": momentum}
+        if bool((got.seen.value["fairness"] >= fairness).any()):
+            update = tree.sub(got.mean["fair"], params)
+            momentum = tree.mix(update, momentum, self.beta)
+        lam = min(self.lambda0 * (1 + self.rho) ** cohort.round, self.most)
+        params = tree.mix(got.mean["params"], tree.add(params, momentum), lam)
+        return Server(params, momentum)
 
     @phase("sum", cells="group statistic")
     def measure(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
@@ -106,7 +125,8 @@ class FairFate(Algorithm):
         """Training, and how fair the result is on the client's own examples."""
         at = column(task, self.attribute, self.name)
         params = descend(task.loss, message["params"], client)
-        value, told = own_gap(cells(task, params, client, at), self.notion, self.least)
-        fairness = torch.where(told, 1 - value.abs(), -1.0)
+        sums = cells(task, params, client, at)
+        value, reported = local_gap(sums, NOTIONS[self.notion], self.least)
+        fairness = torch.where(reported, 1 - value.abs(), -1.0)
         reply = {"params": params, "fair": params, "fairness": fairness, "size": client.size}
         return reply, client.state

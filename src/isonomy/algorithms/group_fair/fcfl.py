@@ -1,37 +1,45 @@
-"""FCFL: no client is left behind while each client's disparity is held within epsilon.
+"""FCFL: the worst client's loss is reduced while every client's disparity stays within epsilon.
 
 Cui, Pan, Liang, Zhang, Zhou and Wang, "Addressing algorithmic disparity and performance
 inconsistency in federated learning", NeurIPS 2021. Every client sends its loss l_k, its disparity
-d_k (the difference of two groups' mean sigmoid(10 logit), of all examples or those of label 1)
-and the gradients of both on all its examples. The largest of each is smoothed:
+d_k (the difference between two groups' mean sigmoid(10 logit), over all examples or those with
+label 1) and the gradients of both on all its examples. The maximum of each is smoothed:
 
-    g_l = sum_k s_k grad l_k,  s = softmax(l / delta);     g_d the same of |d_k|
+    g_l = sum_k s_k grad l_k,  s = softmax(l / delta);     g_d the same for |d_k|
 
-Stage 1, `first` rounds: w moves against a_1 g_l + a_2 g_d, a on the simplex by a linear program.
-While max |d_k| <= epsilon it has the largest inner product with g_l; else the largest with g_d of
-those that do not have a negative one with g_l. Stage 2: the combination of all grad l_k and g_d
-with the largest inner product with the mean gradient, such that no client's loss rises at first
-order, nor the disparity where it is above epsilon (Pareto descent).
+Stage 1, the first `first` rounds: w moves against a_1 g_l + a_2 g_d, where a linear program finds a
+on the simplex. While max |d_k| <= epsilon, the direction has the largest inner product with g_l;
+otherwise the largest with g_d among those whose inner product with g_l is not negative. Stage 2:
+the combination of all grad l_k and g_d that has the largest inner product with the mean gradient,
+such that to first order no client's loss increases, nor the disparity where it is above epsilon
+(Pareto descent).
 
-delta is multiplied by `shrink` whenever a tenth of its gradient's length is below it, to no less
-than `floor`, as in the authors' code. A client without examples of both groups, or with fewer
-than `least` of one, has no disparity.
-The step is the round's learning rate; local work is not used. epsilon = inf leaves the loss
-alone.
+delta is multiplied by `shrink` whenever a tenth of its gradient's length is below it, down to
+`floor`, as in the authors' code. The disparity of a client without examples of both groups, or with
+fewer than `least` of one, is 0. The step size is the round's learning rate; the other settings of
+local training are not used. With epsilon = inf only the loss is minimised.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
 from isonomy.blocks import programs
-from isonomy.blocks.groups import binary, column, least_cell, margin, member, share
+from isonomy.blocks.groups import (
+    NOTION_OPTION,
+    check_least,
+    column,
+    margin,
+    member,
+    require_binary,
+    share,
+)
 from isonomy.blocks.measure import train_loss
 from isonomy.blocks.simplex import min_norm
 from isonomy.blocks.vectors import gram, rows
@@ -39,34 +47,42 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.notions import NOTIONS, NotionCode
 from isonomy.core.options import option
 from isonomy.core.phase import Part, phase
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree
 
 SHARP = 10.0  # factor of the logit in the disparity's sigmoid
-TENTH = 0.1  # of a gradient's length, which delta is held against
+TENTH = 0.1  # fraction of a gradient's length that is compared with delta
+
+
+class Server(NamedTuple):
+    """The model, and the smoothing delta of losses and of disparities, [2]."""
+
+    params: Params
+    delta: Tensor
 
 
 @dataclass(frozen=True)
-class FCFL(Algorithm):
-    """Smoothed worst loss and disparity by two linear programs."""
+class FCFL(Algorithm[Server]):
+    """Smoothed worst loss and worst disparity, by two linear programs."""
 
     name: ClassVar[str] = "fcfl"
     family: ClassVar[str] = "group_fair"
     paper: ClassVar[str] = "Cui et al., NeurIPS 2021"
     reveals: ClassVar[str] = "each client's loss, disparity, size, and the gradients of both"
 
-    epsilon: float = option(0.05, "disparity that every client may have; inf: any")
-    first: int = option(100, "rounds of stage 1")
-    notion: Literal["dp", "eo"] = option(
-        "dp", "disparity of all examples, or of those with label 1"
+    epsilon: float = option(0.05, "largest disparity allowed at a client; inf for no limit")
+    first: int = option(100, "number of rounds of stage 1")
+    notion: NotionCode = option("dp", NOTION_OPTION)
+    delta: float = option(0.5, "initial smoothing of the maxima")
+    shrink: float = option(
+        0.01, "factor applied to delta when it is large compared with the gradient"
     )
-    delta: float = option(0.5, "smoothing of the maxima at first")
-    shrink: float = option(0.01, "factor of delta when it is large against the gradient")
     floor: float = option(1e-4, "the smallest delta")
-    attribute: str = option("", "protected attribute, of two groups; the first if empty")
-    least: int = option(0, "examples of each group below which a client withholds its disparity")
+    attribute: str = option("", "protected attribute with two groups; the first if empty")
+    least: int = option(0, "a client with fewer examples of a group withholds its disparity")
 
     def __post_init__(self) -> None:
         if not self.epsilon >= 0:
@@ -79,20 +95,20 @@ class FCFL(Algorithm):
             )
         if not 0 < self.shrink < 1:
             raise ValueError(f"shrink = {self.shrink}: give a number above 0 and below 1.")
-        least_cell(self.least)
+        check_least(self.least)
 
-    def init_server(self, task: Task, params: Params, clients: int) -> Any:
-        """The model, and the smoothing of losses and of disparities."""
-        binary(task, self.name)
+    def init_server(self, task: Task, params: Params, clients: int) -> Server:
+        """The model and the initial smoothing."""
+        require_binary(task, self.name)
         column(task, self.attribute, self.name, groups=2)
-        return {"params": params, "delta": torch.full((2,), self.delta, dtype=torch.float64)}
+        return Server(params, torch.full((2,), self.delta, dtype=torch.float64))
 
-    def round(self, server: Any, cohort: Cohort) -> Any:
-        """One step against the combination that the stage's program finds."""
-        got = cohort.gather(self.measure, {"params": server["params"]})
+    def round(self, server: Server, cohort: Cohort) -> Server:
+        """One step against the combination that the stage's linear program finds."""
+        got = cohort.gather(self.measure, {"params": server.params})
         loss, disparity = got.value["loss"].double(), got.value["disparity"].double()
         slopes, uneven = got.value["slope"], got.value["uneven"]
-        delta, flat = server["delta"], rows(slopes).double()
+        delta, flat = server.delta, rows(slopes).double()
         worst = torch.softmax(loss / delta[0], 0)
         unfair = torch.softmax(disparity.abs() / delta[1], 0) * disparity.sign()
         both = torch.stack([worst @ flat, unfair @ rows(uneven).double()])
@@ -109,10 +125,10 @@ class FCFL(Algorithm):
             weight = self.stage_two(products, mean, over)
             on_loss, on_gap = weight[:-1], weight[-1] * unfair
         step = tree.add(tree.weighted_sum(slopes, on_loss), tree.weighted_sum(uneven, on_gap))
-        params = tree.tmap(lambda p, g: p - cohort.rate * g, server["params"], step)
+        params = tree.tmap(lambda p, g: p - cohort.rate * g, server.params, step)
         small = TENTH * both.square().sum(1).sqrt() <= delta
         delta = torch.where(small, (delta * self.shrink).clamp(min=self.floor), delta)
-        return {"params": params, "delta": delta}
+        return Server(params, delta)
 
     def stage_one(self, products: Tensor, over: bool) -> Tensor:
         """Weights of (g_l, g_d) from their inner products [2, 2]."""
@@ -125,8 +141,8 @@ class FCFL(Algorithm):
     def stage_two(self, products: Tensor, mean: Tensor, over: bool) -> Tensor:
         """Weights of (all grad l_k, g_d) from their inner products [K + 1, K + 1].
 
-        The shortest combination never points against any of them, so it serves where the program
-        finds nothing for want of digits.
+        The shortest combination has no negative inner product with any of them, so it is used
+        where the program finds no solution because of rounding.
         """
         gain = mean @ products[:-1]
         keep = products if over else products[:-1]
@@ -158,12 +174,11 @@ class FCFL(Algorithm):
         return reply, client.state
 
     def disparity(self, task: Task, params: Params, client: Client) -> Tensor:
-        """The mean sigmoid(10 logit) of group 0 less that of group 1; 0 if one has too few."""
+        """Group 0's mean sigmoid(10 logit) minus group 1's; 0 if a group has too few examples."""
         at = column(task, self.attribute, self.name, groups=2)
         count, sums = torch.zeros(2), torch.zeros(2)
         for page in client.pages("train"):
-            inside = member(task, page, at)
-            inside = inside[:, 1] if self.notion == "eo" else inside.sum(1)
+            inside = NOTIONS[self.notion].compared(member(task, page, at), 1).sum(1)
             likely = torch.sigmoid(SHARP * margin(task, task.outputs(params, page.x)))
             count, sums = count + inside.sum(0), sums + likely @ inside
         rate = share(sums, count)

@@ -1,32 +1,33 @@
-"""GIFAIR-FL: the differences between groups' losses are penalised, which makes dynamic weights.
+"""GIFAIR-FL: a penalty on the differences between groups' losses, as dynamic weights.
 
 Yue, Nouiehed and Al Kontar, "GIFAIR-FL: a framework for group and individual fairness in
 federated learning", INFORMS Journal on Data Science, 2023:
 
     min_w  sum_k p_k F_k(w) + lambda sum over pairs of groups |L_a(w) - L_b(w)|
 
-Its gradient weighs the mean loss L_z of group z by lambda r_z, r_z = sum over other groups b of
-sign(L_z - L_b), so a round is FedAvg's with other weights, from the losses at w. In the paper
-groups are made of clients. Here they are the groups of a protected attribute, whose examples lie
-with all clients: an example of group z weighs 1 + lambda r_z n / m_z. `groups = "clients"` is the
-paper's individual form: each client is a group, of weight n_k / n + lambda r_k.
+Its gradient weights the mean loss L_z of group z by lambda r_z, r_z = sum over other groups b of
+sign(L_z - L_b), so a round is FedAvg's with weights that depend on the losses at w. In the paper,
+groups consist of clients. Here they are the groups of a protected attribute, whose examples are
+spread over all clients: an example of group z has the weight 1 + lambda r_z n / m_z.
+`groups = "clients"` is the paper's individual form: each client is a group with the weight n_k / n
++ lambda r_k.
 
-No weight may be below 0, which bounds lambda: by the smallest share of a group over the number of
-others. `strength` is lambda as a share of this bound; 0 is FedAvg.
+No weight may be below 0, which bounds lambda by the smallest share of a group divided by the number
+of other groups. `strength` is lambda as a fraction of this bound; 0 is FedAvg.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from isonomy.blocks.descent import descend
-from isonomy.blocks.groups import cells, column, least_cell, share, weighted
+from isonomy.blocks.groups import cells, check_least, column, share, weighted_loss
 from isonomy.blocks.measure import train_loss
-from isonomy.core.algorithm import Algorithm
+from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
@@ -35,7 +36,7 @@ from isonomy.core.task import Params, Task
 
 
 @dataclass(frozen=True)
-class GIFAIR(Algorithm):
+class GIFAIR(Algorithm[Global]):
     """A penalty on the differences between the losses of groups, or of clients."""
 
     name: ClassVar[str] = "gifair"
@@ -47,61 +48,62 @@ class GIFAIR(Algorithm):
     )
 
     strength: float = option(
-        0.5, "lambda, as a share of the largest that keeps all weights at 0 or above"
+        0.5, "lambda, as a fraction of the largest value for which no weight is negative"
     )
     groups: Literal["attribute", "clients"] = option(
-        "attribute", "groups of examples, or each client"
+        "attribute", "the groups: those of a protected attribute, or each client"
     )
     attribute: str = option("", "protected attribute whose groups are compared; the first if empty")
-    least: int = option(0, "examples below which a client withholds a group's sums")
+    least: int = option(0, "a client withholds the sums of a group with fewer examples")
 
     def __post_init__(self) -> None:
         if not 0 <= self.strength <= 1:
             raise ValueError(f"strength = {self.strength}: give a number from 0 to 1.")
-        least_cell(self.least)
+        check_least(self.least)
 
-    def init_server(self, task: Task, params: Params, clients: int) -> Any:
+    def init_server(self, task: Task, params: Params, clients: int) -> Global:
         """The model."""
         if self.groups == "attribute":
             column(task, self.attribute, self.name)
-        return {"params": params}
+        return Global(params)
 
-    def round(self, server: Any, cohort: Cohort) -> Any:
-        """Losses at w decide the weights of FedAvg's round."""
-        params = server["params"]
+    def round(self, server: Global, cohort: Cohort) -> Global:
+        """FedAvg's round with weights from the losses at w."""
+        params = server.params
         if self.groups == "clients":
             seen = cohort.gather(self.loss, {"params": params})
             own = seen.sizes.to(torch.float64)
             factor = self.factors(seen.value["loss"].to(torch.float64), own)
             if not bool((factor * own).sum() > 0):
                 return server
-            return cohort.mean(self.plain, {"params": params}, weight=seen.sizes * factor)
-        got = cohort.sum(self.measure, {"params": params})
-        factor = self.factors(share(got["loss"], got["count"]), got["count"])
-        return cohort.mean(self.train, {"params": params, "factor": factor})
+            weight = seen.sizes * factor
+            return Global(cohort.mean(self.plain, {"params": params}, weight=weight)["params"])
+        sums = cohort.sum(self.measure, {"params": params})
+        factor = self.factors(share(sums["loss"], sums["count"]), sums["count"])
+        return Global(cohort.mean(self.train, {"params": params, "factor": factor})["params"])
 
     def factors(self, loss: Tensor, count: Tensor) -> Tensor:
         """1 + lambda r_z n / m_z; 1 for a group without examples."""
-        told = count > 0
-        pair = told.unsqueeze(0) & told.unsqueeze(1)
-        ahead = torch.sign(loss.unsqueeze(1) - loss.unsqueeze(0)) * pair
-        others = max(int(told.sum()) - 1, 1)
+        known = count > 0
+        pair = known.unsqueeze(0) & known.unsqueeze(1)
+        sign = torch.sign(loss.unsqueeze(1) - loss.unsqueeze(0)) * pair
+        others = max(int(known.sum()) - 1, 1)
         own = share(count, count.sum())
-        bound = float(own[told].min()) / others if bool(told.any()) else 0.0
-        return (1 + self.strength * bound * share(ahead.sum(1), own)).clamp(min=0)
+        bound = float(own[known].min()) / others if bool(known.any()) else 0.0
+        return (1 + self.strength * bound * share(sign.sum(1), own)).clamp(min=0)
 
     @phase("sum", count="group statistic", loss="group statistic")
     def measure(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Counts and sums of losses by group."""
         at = column(task, self.attribute, self.name)
-        got = cells(task, message["params"], client, at, self.least, by_label=False)
-        return {"count": got.count[0], "loss": got.loss[0]}, client.state
+        sums = cells(task, message["params"], client, at, self.least, by_label=False)
+        return {"count": sums.count[0], "loss": sums.loss[0]}, client.state
 
     @phase("mean", params="model")
     def train(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Descend on losses weighted by group."""
         at = column(task, self.attribute, self.name)
-        objective = weighted(task, message["factor"].unsqueeze(0), at)
+        objective = weighted_loss(task, message["factor"].unsqueeze(0), at)
         return {"params": descend(objective, message["params"], client)}, client.state
 
     @phase("gather", loss="statistic")

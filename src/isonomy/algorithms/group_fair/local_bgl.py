@@ -1,23 +1,23 @@
-"""Local BGL: every client bounds the losses of its own groups; PFFL's baseline.
+"""Local BGL: every client bounds the losses of the groups in its own data; PFFL's baseline.
 
 "Fair federated learning via bounded group loss" compares its global constraints with local ones:
-client k has multipliers lambda_k of its own and constrains the mean losses r_{z,k} of its own
-groups, whatever the others' are. The paper prints no formula; ours, in every round:
+client k has its own multipliers lambda_k and constrains the mean losses r_{z,k} of the groups in
+its own data, independently of other clients. The paper gives no formula; ours, in every round:
 
-    theta_k <- theta_k + (eta / B) r_k(w)     (not before the client's first training)
+    theta_k <- theta_k + (eta / B) r_k(w)     (from the client's second round on)
     lambda_k = B exp(theta_k) / (1 + sum_z exp(theta_{k,z}))
     w <- mean over clients of local descent on  beta f_k(w) + sum_z lambda_{k,z} r_{z,k}(w)
 
 with r_{z,k} = mean loss over the client's own cell z - zeta, 0 where it has no such examples. The
 model is the mean of all w so far (`report`). B = 0, beta = 1 is FedAvg with equal weights; with one
-client it is PFFL. A client keeps its theta to itself.
+client it is PFFL. theta_k never leaves the client.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ from isonomy.blocks.constraints import (
 )
 from isonomy.blocks.descent import descend
 from isonomy.core import tree
-from isonomy.core.algorithm import Algorithm
+from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
@@ -40,27 +40,35 @@ from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 
 
+class Server(NamedTuple):
+    """The latest model, the mean of all models so far, and how many these are."""
+
+    params: Params
+    average: Params
+    rounds: Tensor
+
+
 @dataclass(frozen=True)
-class LocalBGL(Algorithm):
-    """Bounded group loss inside each client."""
+class LocalBGL(Algorithm[Server]):
+    """Bounded group loss within each client."""
 
     name: ClassVar[str] = "local_bgl"
     family: ClassVar[str] = "group_fair"
     paper: ClassVar[str] = "Fair federated learning via bounded group loss"
     reveals: ClassVar[str] = "only the sum of the clients' models"
 
-    constraint: Literal["bgl", "cbgl"] = option("bgl", "bound each group, or each group and label")
+    constraint: Literal["bgl", "cbgl"] = option("bgl", "bounds by group, or by group and label")
     zeta: float = option(0.6, "bound on the mean loss of every cell")
-    zetas: tuple[float, ...] = option((), "with cbgl, a bound for each label; inf for none")
-    B: float = option(10.0, "largest sum of a client's multipliers")
+    zetas: tuple[float, ...] = option((), "with cbgl, one bound for each label; inf for no bound")
+    B: float = option(10.0, "upper bound on the sum of a client's multipliers")
     beta: float = option(1.0, "weight of the client's mean loss")
-    eta: float = option(2.0, "step of theta, divided by B")
+    eta: float = option(2.0, "the step size of theta is eta / B")
     attributes: tuple[str, ...] = option(
-        (), 'protected attributes, "sex*race" for groups of both; all'
+        (), 'protected attributes; "sex*race" for their intersections; all if empty'
     )
-    scale: bool = option(True, "whether local steps are divided by beta + B")
+    scale: bool = option(True, "whether the local objective is divided by beta + B")
     report: Literal["average", "last"] = option(
-        "average", "the model used: mean of all so far, or newest"
+        "average", "the model that is used: the mean of all so far, or the latest"
     )
 
     def __post_init__(self) -> None:
@@ -79,49 +87,48 @@ class LocalBGL(Algorithm):
         """The constraints."""
         return constraints(self.constraint, self.zeta, self.zetas, self.attributes)
 
-    def init_server(self, task: Task, params: Params, clients: int) -> Any:
-        """The model and the mean of all models so far."""
-        self.bounded.bounds(task)  # refuses what does not fit
+    def init_server(self, task: Task, params: Params, clients: int) -> Server:
+        """The model, and no rounds in the mean."""
+        self.bounded.bounds(task)  # raises an error if the constraints do not fit the task
         rounds = torch.zeros((), dtype=torch.float64)
-        return {"params": params, "average": params, "rounds": rounds}
+        return Server(params, params, rounds)
 
     def init_client(self, task: Task, params: Params) -> State:
-        """The client's own multipliers, and whether it has trained."""
+        """The client's multipliers, and whether it has trained."""
         theta = torch.zeros_like(self.bounded.bounds(task))
         return {"theta": theta, "trained": torch.zeros((), dtype=torch.float64)}
 
-    def round(self, server: Any, cohort: Cohort) -> Any:
+    def round(self, server: Server, cohort: Cohort) -> Server:
         """A round of FedAvg."""
-        message = {"params": server["params"]}
-        params = cohort.mean(self.local, message, weight="equal")["params"]
-        count = server["rounds"] + 1
-        average = tree.mix(server["average"], params, (1 / count).float())
-        return {"params": params, "average": average, "rounds": count}
+        params = cohort.mean(self.local, {"params": server.params}, weight="equal")["params"]
+        count = server.rounds + 1
+        average = tree.mix(server.average, params, (1 / count).float())
+        return Server(params, average, count)
 
-    def deployed(self, server: Any) -> Any:
+    def deployed(self, server: Server) -> Global:
         """The model that clients use."""
-        return {"params": server["average" if self.report == "average" else "params"]}
+        return Global(server.average if self.report == "average" else server.params)
 
     @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """A client that was not in training predicts with the common model as it is."""
+        """A client that was not in training predicts with the common model, unchanged."""
         return {}, client.state
 
     @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """The client's multipliers move by its own violations, then it trains."""
+        """The client updates its multipliers from its own violations, then trains."""
         inner, origin, state = self.bounded, message["params"], client.state
         scale = self.beta + self.B if self.scale else 1.0
-        seen = cell_sums(inner, task, origin, client, "train", 0)
-        mine = seen["count"] > 0
-        r = torch.where(mine, violations(seen["losses"], seen["count"], inner.bounds(task)), 0.0)
+        sums = cell_sums(inner, task, origin, client, "train", 0)
+        known = sums["count"] > 0
+        r = torch.where(known, violations(sums["losses"], sums["count"], inner.bounds(task)), 0.0)
         step = self.eta / self.B if self.B else 0.0
         theta = state["theta"] + state["trained"] * step * r
-        lam = torch.where(mine, multipliers(theta, self.B, inner.slack), 0.0)
-        price: Tensor = (lam / seen["count"].clamp(min=1)).float()
+        lam = torch.where(known, multipliers(theta, self.B, inner.slack), 0.0)
+        price: Tensor = (lam / sums["count"].clamp(min=1)).float()
 
-        def say(batch: Batch) -> Tensor:
+        def weights(batch: Batch) -> Tensor:
             return self.beta + client.size * (inner.members(task, batch) @ price)
 
         after = {"theta": theta, "trained": torch.ones_like(state["trained"])}
-        return {"params": descend(weighted_losses(task, say, scale), origin, client)}, after
+        return {"params": descend(weighted_losses(task, weights, scale), origin, client)}, after

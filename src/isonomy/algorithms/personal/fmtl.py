@@ -1,4 +1,4 @@
-"""FMTL (Ditto): a global model by averaging, and a personal model for each client, pulled to it.
+"""FMTL (Ditto): a global model by averaging, and a personal model per client that is pulled to it.
 
 Li, Hu, Beirami and Smith, "Federated multi-task learning for competing constraints" (2020), and
 "Ditto: Fair and robust federated learning through personalization" (ICML 2021). Objective 2:
@@ -11,18 +11,18 @@ Algorithm 1, on the same batches for both:
     v_k <- v_k - eta (grad F_k(v_k) + lam (v_k - w))         (from the client's own v_k)
     w   <- w + mean of (w_k - w)
 
-v_k never leaves its client; a client outside of the cohort keeps it. lam = 0 is local training,
-a large lam the global model. The box in the first paper pulls to the moving copy w_k, the second
-paper and the authors' code to the round's w: see `anchor`.
+v_k never leaves its client and does not change while the client is not in the cohort. lam = 0 is
+local training; a large lam gives the global model. Algorithm 1 of the first paper pulls to the
+moving copy w_k, the second paper and the authors' code to the round's w: see `anchor`.
 
-With `lams`, every client chooses lam at every local step: of one step with each it keeps the one
-with the least loss on its validation examples, as the authors' code does. Those are the client's
-validation split (set aside by the data, e.g. `data.validation = 0.1`), never its training or test
-examples. A client with fewer than `least` of them uses `lam`.
+With `lams`, every client chooses lam at every local step: it tries one step with each and keeps
+the one with the smallest loss on its validation examples, as in the authors' code. Those are the
+client's validation split (e.g. `data.validation = 0.1`), never its training or test examples. A
+client with fewer than `least` of them uses `lam`.
 
-Beyond the paper: a step against the gradient diverges where eta lam >= 2, and is refused;
-`pull = "proximal"` takes the pull implicitly, v <- (v - eta grad + eta lam w) / (1 + eta lam),
-which holds for any lam.
+Beyond the paper: gradient steps diverge where eta lam >= 2, so this is an error;
+`pull = "proximal"` applies the pull implicitly, v <- (v - eta grad + eta lam w) / (1 + eta lam),
+which is stable for any lam.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.func import grad
 
 from isonomy.blocks.descent import along, start, step
-from isonomy.blocks.personal import check_pull, nearer
+from isonomy.blocks.personal import check_pull, proximal_pull
 from isonomy.core import tree
-from isonomy.core.algorithm import Algorithm
+from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
@@ -51,24 +51,26 @@ from isonomy.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class FMTL(Algorithm):
+class FMTL(Algorithm[Global]):
     """Personal models pulled to a global one (Ditto)."""
 
     name: ClassVar[str] = "fmtl"
     family: ClassVar[str] = "personal"
     paper: ClassVar[str] = "Li et al., 2020, and ICML 2021 (Ditto)"
-    reveals: ClassVar[str] = "only the weighted sum of the clients' global models; no personal one"
+    reveals: ClassVar[str] = (
+        "only the weighted sum of the clients' global models; personal models are not sent"
+    )
 
     lam: float = option(1.0, "strength of the pull to the global model; 0 is local training")
     lams: tuple[float, ...] = option(
-        (), "if given, each client chooses among these by validation loss"
+        (), "if given, each client chooses lam from these by validation loss"
     )
-    least: int = option(4, "validation examples below which a client uses lam itself")
+    least: int = option(4, "number of validation examples below which a client uses lam")
     anchor: Literal["round", "moving"] = option(
-        "round", "pulled to the round's w, or the client's copy"
+        "round", "target of the pull: the round's w, or the client's moving copy of it"
     )
-    pull: Literal["gradient", "proximal"] = option("gradient", "how a step takes it")
-    weight: Literal["equal", "size"] = option("equal", "a client's say in the global model")
+    pull: Literal["gradient", "proximal"] = option("gradient", "how a step applies the pull")
+    weight: Literal["equal", "size"] = option("equal", "a client's weight in the global model")
 
     def __post_init__(self) -> None:
         check_pull("lam", self.lam)
@@ -77,23 +79,28 @@ class FMTL(Algorithm):
         if self.least < 1:
             raise ValueError(f"least = {self.least}: give 1 or more.")
 
+    def init_server(self, task: Task, params: Params, clients: int) -> Global:
+        """The initial model."""
+        return Global(params)
+
     def init_client(self, task: Task, params: Params) -> State:
-        """Every personal model starts from the common initial one."""
+        """Every personal model starts from the common initial model."""
         return {"params": params}
 
-    def round(self, server: Any, cohort: Cohort) -> Any:
+    def round(self, server: Global, cohort: Cohort) -> Global:
         """Algorithm 1."""
         top = max((self.lam, *self.lams))
         if self.pull == "gradient" and cohort.work.optimiser == "sgd" and cohort.rate * top >= 2:
             raise ConfigError(
-                f"algorithm.lam = {top:g} times the learning rate {cohort.rate:g} is 2 or more, "
-                "where steps diverge; lower one of them, or set pull = 'proximal'."
+                f"algorithm.lam = {top:g} times the learning rate {cohort.rate:g} is 2 or more, so "
+                "steps diverge; lower one of them, or set algorithm.pull = 'proximal'."
             )
-        return cohort.mean(self.local, {"params": server["params"]}, weight=self.weight)
+        mean = cohort.mean(self.local, {"params": server.params}, weight=self.weight)
+        return Global(mean["params"])
 
     @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """Both models, step by step on the same batches."""
+        """Both models, trained step by step on the same batches."""
         origin, own = message["params"], client.state["params"]
         work, rate, moving = client.work, client.rate, self.anchor == "moving"
         personal = self._personal(task, client)
@@ -110,29 +117,29 @@ class FMTL(Algorithm):
     @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """A new client solves its regularised problem from the global model."""
-        model, personal = message["model"]["params"], self._personal(task, client)
+        model, personal = message["model"].params, self._personal(task, client)
 
         def one(carry: Tree, batch: Batch) -> Tree:
             return personal(carry, model, batch)
 
         return {}, {"params": along(one, (model, start(client.work, model)), client)[0]}
 
-    def personal(self, deployed: Any) -> bool:
-        """Every client has a model of its own."""
+    def personal(self, deployed: Global) -> bool:
+        """Every client has a personal model."""
         return True
 
-    def model(self, task: Task, server: Any, state: State) -> Params:
+    def model(self, task: Task, deployed: Global, state: State) -> Params:
         """A client's personal model."""
         return state["params"]
 
     def _personal(self, task: Task, client: Client) -> Callable[[Tree, Params, Batch], Tree]:
-        """One step of (personal model, optimiser's memory), given the anchor and a batch."""
+        """The function of one step: ((model, memory), anchor, batch) to a new (model, memory)."""
         work, rate, lam, lams = client.work, client.rate, self.lam, self.lams
-        toward = proximal if self.pull == "proximal" else against
+        pulled_step = proximal_step if self.pull == "proximal" else gradient_step
 
         def fixed(carry: Tree, anchor: Params, batch: Batch) -> Tree:
             v, memory = carry
-            return toward(work, rate, v, memory, anchor, grad(task.loss)(v, batch), lam)
+            return pulled_step(work, rate, v, memory, anchor, grad(task.loss)(v, batch), lam)
 
         if not lams:
             return fixed
@@ -141,7 +148,7 @@ class FMTL(Algorithm):
         def chosen(carry: Tree, anchor: Params, batch: Batch) -> Tree:
             v, memory = carry
             g = grad(task.loss)(v, batch)
-            tries = [toward(work, rate, v, memory, anchor, g, each) for each in lams]
+            tries = [pulled_step(work, rate, v, memory, anchor, g, each) for each in lams]
             losses = torch.stack([task.loss(new, held) for new, _ in tries])
             best = torch.argmin(torch.nan_to_num(losses, nan=math.inf)).reshape(1)
 
@@ -149,26 +156,26 @@ class FMTL(Algorithm):
                 least = torch.stack(others).index_select(0, best).squeeze(0)
                 return torch.where(enough, least, usual)
 
-            usual = toward(work, rate, v, memory, anchor, g, lam)
+            usual = pulled_step(work, rate, v, memory, anchor, g, lam)
             return tree.tmap(pick, usual, *tries)
 
         return chosen
 
 
-def against(
+def gradient_step(
     work: Work, rate: Tensor, v: Params, memory: Tree, anchor: Params, g: Tree, lam: float
 ) -> tuple[Params, Tree]:
-    """A step against the gradient of F + (lam / 2) |v - anchor|^2, where F has gradient g."""
-    if lam:  # without pull an anchor of any size changes nothing
+    """A gradient step on F + (lam / 2) |v - anchor|^2, where F has gradient g."""
+    if lam:  # with lam = 0 even an anchor that is not finite has no effect
         g = tree.tmap(lambda d, a, b: d + lam * (a - b), g, v, anchor)
     return step(work, rate, v, memory, g)
 
 
-def proximal(
+def proximal_step(
     work: Work, rate: Tensor, v: Params, memory: Tree, anchor: Params, g: Tree, lam: float
 ) -> tuple[Params, Tree]:
-    """A step against g, then the nearest point to it and, as lam asks, to the anchor."""
+    """A step along -g, then the proximal step of (lam / 2) |v - anchor|^2."""
     new, memory = step(work, rate, v, memory, g)
     if lam:
-        new = nearer(new, anchor, rate * lam)
+        new = proximal_pull(new, anchor, rate * lam)
     return new, memory

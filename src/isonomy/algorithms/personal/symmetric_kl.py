@@ -1,82 +1,93 @@
-"""Symmetrised KL: fine-tuning held near the global model's predictions instead of its weights.
+"""Symmetric KL: fine-tuning with a pull to the global model's predictions, not its weights.
 
-A comparator of Li et al. (2020) and its public code: after FedAvg's w*, each client descends from
+A baseline in Li et al. (2020) and its public code. After FedAvg's w*, each client descends from
 w* on
 
     F_k(v) + lam mean over its examples of [KL(p_v || p_w*) + KL(p_w* || p_v)]
 
-with p the predicted probabilities of the classes (softmax, or one probability under the logistic
-loss). The sum of both is sum_c (p_v - p_w*)_c (log p_v - log p_w*)_c. The public code takes its
-gradient over all training examples in every step; here it is of the step's batch, the same in
-expectation. lam = 0 is plain fine-tuning.
+where p are the predicted class probabilities (softmax, or one probability under the logistic
+loss). The sum of both terms is sum_c (p_v - p_w*)_c (log p_v - log p_w*)_c. The public code
+computes its gradient over all training examples in every step; here it is over the step's batch,
+which is the same in expectation. lam = 0 is plain fine-tuning.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
 from isonomy.blocks.descent import Objective, descend
-from isonomy.blocks.personal import check_pull, check_tuning, served, tuned, tuning, untuned
-from isonomy.core.algorithm import Algorithm
+from isonomy.blocks.personal import (
+    check_pull,
+    check_tuning,
+    own_or_common,
+    tuned,
+    tuning_work,
+    untuned,
+)
+from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
-from isonomy.core.tree import Tree
 from isonomy.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class SymmetricKL(Algorithm):
+class SymmetricKL(Algorithm[Global]):
     """Federated averaging, then fine-tuning with a pull to the global model's predictions."""
 
     name: ClassVar[str] = "symmetric_kl"
     family: ClassVar[str] = "personal"
     paper: ClassVar[str] = "Li et al., 2020; Yu et al., 2020"
-    reveals: ClassVar[str] = "only the weighted sum of the clients' models; no personal one"
+    reveals: ClassVar[str] = (
+        "only the weighted sum of the clients' models; personal models are not sent"
+    )
 
-    lam: float = option(1.0, "strength of the pull; 0 is plain fine-tuning")
+    lam: float = option(
+        1.0, "strength of the pull to the global model's predictions; 0 is plain fine-tuning"
+    )
     epochs: int = option(30, "passes over a client's examples in the last stage")
     steps: int | None = option(None, "steps of the last stage, instead of epochs")
-    lr: float | None = option(None, "its learning rate; the run's if unset")
-    weight: Literal["equal", "size"] = option("equal", "a client's say in the global model")
+    lr: float | None = option(None, "learning rate of the last stage; the run's if unset")
+    weight: Literal["equal", "size"] = option("equal", "a client's weight in the global model")
 
     def __post_init__(self) -> None:
         check_pull("lam", self.lam)
-        check_tuning(self)
+        check_tuning(self.epochs, self.steps, self.lr)
 
-    def init_server(self, task: Task, params: Params, clients: int) -> Tree:
-        """The model; refuses a loss without probabilities."""
+    def init_server(self, task: Task, params: Params, clients: int) -> Global:
+        """The initial model; raises a ConfigError for a loss without probabilities."""
         if task.loss_name not in ("cross_entropy", "logistic"):
             raise ConfigError(
-                f"algorithm 'symmetric_kl' needs predicted probabilities, which the loss "
-                f"'{task.loss_name}' has none of; use a model with cross_entropy or logistic."
+                f"algorithm 'symmetric_kl' needs predicted probabilities, but the loss "
+                f"'{task.loss_name}' has none; use a model with loss cross_entropy or logistic."
             )
-        return {"params": params}
+        return Global(params)
 
     def init_client(self, task: Task, params: Params) -> State:
-        """No model of its own yet."""
+        """No personal model yet."""
         return untuned(params)
 
-    def round(self, server: Any, cohort: Cohort) -> Any:
+    def round(self, server: Global, cohort: Cohort) -> Global:
         """Federated averaging."""
-        return cohort.mean(self.local, {"params": server["params"]}, weight=self.weight)
+        mean = cohort.mean(self.local, {"params": server.params}, weight=self.weight)
+        return Global(mean["params"])
 
-    def finish(self, server: Any, cohort: Cohort) -> Any:
-        """The last stage; models stay where they are made."""
-        work = tuning(cohort.work, self.epochs, self.steps, self.lr)
-        cohort.sum(self.tune, {"params": server["params"]}, work=work)
+    def finish(self, server: Global, cohort: Cohort) -> Global:
+        """The last stage; the personal models stay with the clients."""
+        work = tuning_work(cohort.work, self.epochs, self.steps, self.lr)
+        cohort.sum(self.tune, {"params": server.params}, work=work)
         return server
 
     @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """Training of the common model."""
+        """Local training of the common model."""
         return {"params": descend(task.loss, message["params"], client)}, client.state
 
     @phase("sum", tuned="statistic")
@@ -89,17 +100,18 @@ class SymmetricKL(Algorithm):
     @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """A new client tunes the common model with the run's local work."""
-        return {}, self.tune(task, message["model"], client)[1]
+        return {}, self.tune(task, {"params": message["model"].params}, client)[1]
 
-    def personal(self, deployed: Any) -> bool:
-        """Every client has a model of its own."""
+    def personal(self, deployed: Global) -> bool:
+        """Every client has a personal model."""
         return True
 
-    def model(self, task: Task, server: Any, state: State) -> Params:
-        """The client's own model, once it has one."""
-        return served(state, server["params"])
+    def model(self, task: Task, deployed: Global, state: State) -> Params:
+        """The client's personal model, once it has one."""
+        return own_or_common(state, deployed.params)
 
     def _objective(self, task: Task, common: Params) -> Objective:
+        """The loss plus lam times the divergence from the common model's predictions."""
         if not self.lam:
             return task.loss
 
@@ -112,7 +124,7 @@ class SymmetricKL(Algorithm):
 
 
 def divergence(task: Task, mine: Tensor, theirs: Tensor) -> Tensor:
-    """KL(p || q) + KL(q || p) of the predictions of each example, from outputs."""
+    """KL(p || q) + KL(q || p) of the predictions for each example, from outputs."""
     if task.loss_name == "logistic":  # the logits are log p - log(1 - p)
         return ((mine.sigmoid() - theirs.sigmoid()) * (mine - theirs)).squeeze(-1)
     p, q = log_softmax(mine, -1), log_softmax(theirs, -1)

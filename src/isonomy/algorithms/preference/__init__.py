@@ -1,0 +1,1 @@
+"""Methods that learn a model for every preference between performance and fairness."""

@@ -1,31 +1,31 @@
 """PraFFL: every client learns its whole trade-off between performance and fairness.
 
 Ye, Kou and Tang, "PraFFL: a preference-aware scheme in fair federated learning", KDD 2025. A body
-psi is shared and averaged; a hypernet h_k of the client's own makes the head of any preference.
-In a round, client k of the cohort, with lam drawn from the uniform distribution on the simplex:
+psi is shared and averaged. Each client k has a hypernet h_k that generates the head for any
+preference. In a round, for client k of the cohort and lam drawn uniformly from the simplex:
 
-    psi_k <- local descent on the loss of (psi, h_k(1/2, 1/2)), h_k at rest
-    h_k   <- local descent on (1/N) sum_v max_j loss_j(psi_k, h_k(lam_v)) / lam_vj, psi_k at rest
+    psi_k <- local descent on the loss of (psi, h_k(1/2, 1/2)), with h_k fixed
+    h_k   <- local descent on (1/N) sum_v max_j loss_j(psi_k, h_k(lam_v)) / lam_vj, with psi_k fixed
     psi   <- mean of psi_k
 
-and the round whose fronts have the best mean hypervolume on validation examples is kept. The max is
+The round whose fronts have the largest mean hypervolume on validation examples is kept. The max is
 smoothed to a log-sum-exp and unfairness is trained as a squared dependence of logits and groups, as
-in the authors' code; both have the other form as an option. Departures from that code: groups are
-indicators, not numbers; every client counts the same in the mean (there the first one of a round is
-left out); draws differ from round to round and client to client.
+in the authors' code; options select the alternatives. Differences from that code: groups are
+indicators, not numbers; all clients have equal weight in the mean (there the first client of a
+round is left out); random draws differ between rounds and clients.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from isonomy.blocks import preferences as simplex
 from isonomy.blocks import trade_off
-from isonomy.blocks.trade_off import Terms
+from isonomy.blocks.trade_off import OBJECTIVES_OPTION, Terms
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
@@ -36,9 +36,23 @@ from isonomy.core.work import halves
 from isonomy.models import hypernet as nets
 
 
+class Server(NamedTuple):
+    """The body, that of the best round so far, and the score of that round."""
+
+    psi: Params
+    kept: Params
+    score: Tensor
+
+
+class Deployed(NamedTuple):
+    """The body of the best round."""
+
+    psi: Params
+
+
 @dataclass(frozen=True)
-class PraFFL(Algorithm):
-    """A front for every client: a shared body, and a hypernet of one's own."""
+class PraFFL(Algorithm[Server]):
+    """A front for every client: a shared body, and a hypernet for each client."""
 
     name: ClassVar[str] = "praffl"
     family: ClassVar[str] = "preference"
@@ -48,24 +62,24 @@ class PraFFL(Algorithm):
         "validation examples; hypernets stay with their clients"
     )
 
-    objectives: tuple[str, ...] = option(
-        ("error", "dp"), "error, then dp or eo, of an attribute: dp.sex"
-    )
-    preferences: int = option(8, "N, preferences drawn for every step of the hypernet")
+    objectives: tuple[str, ...] = option(("error", "dp"), OBJECTIVES_OPTION)
+    preferences: int = option(8, "N, number of preferences drawn for each step of the hypernet")
     share: float = option(
-        16 / 30, "of the local steps, those that train the body; the rest the hypernet"
+        16 / 30, "fraction of the local steps that train the body; the rest train the hypernet"
     )
-    scalar: Literal["logsumexp", "max"] = option("logsumexp", "Tchebycheff's maximum, or smoothed")
+    scalar: Literal["logsumexp", "max"] = option(
+        "logsumexp", "how objectives are combined: smoothed or exact Tchebycheff maximum"
+    )
     fairness: Literal["squared", "covariance", "gap"] = option(
-        "squared", "what unfairness is trained as"
+        "squared", "measure of unfairness that is trained"
     )
-    code: Literal["one-hot", "number"] = option("one-hot", "how groups enter it")
-    weight: Literal["equal", "size"] = option("equal", "a client's say in the mean of bodies")
+    code: Literal["one-hot", "number"] = option("one-hot", "how groups are encoded in it")
+    weight: Literal["equal", "size"] = option("equal", "weight of a client in the mean of bodies")
     select: int = option(
-        100, "rays by which rounds are compared on validation examples; 0: keep the last"
+        100, "number of rays on which rounds are compared by validation; 0 keeps the last round"
     )
     preference: tuple[float, ...] = option(
-        (), "the trade-off that clients predict with; even if empty"
+        (), "the preference that clients predict with; equal weights if empty"
     )
 
     def __post_init__(self) -> None:
@@ -78,32 +92,31 @@ class PraFFL(Algorithm):
         """What is traded off."""
         return Terms(self.objectives, self.scalar, self.fairness, self.code)
 
-    def init_server(self, task: Task, params: Params, clients: int) -> Any:
-        """The body, that of the best round so far, and how good it was."""
+    def init_server(self, task: Task, params: Params, clients: int) -> Server:
+        """The initial body, and a score below that of any round."""
         trade_off.check_task(task, params, self.name)
         self.terms.aims(task)
         body = nets.split(task, params)[1]
-        return {"psi": body, "kept": body, "score": torch.tensor(-1.0, dtype=torch.float64)}
+        return Server(body, body, torch.tensor(-1.0, dtype=torch.float64))
 
     def init_client(self, task: Task, params: Params) -> State:
-        """The hypernet, the same at first for all, and that of the best round so far."""
+        """The hypernet, initially the same for all clients, and that of the best round so far."""
         hypernet = nets.initial(task, params, len(self.objectives))
         return {"hypernet": hypernet, "kept": hypernet}
 
-    def round(self, server: Any, cohort: Cohort) -> Any:
+    def round(self, server: Server, cohort: Cohort) -> Server:
         """Train, average, and keep this round if it is the best so far."""
-        psi = cohort.mean(self.local, {"psi": server["psi"]}, weight=self.weight)["psi"]
+        psi = cohort.mean(self.local, {"psi": server.psi}, weight=self.weight)["psi"]
         if not self.select:
-            return {**server, "psi": psi, "kept": psi}
-        seen = cohort.sum(self.validate, {"psi": psi})
-        better, score = trade_off.improved(seen, server["score"])
+            return server._replace(psi=psi, kept=psi)
+        sums = cohort.sum(self.validate, {"psi": psi})
+        better, score = trade_off.improved(sums, server.score)
         cohort.sum(self.keep, {"better": better})
-        kept = psi if float(better) else server["kept"]
-        return {"psi": psi, "kept": kept, "score": score}
+        return Server(psi, psi if float(better) else server.kept, score)
 
     @phase("mean", psi="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """First the body, then, with the body at rest, the hypernet."""
+        """Train the body, then the hypernet with the body fixed."""
         m, own = len(self.objectives), client.state["hypernet"]
         first, second = halves(client.plan, self.share)
         psi = trade_off.train_body(task, message["psi"], own, client, first, m)
@@ -122,24 +135,24 @@ class PraFFL(Algorithm):
 
     @phase("sum", volume="statistic", clients="statistic")
     def validate(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """The hypervolume of one's front on one's validation examples."""
+        """The hypervolume of the client's front on its validation examples."""
         own = client.state["hypernet"]
-        seen = trade_off.validated(task, message["psi"], own, client, self.terms, self.select)
-        return seen, client.state
+        reply = trade_off.validate(task, message["psi"], own, client, self.terms, self.select)
+        return reply, client.state
 
     @phase("sum", kept="statistic")
     def keep(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """Remember the hypernet of the best round."""
+        """Keep the hypernet if this round is the best so far."""
         own, better = client.state["hypernet"], message["better"] > 0
         kept = torch.where(better, own, client.state["kept"])
         return {"kept": message["better"]}, {"hypernet": own, "kept": kept}
 
     @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """A new client trains its hypernet, on the body as it is."""
+        """A new client trains its hypernet with the body fixed."""
         own, _ = trade_off.train_hypernet(
             task,
-            message["model"]["psi"],
+            message["model"].psi,
             client.state["hypernet"],
             client,
             client.plan,
@@ -149,25 +162,28 @@ class PraFFL(Algorithm):
         )
         return {}, {"hypernet": own, "kept": own}
 
-    def deployed(self, server: Any) -> Any:
+    def deployed(self, server: Server) -> Deployed:
         """The body of the best round."""
-        return {"psi": server["kept"]}
+        return Deployed(server.kept)
 
-    def joint(self, deployed: Any) -> bool:
-        """There is no front of all clients together."""
+    def joint(self, deployed: Deployed) -> bool:
+        """There is no front for all clients together."""
         return False
 
-    def at(self, task: Task, server: Any, state: State | None, preference: Tensor) -> Params:
-        """The client's model of a preference; there is none for all clients together."""
+    def at(self, task: Task, deployed: Deployed, state: State | None, preference: Tensor) -> Params:
+        """The client's model for a preference.
+
+        Raises ValueError without a state: there is no front for all clients together.
+        """
         if state is None:
-            raise ValueError("'praffl' has no front of all clients together")
-        return nets.whole(task, server["psi"], state["kept"], preference)
+            raise ValueError("'praffl' has no front for all clients together")
+        return nets.make_params(task, deployed.psi, state["kept"], preference)
 
-    def personal(self, deployed: Any) -> bool:
-        """Every client has a front of its own, unless there is one for all together."""
-        return not self.joint(deployed)
+    def personal(self, deployed: Deployed) -> bool:
+        """Every client has its own front."""
+        return True
 
-    def model(self, task: Task, server: Any, state: State) -> Params:
-        """The model of the one preference that was chosen."""
-        ray = trade_off.chosen(self.preference, len(self.objectives))
-        return self.at(task, server, state, ray)
+    def model(self, task: Task, deployed: Deployed, state: State) -> Params:
+        """The model for the option `preference`."""
+        ray = trade_off.normalised(self.preference, len(self.objectives))
+        return self.at(task, deployed, state, ray)

@@ -17,7 +17,7 @@ def show(name: str) -> bool:
     out = console()
     print_heading(out, f"{name}: {it.description}", "model")
     options = [
-        Option(key, o.holds, value_text(o.default), o.meaning) for key, o in it.options.items()
+        Option(key, o.allowed, value_text(o.default), o.meaning) for key, o in it.options.items()
     ]
     print_options(out, "Options", options)
     print_line(out, f"Accepts: {it.accepts}")

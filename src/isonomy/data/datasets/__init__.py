@@ -1,6 +1,6 @@
-"""Data sets by name.
+"""Named data sets.
 
-To add one, write a file in this folder with a `DATASET`: every such file is found by itself.
+To add one, write a file in this folder with a `DATASET`; it is found automatically.
 
 >>> federation = load("synthetic", clients=4, seed=1)
 >>> len(federation), federation.features
@@ -14,10 +14,10 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
+from isonomy.core.options import check
 from isonomy.data.dataset import Dataset, Request
 from isonomy.data.download.fetch import Progress
 from isonomy.data.federation import Federation
-from isonomy.data.options import settle
 from isonomy.data.partition import Spec, plan
 from isonomy.errors import ConfigError, unknown
 
@@ -43,19 +43,21 @@ def load(
     options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Federation:
-    """A federation of a data set's examples.
+    """Load a data set as a federation.
 
-    `clients`, `partition` (a name, or a mapping with `name` and options) and `options` are the
-    data set's own when not given; see `DATASETS[name]`. The same arguments give the same
-    federation on every machine.
+    `clients`, `partition` (a name, or a mapping with `name` and options) and `options` default to
+    those of the data set; see `DATASETS[name]`. The same arguments give the same federation on
+    every machine.
     """
     if name not in DATASETS:
         raise ConfigError(unknown("data set", name, DATASETS))
     dataset = DATASETS[name]
     if clients is not None and clients < 1:
-        raise ConfigError(f"data set '{name}': clients is {clients}; give 1 or more.")
+        raise ConfigError(f"data set '{name}': clients is {clients}; set it to 1 or more.")
     if seed < 0:
-        raise ConfigError(f"data set '{name}': seed is {seed}; give a whole number of 0 or more.")
+        raise ConfigError(
+            f"data set '{name}': seed is {seed}; set it to a whole number of 0 or more."
+        )
     chosen, chosen_options = plan(
         dataset.partition if partition is None else partition, dataset.partitions
     )
@@ -65,7 +67,7 @@ def load(
         seed=seed,
         partition=chosen,
         partition_options=chosen_options,
-        options=settle(f"data set '{name}'", dataset.options, options or {}),
+        options=check("data", name, dataset.options, options or {}),
         progress=progress,
     )
     return dataset.load(request)

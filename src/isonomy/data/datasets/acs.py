@@ -1,27 +1,27 @@
-"""ACS: five questions about people in the United States, a client for each state (folktables).
+"""ACS: five prediction tasks about people in the US, one client per state (folktables).
 
 Ding et al. (2021), "Retiring Adult: New Datasets for Fair Machine Learning", from the American
-Community Survey's 1-Year person files (see `isonomy.data.pums`). `task` is one of
+Community Survey's 1-Year person files (see `isonomy.data.download.census_files`). `task` is one of
 
     income           PINCP > 50,000   of AGEP > 16, PINCP > 100, WKHP > 0, PWGTP >= 1
     public_coverage  PUBCOV = 1       of AGEP < 65, PINCP <= 30,000
     mobility         MIG = 1          of 18 < AGEP < 35
     employment       ESR = 1          of 16 < AGEP < 90, PWGTP >= 1
-    employment_all   ESR = 1          of everybody
+    employment_all   ESR = 1          of all
     travel_time      JWMNP > 20       of AGEP > 16, PWGTP >= 1, ESR = 1
 
-with the paper's features and RAC1P, the race, as protected attribute. `employment` is the paper's
-task, which folktables calls ACSEmploymentFiltered; its ACSEmployment, without GCL among the
-features and with children and the very old among the rows, is `employment_all`. Who works at home
-has no JWMNP and counts as no more than 20 minutes, as there. From 2019 on the Bureau's RELSHIPP
-and JWTRNS, and from 2023 on STATE, serve as RELP, JWTR and ST.
+with the paper's features and RAC1P (race) as the protected attribute. `employment` is the task of
+the paper, which folktables calls ACSEmploymentFiltered; `employment_all` is ACSEmployment of
+folktables, without the feature GCL and with rows of all ages. People who work at home have no JWMNP
+and count as at most 20 minutes, as in folktables. From 2019 on, the Bureau's RELSHIPP and JWTRNS
+are used as RELP and JWTR, and from 2023 on, STATE is used as ST.
 
-Our choices: AGEP, WKHP, PINCP, JWMNP and POVPIP are numbers, 0 where blank as in folktables,
-standardised by the training rows; all else are categories, with a blank as one of its own. A
-protected column is no feature unless `keep_protected` is true. By default the 50 states are clients
-(folktables adds PR, Puerto Rico). A row takes 4 bytes for each value of each category: income of
-all states has about 800 features and 5 GB. `density` takes a random share of each state's rows, and
-`rare` puts values with fewer training rows together as one.
+Our choices: AGEP, WKHP, PINCP, JWMNP and POVPIP are numbers, 0 if blank as in folktables,
+standardised by the training rows; all others are categories, with blank as a separate one. A
+protected column is not used as a feature unless `keep_protected` is true. By default the 50 states
+are clients (folktables adds PR, Puerto Rico). A row takes 4 bytes for each value of each category:
+income of all states has about 800 features and needs 5 GB. `density` uses a random share of each
+state's rows, and `rare` merges values with fewer training rows.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.data import pums
+from isonomy.core.options import Option
 from isonomy.data.dataset import Dataset, Request
+from isonomy.data.download import census_files
 from isonomy.data.federation import Federation
-from isonomy.data.options import Option
 from isonomy.data.partition import FRACTIONS, PARTITIONS, generator
 from isonomy.errors import ConfigError, DataError, unknown
 
 Numbers = NDArray[np.float64]
-People = Mapping[str, Numbers]  # columns, NaN where blank: no comparison holds there
+People = Mapping[str, Numbers]  # columns, NaN if blank: comparisons with it are false
 
 NUMERIC = ("AGEP", "WKHP", "PINCP", "JWMNP", "POVPIP")
 WORDS = {
@@ -65,9 +65,9 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Task:
-    """A question: who is asked, what is known of them, what the answer is.
+    """A prediction task: which people, which features, which label.
 
-    `rows` is how many the authors count in 2018 with Puerto Rico, where their texts agree.
+    `rows` is the number of rows in 2018 with Puerto Rico that the authors state.
     """
 
     features: str
@@ -75,12 +75,12 @@ class Task:
     positive: Callable[[Numbers], NDArray[np.bool_]]
     labels: tuple[str, str]
     asked: Callable[[People], NDArray[np.bool_]] | None = None
-    needs: str = ""  # columns that `asked` looks at
+    needs: str = ""  # columns that `asked` uses
     rows: int = 0
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns that have to be read."""
+        """All columns that must be read."""
         return tuple(dict.fromkeys([*self.features.split(), self.target, *self.needs.split()]))
 
 
@@ -142,7 +142,7 @@ LABEL, STATE = "label", "state"
 
 
 def people(task: Task, table: Any) -> Any:
-    """Those of a state's table that the task asks: their features, and the answer as `label`."""
+    """Select the people of a task from a state's table: their features and the `label`."""
     pa: Any = importlib.import_module("pyarrow")
     columns = {name: table[name].to_numpy().astype(np.float64) for name in task.columns}
     asked = np.ones(table.num_rows, dtype=np.bool_) if task.asked is None else task.asked(columns)
@@ -153,7 +153,7 @@ def people(task: Task, table: Any) -> Any:
 
 
 def _words(name: str, values: Numbers) -> Any:
-    """Numbers with null for blank; codes that have words, as these."""
+    """Convert columns: numbers with null for blank, and codes to words if these are known."""
     pa: Any = importlib.import_module("pyarrow")
     if name not in WORDS:
         return pa.array(values, from_pandas=True)
@@ -161,7 +161,7 @@ def _words(name: str, values: Numbers) -> Any:
     wrong = values[~np.isin(values, list(known))]
     if len(wrong):
         raise DataError(
-            f"{name} is {wrong[0]:g} in one row, where it has to be 1 to {max(known)}; get a whole "
+            f"{name} is {wrong[0]:g} in one row but must be 1 to {max(known)}; get a complete "
             "copy of the file from the Census Bureau."
         )
     words = pa.array([known[code] for code in sorted(known)])
@@ -169,16 +169,17 @@ def _words(name: str, values: Numbers) -> Any:
 
 
 def load(request: Request) -> Federation:
-    """Find or fetch every state's file, read what the task needs, then as any table."""
+    """Find or download every state's file, read what the task needs, and prepare it as a table."""
     options = request.options
     if options["task"] not in TASKS:
         raise ConfigError(unknown("task of data set 'acs'", options["task"], TASKS))
     if not 0 < options["density"] <= 1:
         raise ConfigError(
-            f"data set 'acs': density is {options['density']}; give a share above 0, at most 1."
+            f"data set 'acs': density is {options['density']}; set it to a share above 0 and at "
+            "most 1."
         )
-    states = options["states"] or pums.STATES
-    paths, origin = pums.obtain(states, options["year"], options["path"], request.progress)
+    states = options["states"] or census_files.STATES
+    paths, origin = census_files.obtain(states, options["year"], options["path"], request.progress)
     tables, sums = [], []
     for state, path in zip(states, paths, strict=True):
         table, digest = _state(state, path, request)
@@ -189,21 +190,21 @@ def load(request: Request) -> Federation:
 
 
 def _state(state: str, path: Path, request: Request) -> tuple[Any, str]:
-    """A state's people, all or a random share, with the state's name in each row."""
+    """Return the people of a state, all or a random share, with the state in each row."""
     pa: Any = importlib.import_module("pyarrow")
     options = request.options
     task = TASKS[options["task"]]
-    table, digest = pums.read(path, state, options["year"], task.columns)
+    table, digest = census_files.read(path, state, options["year"], task.columns)
     table = people(task, table)
     if options["density"] < 1:
-        rng = generator("acs", (request.seed, int(pums.CODES[state])))
+        rng = generator("acs", (request.seed, int(census_files.CODES[state])))
         count = round(options["density"] * table.num_rows)
         table = table.take(np.sort(rng.permutation(table.num_rows)[:count]))
     return table.append_column(STATE, pa.array([state] * table.num_rows, pa.string())), digest
 
 
 def federate(table: Any, sums: list[str], request: Request) -> Federation:
-    """The federation of all states' people."""
+    """Build the federation of all states."""
     from isonomy.data import tables
 
     options = request.options
@@ -222,9 +223,9 @@ def federate(table: Any, sums: list[str], request: Request) -> Federation:
         rare=options["rare"],
     )
     notes = [f"SHA-256 of {_read_what(sums)}: {_together(sums)}."]
-    whole = len(sums) == len(pums.STATES) + 1 and "PR" in options["states"]
+    whole = len(sums) == len(census_files.STATES) + 1 and "PR" in options["states"]
     if task.rows and whole and options["year"] == 2018 and options["density"] == 1:
-        notes.append(f"{table.num_rows:,} rows; Ding et al. (2021) count {task.rows:,}.")
+        notes.append(f"{table.num_rows:,} rows; Ding et al. (2021) state {task.rows:,}.")
     return tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
 
 
@@ -245,16 +246,18 @@ DATASET = Dataset(
     licence="public, under the Census Bureau's terms of service",
     load=load,
     options={
-        "task": Option("employment", f"the question: {', '.join(TASKS)}"),
+        "task": Option("employment", f"the prediction task: {', '.join(TASKS)}"),
         "states": Option((), "postal codes such as ['CA', 'TX', 'PR']; the 50 states if empty"),
-        "year": Option(2018, "the survey's year"),
-        "density": Option(1.0, "share of each state's rows to take, at random"),
+        "year": Option(2018, "the year of the survey"),
+        "density": Option(1.0, "random share of each state's rows to use"),
         "rare": Option(10, "values with fewer training rows than this become 'other'"),
         "protected": Option(("RAC1P",), "protected attributes: columns, or 'RAC1P*SEX'"),
-        "keep_protected": Option(False, "whether the protected columns are features too"),
-        "bins": Option({}, "where protected numbers are cut, such as {AGEP = [30, 60]}"),
-        "fractions": Option(FRACTIONS, "shares of a client's rows to train, validate and test"),
-        "path": Option("", "a folder with csv_p??.zip or psam_p??.csv, instead of fetching them"),
+        "keep_protected": Option(False, "whether protected columns are also used as features"),
+        "bins": Option({}, "edges of groups of protected numbers, such as {AGEP = [30, 60]}"),
+        "fractions": Option(FRACTIONS, "shares of a client's rows for train, validation and test"),
+        "path": Option(
+            "", "a folder with csv_p??.zip or psam_p??.csv, instead of downloading them"
+        ),
     },
     protected=("RAC1P",),
     clients=50,

@@ -1,18 +1,18 @@
-"""ADULT: who earns more than 50,000 dollars a year, from the US census of 1994.
+"""ADULT: does a person earn more than 50,000 dollars a year? From the US census of 1994.
 
 Becker and Kohavi (1996), UCI Machine Learning Repository, https://doi.org/10.24432/C5XW20. All
-48,842 rows are pooled, given to clients and then split at each client, so the official division
+48,842 rows are pooled, assigned to clients and then split at each client, so the official split
 into training and test rows is not used.
 
-Our choices: the label is 1 for >50K. "?" is a missing value, as `adult.names` says. `fnlwgt` is
-left out: it says how many people a row stands for, not anything about the person. Protected
-columns are no features unless `keep_protected` is true. Scales and categories are learnt from
-training rows only.
+Our choices: the label is 1 for >50K. "?" is a missing value, as documented in `adult.names`.
+`fnlwgt` is not used: it is the number of people that a row represents, not a property of the
+person. Protected columns are not used as features unless `keep_protected` is true. Scales and
+categories are fitted on training rows only.
 
-With `partition = "paper"` (see `isonomy.data.fedfb_preparation`) the official training rows train
-and the official test rows test, fnlwgt is a feature, "?" is a category like others, and there are
-two clients: the first has a random 80 % of those who work for a private employer and 20 % of the
-rest, the second what remains.
+With `partition = "paper"` (see `isonomy.data.fedfb_preparation`) the official training and test
+rows are used as such, fnlwgt is a feature, "?" is a category like others, and there are two
+clients: the first has a random 80 % of those who work for a private employer and 20 % of the rest,
+the second has all others.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from pathlib import Path
 import numpy as np
 
 from isonomy.core.examples import Attribute
-from isonomy.data import fedfb_preparation, published
+from isonomy.data import fedfb_preparation, public_tables
 from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 from isonomy.data.partition import PARTITIONS, Integers
-from isonomy.data.published import Table, count, one_of, replaced, words
+from isonomy.data.public_tables import Table, count, one_of, replaced, words
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
 _TRAIN = fetch.File(
@@ -56,7 +56,7 @@ _ALL = fetch.File(
     5_326_381,
     (fetch.Package("equiaudit", "0.1.2", "equiaudit/data/adult-all.csv"),),
 )
-FILES = ((_TRAIN, _TEST), (_ALL,))  # the same rows in the same order, whichever is had
+FILES = ((_TRAIN, _TEST), (_ALL,))  # alternatives with the same rows in the same order
 
 NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 COLUMNS = (
@@ -83,7 +83,7 @@ BINS = {"age": (25, 61)}
 
 
 def parse(paths: Sequence[Path]) -> Table:
-    """The rows of the files one after the other, whether in the original form or with a header.
+    """Read and concatenate the files, in the original format or with a header.
 
     The original has no header, a space after every comma, and in `adult.test` a first line to
     skip and a full stop after the label.
@@ -92,8 +92,10 @@ def parse(paths: Sequence[Path]) -> Table:
 
     tables = []
     for path in paths:
-        skip = 0 if published.first_line(path)[:1].isdigit() else 1
-        tables.append(published.read("ADULT", path, COLUMNS, NUMBERS, skip=skip, missing=("?",)))
+        skip = 0 if public_tables.first_line(path)[:1].isdigit() else 1
+        tables.append(
+            public_tables.read("ADULT", path, COLUMNS, NUMBERS, skip=skip, missing=("?",))
+        )
     table = pa.concat_tables(tables).combine_chunks()
     income = [word.rstrip(".") for word in words(table, "income")]
     table = replaced(table, "income", income)
@@ -102,7 +104,7 @@ def parse(paths: Sequence[Path]) -> Table:
 
 
 def facts(paths: Sequence[Path]) -> list[Fact]:
-    """What is true of the whole data set."""
+    """Compute the known properties of the complete data set."""
     return _facts(parse(paths))
 
 
@@ -119,21 +121,21 @@ def _facts(table: Table) -> list[Fact]:
 
 
 def load(request: Request) -> Federation:
-    """Fetch, check, and federate in our way or the papers'."""
+    """Download, check, and prepare the data, in our way or that of the papers."""
     fixed = fedfb_preparation.wanted(request, DATASET, 2)
-    table, origin = published.obtain("ADULT", FILES, parse, _facts, request)
+    table, origin = public_tables.obtain("ADULT", FILES, parse, _facts, request)
     made = paper(table) if fixed else federate(table, request)
     return replace(made, origin=origin)
 
 
 def federate(table: Table, request: Request) -> Federation:
-    """The federation of a table in our own way."""
+    """Build the federation of a table in our way."""
     from isonomy.data import tables
 
-    roles = published.roles(request, "income", ">50K", bins=BINS, drop=("fnlwgt",), twins=TWINS)
-    notes = ["fnlwgt is left out: it is a sampling weight."]
+    roles = public_tables.roles(request, "income", ">50K", bins=BINS, drop=("fnlwgt",), twins=TWINS)
+    notes = ["fnlwgt is not used: it is a sampling weight."]
     if "sex" in roles.protected_columns and not roles.keep_protected:
-        notes.append("relationship (Husband, Wife) still tells the sex of many rows.")
+        notes.append("relationship (Husband, Wife) still reveals the sex in many rows.")
     return tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
 
 
@@ -151,8 +153,8 @@ PAPER_CATEGORIES = (
 
 
 def paper(table: Table) -> Federation:
-    """FedFB's and HetPFL's two clients; training and test rows are scaled apart."""
-    fedfb_preparation.in_order("ADULT", published.numbers(table, "fnlwgt"), ORDER)
+    """Build the two clients of FedFB and HetPFL; training and test rows are scaled separately."""
+    fedfb_preparation.in_order("ADULT", public_tables.numbers(table, "fnlwgt"), ORDER)
     for name in PAPER_CATEGORIES:
         table = replaced(table, name, [word or "?" for word in words(table, name)])
     y = (words(table, "income") == ">50K").astype(np.int64)
@@ -182,12 +184,12 @@ def paper(table: Table) -> Federation:
             ("income", LABELS),
             gone="?",
         ),
-        fault="training rows are scaled by themselves and test rows by themselves",
+        fault="training rows and test rows are scaled separately",
     )
 
 
 def _clients(stream: np.random.RandomState, private: np.ndarray) -> list[Integers]:
-    """80 % of the private and 20 % of the rest, in the order drawn; the others, ascending."""
+    """Return a random 80 % of the private and 20 % of the rest, and all others in order."""
     drawn = [
         stream.choice(rows, int(share * len(rows)), replace=False)
         for rows, share in ((np.flatnonzero(private), 0.8), (np.flatnonzero(~private), 0.2))
@@ -202,14 +204,14 @@ DATASET = Dataset(
     source="ADULT, UCI Machine Learning Repository (Becker and Kohavi, 1996)",
     licence="CC BY 4.0",
     load=load,
-    options=published.options(("sex",), BINS),
+    options=public_tables.options(("sex",), BINS),
     protected=("sex",),
     clients=10,
     partition={"name": "uneven"},
     partitions={
         **PARTITIONS,
         "paper": fedfb_preparation.partition(
-            "two clients, mostly private employees and mostly others"
+            "two clients, one mostly with private employees, one mostly with others"
         ),
     },
     files=FILES,

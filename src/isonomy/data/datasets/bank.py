@@ -1,18 +1,18 @@
-"""BANK: who subscribes to a term deposit when a Portuguese bank calls, 2008 to 2010.
+"""BANK: does a person called by a Portuguese bank subscribe to a term deposit? 2008 to 2010.
 
 Moro, Rita and Cortez (2014), UCI Machine Learning Repository, https://doi.org/10.24432/C5K306,
-file `bank-full.csv` of `bank.zip`: 45,211 rows. The copy that is fetched has commas where the
-original has semicolons; either is read.
+file `bank-full.csv` of `bank.zip`: 45,211 rows. The downloaded copy has commas where the
+original has semicolons; both are read.
 
-Our choices: the label is 1 for "yes". "unknown" is a category, as the documentation lists it
-among the values. `duration` is left out unless `duration` is true: how long the call took is known
-only when its outcome is, and a call of no length has no success. `pdays` = -1, which means that
-there was no earlier campaign, is no number of days: it counts as missing, and a feature tells
-where. Age is the protected attribute, in three groups: below 25, 25 to 60, above 60.
+Our choices: the label is 1 for "yes". "unknown" is a category, because the documentation
+lists it among the values. `duration` is not used unless `duration` is true: the length of the call
+is known only after its outcome, and a call of length 0 is never successful. `pdays` = -1 means that
+there was no earlier campaign: it counts as missing, and a feature marks it. Age is the protected
+attribute, in three groups: below 25, 25 to 60, above 60.
 
 With `partition = "paper"` (see `isonomy.data.fedfb_preparation`) the group is age in fifths,
-duration is a feature and day and month are not, the rows are shuffled and the first 70 % train,
-and there are three clients by whether a person has a loan.
+duration is a feature and day and month are not, the rows are shuffled and the first 70 % are
+training rows, and there are three clients by whether a person has a loan.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from pathlib import Path
 import numpy as np
 
 from isonomy.core.examples import Attribute
-from isonomy.data import fedfb_preparation, published
+from isonomy.core.options import Option
+from isonomy.data import fedfb_preparation, public_tables
 from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
-from isonomy.data.options import Option
 from isonomy.data.partition import PARTITIONS, Integers
-from isonomy.data.published import Table, count, numbers, one_of, replaced, words
+from isonomy.data.public_tables import Table, count, numbers, one_of, replaced, words
 
 FILES = (
     (
@@ -70,10 +70,10 @@ BINS = {"age": (25, 61)}
 
 
 def parse(paths: Sequence[Path]) -> Table:
-    """The columns, between commas or semicolons."""
+    """Read the columns, separated by commas or semicolons."""
     (path,) = paths
-    found, delimiter = published.header("BANK", path, COLUMNS)
-    table = published.read(
+    found, delimiter = public_tables.header("BANK", path, COLUMNS)
+    table = public_tables.read(
         "BANK", path, found, NUMBERS, skip=1, delimiter=delimiter, wanted=COLUMNS
     )
     one_of("BANK", table, "y", LABELS)
@@ -81,7 +81,7 @@ def parse(paths: Sequence[Path]) -> Table:
 
 
 def facts(paths: Sequence[Path]) -> list[Fact]:
-    """What is true of the whole data set."""
+    """Compute the known properties of the complete data set."""
     return _facts(parse(paths))
 
 
@@ -98,26 +98,26 @@ def _facts(table: Table) -> list[Fact]:
 
 
 def load(request: Request) -> Federation:
-    """Fetch, check, and federate in our way or the papers'."""
+    """Download, check, and prepare the data, in our way or that of the papers."""
     fixed = fedfb_preparation.wanted(request, DATASET, 3)
-    table, origin = published.obtain("BANK", FILES, parse, _facts, request)
+    table, origin = public_tables.obtain("BANK", FILES, parse, _facts, request)
     made = paper(table) if fixed else federate(table, request)
     return replace(made, origin=origin)
 
 
 def federate(table: Table, request: Request) -> Federation:
-    """The federation of a table in our own way."""
+    """Build the federation of a table in our way."""
     from isonomy.data import tables
 
     days = numbers(table, "pdays")
     table = replaced(table, "pdays", np.where(days < 0, np.nan, days))
     drop = () if request.options["duration"] else ("duration",)
-    roles = published.roles(request, "y", "yes", bins=BINS, drop=drop, indicate=True)
-    notes = ["pdays is missing where there was no earlier campaign."]
+    roles = public_tables.roles(request, "y", "yes", bins=BINS, drop=drop, indicate=True)
+    notes = ["pdays is missing if there was no earlier campaign."]
     if drop:
-        notes.append("duration is left out: it is known only when the outcome is.")
+        notes.append("duration is not used: it is known only after the outcome.")
     made = tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
-    return published.read_as(made, {"name": "pdays", "below": 0})
+    return public_tables.read_as(made, {"name": "pdays", "below": 0})
 
 
 PAPER_CATEGORIES = (
@@ -132,11 +132,14 @@ PAPER_CATEGORIES = (
 )
 PAPER_NUMBERS = ("balance", "duration", "campaign", "pdays", "previous")
 ORDER = 41_930_405_389  # see fedfb_preparation.in_order
-PAPER_SHARES = ((0.5, 0.2), (0.6, 0.8))  # of no loan and of loan, where a client's rows end
+PAPER_SHARES = (
+    (0.5, 0.2),
+    (0.6, 0.8),
+)  # shares of no loan and of loan at which a client's rows end
 
 
 def paper(table: Table) -> Federation:
-    """FedFB's and HetPFL's three clients: 50, 10, 40 % of no loan and 20, 60, 20 % of loan."""
+    """Build FedFB's and HetPFL's clients: 50, 10, 40 % of no loan, 20, 60, 20 % of loan."""
     fedfb_preparation.in_order("BANK", numbers(table, "age"), ORDER)
     stream = np.random.RandomState(1)
     age = numbers(table, "age")
@@ -166,7 +169,7 @@ def paper(table: Table) -> Federation:
 
 
 def _clients(loan: np.ndarray, rows: Integers) -> list[Integers]:
-    """Stretches of the rows without a loan, each followed by one of the rows with a loan."""
+    """Return each client's rows: a range of those without a loan, then one of those with."""
     without, having = rows[~loan[rows]], rows[loan[rows]]
     ends = ((0, 0), *PAPER_SHARES, (1, 1))
     return [
@@ -186,10 +189,12 @@ DATASET = Dataset(
     source="BANK, bank-full.csv, UCI Machine Learning Repository (Moro et al., 2014)",
     licence="CC BY 4.0",
     load=load,
-    options=published.options(
+    options=public_tables.options(
         ("age",),
         BINS,
-        duration=Option(False, "whether the call's duration, which leaks the label, is a feature"),
+        duration=Option(
+            False, "whether to use the duration of the call, which leaks the label, as a feature"
+        ),
     ),
     protected=("age",),
     clients=10,

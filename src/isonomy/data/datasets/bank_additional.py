@@ -1,11 +1,11 @@
-"""BANK-ADDITIONAL: the bank's calls again, with what the economy did in those months.
+"""BANK-ADDITIONAL: the calls of BANK with economic indicators of those months.
 
 Moro, Cortez and Rita (2014), UCI Machine Learning Repository, https://doi.org/10.24432/C5K306,
 file `bank-additional-full.csv` of `bank-additional.zip`: 41,188 rows, May 2008 to November 2010.
-The copy that is fetched has commas where the original has semicolons; either is read.
+The downloaded copy has commas where the original has semicolons; both are read.
 
-Our choices are those of BANK, but that "unknown" is a missing value here, as this file's
-documentation says, and that no earlier campaign is `pdays` = 999.
+Our choices are those of BANK, except that "unknown" is a missing value, as documented for this
+file, and that `pdays` = 999 means no earlier campaign.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from isonomy.data import published
+from isonomy.core.options import Option
+from isonomy.data import public_tables
 from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
-from isonomy.data.options import Option
 from isonomy.data.partition import PARTITIONS
-from isonomy.data.published import Table, count, numbers, one_of, replaced
+from isonomy.data.public_tables import Table, count, numbers, one_of, replaced
 
 FILES = (
     (
@@ -76,10 +76,10 @@ BINS = {"age": (25, 61)}
 
 
 def parse(paths: Sequence[Path]) -> Table:
-    """The columns, between commas or semicolons."""
+    """Read the columns, separated by commas or semicolons."""
     (path,) = paths
-    found, delimiter = published.header("BANK-ADDITIONAL", path, COLUMNS)
-    table = published.read(
+    found, delimiter = public_tables.header("BANK-ADDITIONAL", path, COLUMNS)
+    table = public_tables.read(
         "BANK-ADDITIONAL",
         path,
         found,
@@ -94,7 +94,7 @@ def parse(paths: Sequence[Path]) -> Table:
 
 
 def facts(paths: Sequence[Path]) -> list[Fact]:
-    """What is true of the whole data set."""
+    """Compute the known properties of the complete data set."""
     return _facts(parse(paths))
 
 
@@ -109,38 +109,40 @@ def _facts(table: Table) -> list[Fact]:
 
 
 def load(request: Request) -> Federation:
-    """Fetch, check, federate."""
-    table, origin = published.obtain("BANK-ADDITIONAL", FILES, parse, _facts, request)
+    """Download, check and prepare the data."""
+    table, origin = public_tables.obtain("BANK-ADDITIONAL", FILES, parse, _facts, request)
     return replace(federate(table, request), origin=origin)
 
 
 def federate(table: Table, request: Request) -> Federation:
-    """The federation of a table."""
+    """Build the federation of a table."""
     from isonomy.data import tables
 
     days = numbers(table, "pdays")
     table = replaced(table, "pdays", np.where(days == 999, np.nan, days))
     drop = () if request.options["duration"] else ("duration",)
-    roles = published.roles(request, "y", "yes", bins=BINS, drop=drop, indicate=True)
-    notes = ["pdays is missing where there was no earlier campaign."]
+    roles = public_tables.roles(request, "y", "yes", bins=BINS, drop=drop, indicate=True)
+    notes = ["pdays is missing if there was no earlier campaign."]
     if drop:
-        notes.append("duration is left out: it is known only when the outcome is.")
+        notes.append("duration is not used: it is known only after the outcome.")
     made = tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
     words = [name for name in COLUMNS if name not in (*NUMBERS, "y")]
     unknown = [{"name": name, "gone": ("unknown",)} for name in words]
-    return published.read_as(made, {"name": "pdays", "gone": ("999",)}, *unknown)
+    return public_tables.read_as(made, {"name": "pdays", "gone": ("999",)}, *unknown)
 
 
 DATASET = Dataset(
     name="bank_additional",
-    description="41,188 calls of a Portuguese bank, with economic indicators; subscription?",
+    description="41,188 calls of a Portuguese bank, with economic indicators; term deposit?",
     source="BANK, bank-additional-full.csv, UCI Machine Learning Repository (Moro et al., 2014)",
     licence="CC BY 4.0",
     load=load,
-    options=published.options(
+    options=public_tables.options(
         ("age",),
         BINS,
-        duration=Option(False, "whether the call's duration, which leaks the label, is a feature"),
+        duration=Option(
+            False, "whether to use the duration of the call, which leaks the label, as a feature"
+        ),
     ),
     protected=("age",),
     clients=10,

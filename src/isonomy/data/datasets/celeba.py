@@ -1,15 +1,15 @@
-"""CELEBA: is the person in the picture smiling? A client for each celebrity; colour pictures.
+"""CELEBA: is the person in the picture smiling? One client per celebrity; colour pictures.
 
 Caldas et al. (2018), "LEAF: a benchmark for federated settings", from Liu et al. (2015), "Deep
 learning face attributes in the wild". In all 200,288 pictures of 9,343 celebrities with five or
-more each. The protected attribute is CelebA's `Male`; any other of its 40 will do.
+more each. The protected attribute is CelebA's `Male`; any other of its 40 can be used.
 
-CelebA's authors let nobody else host the pictures, so this loader reads what LEAF's scripts left:
-the folder given by `path`, else `celeba` in the data folder, with LEAF's JSON files and, in `raw`,
-`list_attr_celeba.txt` and the pictures in `img_align_celeba`. As LEAF does, pictures are resized
-to 84 by 84 (by bicubic interpolation here), so faces become a little broader, and divided by 255.
-All of it would take 17 GB as float32: draw clients (`clients = 500`) or take a smaller `side`.
-Pictures are read with Pillow, which the extra `images` brings.
+The authors of CelebA do not allow others to host the pictures, so this loader reads the output of
+LEAF's scripts: the folder given by `path`, otherwise `celeba` in the data folder, with LEAF's JSON
+files and, in `raw`, `list_attr_celeba.txt` and the pictures in `img_align_celeba`. As in LEAF,
+pictures are resized to 84 by 84 (with bicubic interpolation here), so faces become a little
+broader, and divided by 255. All pictures would need 17 GB as float32: draw clients
+(`clients = 500`) or use a smaller `side`. Pictures are read with Pillow (the extra `images`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import torch
 from torch import Tensor
 
 from isonomy.core.examples import Attribute
+from isonomy.core.options import Option
 from isonomy.data import images
 from isonomy.data.dataset import Dataset, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
-from isonomy.data.leaf import NATURAL, locate, natural, read_leaf, together
-from isonomy.data.options import Option
+from isonomy.data.leaf_files import NATURAL, concatenate, locate, natural, read_leaf
 from isonomy.data.partition import FRACTIONS, Integers
 from isonomy.errors import ConfigError, DataError, unknown
 
@@ -44,7 +44,7 @@ _HOW = (
 
 
 def load(request: Request) -> Federation:
-    """Find LEAF's files, draw the clients, read their pictures."""
+    """Find LEAF's files, draw the clients and read their pictures."""
     home = fetch.folder() / "celeba"
     named = request.options["path"]
     files = locate(Path(named).expanduser() if named else home, _HOW.format(home))
@@ -59,17 +59,17 @@ def load(request: Request) -> Federation:
         request.options["fractions"],
         request.seed,
     )
-    held = together(users, train, test)
+    held = concatenate(users, train, test)
     if held.x.dtype.kind != "U":
         raise DataError(
-            "CelebA's examples are names of pictures and here are others; give the files that "
-            "LEAF makes for celeba."
+            "the examples are not names of pictures, as CelebA's are; give the files that LEAF "
+            "makes for celeba."
         )
     names = held.x.tolist()
     known = attributes(raw / "list_attr_celeba.txt", names, (LABEL, *_columns(request)))
     if not np.array_equal(held.y, known[LABEL]):
         raise DataError(
-            f"LEAF's labels are not CelebA's '{LABEL}'; run LEAF's preprocess.sh as it comes."
+            f"LEAF's labels are not CelebA's '{LABEL}'; run LEAF's preprocess.sh unchanged."
         )
     groups, protected = _groups(known, request.options["protected"], len(names))
     return images.compose(
@@ -86,12 +86,12 @@ def load(request: Request) -> Federation:
 
 
 def _raw(folder: Path) -> Path:
-    """CelebA's own files, in the folder of LEAF's or one up."""
+    """Return the folder of CelebA's own files: that of LEAF's files or its parent."""
     return folder / "raw" if (folder / "raw").is_dir() else folder.parent / "raw"
 
 
 def _columns(request: Request) -> list[str]:
-    """The attributes that the protected ones, or their intersections, are made of."""
+    """Return the attributes that the protected attributes or intersections consist of."""
     wanted = request.options["protected"]
     if len(set(wanted)) < len(wanted):
         raise ConfigError(f"protected is {list(wanted)}; name every attribute once.")
@@ -101,7 +101,7 @@ def _columns(request: Request) -> list[str]:
 def _groups(
     known: Mapping[str, Integers], wanted: Sequence[str], rows: int
 ) -> tuple[Tensor, tuple[Attribute, ...]]:
-    """Group codes [n, A] and their attributes; of an intersection the last part varies fastest."""
+    """Return group codes [n, A] and attributes; in intersections the last part varies fastest."""
     groups, named = np.zeros((rows, len(wanted)), dtype=np.int64), []
     for a, attribute in enumerate(wanted):
         levels = [""]
@@ -117,10 +117,10 @@ def _groups(
 
 
 def attributes(path: Path, names: Sequence[str], wanted: Sequence[str]) -> dict[str, Integers]:
-    """CelebA's attributes of some pictures, 0 where the file has -1."""
+    """Return CelebA's attributes of some pictures; -1 in the file becomes 0."""
     try:
         with path.open(encoding="utf-8") as stream:
-            stream.readline()  # how many pictures there are
+            stream.readline()  # the number of pictures
             columns = stream.readline().split()
             lines = {line.split(None, 1)[0]: line.split()[1:] for line in stream if line.strip()}
     except (OSError, ValueError) as error:
@@ -136,17 +136,17 @@ def attributes(path: Path, names: Sequence[str], wanted: Sequence[str]) -> dict[
         values = lines.get(name)
         if values is None or len(values) != len(columns) or not set(values) <= {"-1", "1"}:
             raise DataError(
-                f"{path} has no {len(columns)} attributes of -1 or 1 for the picture {name}; get a "
-                "whole copy of it."
+                f"{path} does not have {len(columns)} attributes of -1 or 1 for the picture "
+                f"{name}; get a complete copy of it."
             )
         codes[row] = [value == "1" for value in values]
     return {name: codes[:, columns.index(name)] for name in wanted}
 
 
 def pictures(folder: Path, names: Sequence[str], side: int) -> images.Pixels:
-    """The pictures as bytes [n, 3, side, side]."""
+    """Read the pictures as bytes [n, 3, side, side]."""
     if side < 1:
-        raise ConfigError(f"data set 'celeba': side is {side}; give 1 or more pixels.")
+        raise ConfigError(f"data set 'celeba': side is {side}; set it to 1 or more pixels.")
     pillow = _pillow()
     out = np.empty((len(names), 3, side, side), dtype=np.uint8)
     for row, name in enumerate(names):
@@ -174,8 +174,8 @@ def _pillow() -> Any:
 
 DATASET = Dataset(
     name="celeba",
-    description="faces that smile or not, a client for each celebrity (LEAF's files)",
-    source="CelebA (Liu et al., 2015), as LEAF (Caldas et al., 2018) federates it",
+    description="faces, smiling or not, one client per celebrity (LEAF's files)",
+    source="CelebA (Liu et al., 2015), as divided among clients by LEAF (Caldas et al., 2018)",
     licence="non-commercial research only",
     load=load,
     options={
@@ -185,8 +185,8 @@ DATASET = Dataset(
         "side": Option(84, "height and width of the pictures in pixels; LEAF's are 84"),
         "fractions": Option(
             FRACTIONS,
-            "shares of a client's examples to train, validate and test; the first two where LEAF "
-            "set test examples apart",
+            "shares of a client's examples for train, validation and test; only the first two if "
+            "LEAF made test examples",
         ),
         "path": Option("", "the folder of LEAF's files, with train and test or all_data, and raw"),
     },

@@ -1,15 +1,15 @@
-"""CELEBA ATTRIBUTES: forty yes-or-no judgements of each of 202,599 faces, without the images.
+"""CELEBA ATTRIBUTES: forty binary attributes of 202,599 faces, without the images.
 
 Liu et al. (2015), "Deep Learning Face Attributes in the Wild",
 https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html. One attribute is predicted from the others: a
-small problem with CelebA's labels and groups, not its problem of vision. Attributes are 0 or 1 and
-not scaled; a protected one is no feature unless `keep_protected` is true.
+small problem with CelebA's labels and groups, without computer vision. Attributes are 0 or 1 and
+not scaled; a protected one is not used as a feature unless `keep_protected` is true.
 
-The official file, list_attr_celeba.txt, lies in a shared folder without an address of its own, so
-it cannot be fetched; `path` reads it, and a package carries the same values as a table. Neither
-says who is seen: identity_CelebA.txt of the same folder does. With `identities` naming it and
-`partition = {name = "column", column = "identity"}` every celebrity is a client, those with fewer
-pictures than `minimum` together one more.
+The official file, list_attr_celeba.txt, is in a shared folder without a direct address, so it
+cannot be downloaded automatically; `path` reads it, and a package contains the same values as a
+table. Neither contains the identities, which are in identity_CelebA.txt of the same folder. If
+`identities` names it, `partition = {name = "column", column = "identity"}` makes every celebrity a
+client, and one more client of all those with fewer pictures than `minimum`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isonomy.data import published
-from isonomy.data.dataset import Dataset, Fact, Request, insist
+from isonomy.core.options import Option
+from isonomy.data import public_tables
+from isonomy.data.dataset import Dataset, Fact, Request, check_facts
 from isonomy.data.download import fetch
 from isonomy.data.download.archives import DAMAGE
 from isonomy.data.federation import Federation
-from isonomy.data.options import Option
 from isonomy.data.partition import FRACTIONS, PARTITIONS
 from isonomy.errors import ConfigError, DataError, unknown
 
@@ -49,13 +49,13 @@ ANSWERS = ("no", "yes")
 
 
 def parse(path: Path) -> tuple[Columns, list[str]]:
-    """Every attribute's column and the pictures' names, from the official file or a table."""
+    """Read all attributes and the names of pictures, from the official file or a table."""
     pa: Any = importlib.import_module("pyarrow")
     csv: Any = importlib.import_module("pyarrow.csv")
     try:
         content = _content(path)
         official = re.match(rb"\s*\d+\s*\n", content)
-        if official:  # how many rows, then names and rows with any number of spaces between
+        if official:  # the number of rows, then names and rows with any number of spaces
             content = b"filename " + _single_spaces(content[official.end() :])
         table = csv.read_csv(
             pa.BufferReader(content),
@@ -64,7 +64,7 @@ def parse(path: Path) -> tuple[Columns, list[str]]:
     except (*DAMAGE, pa.ArrowException) as error:
         raise DataError(
             f"cannot read {path} as CelebA's attributes ({_short(error)}); give "
-            "list_attr_celeba.txt, or a table with a line of names."
+            "list_attr_celeba.txt, or a table with a header line."
         ) from error
     names = [name for name in table.column_names[1:] if name]
     return {name: _zero_one(path, name, table[name]) for name in names}, [
@@ -89,7 +89,7 @@ def _content(path: Path) -> bytes:
     with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as archive:
         inside = [name for name in archive.namelist() if name.endswith((".csv", ".txt"))]
         if len(inside) != 1:
-            raise zipfile.BadZipFile(f"{len(inside)} tables in it, not one")
+            raise zipfile.BadZipFile(f"it contains {len(inside)} tables, not one")
         return archive.read(inside[0])
 
 
@@ -97,15 +97,15 @@ def _zero_one(path: Path, name: str, values: Any) -> NDArray[np.int8]:
     numbers = values.to_numpy()
     if numbers.dtype.kind not in "iuf" or not np.isin(numbers, (-1, 0, 1)).all():
         raise DataError(
-            f"attribute '{name}' of {path} holds something else than 1 and -1 (or 0); get a whole "
-            "copy of the file."
+            f"attribute '{name}' of {path} contains values other than 1 and -1 (or 0); get a "
+            "complete copy of the file."
         )
     out: NDArray[np.int8] = (numbers > 0).astype(np.int8)
     return out
 
 
 def identities(path: Path, pictures: Sequence[str]) -> NDArray[np.int64]:
-    """The number of who is seen in each picture, from lines such as `000001.jpg 2880`."""
+    """Read the identity in each picture, from lines such as `000001.jpg 2880`."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -122,13 +122,13 @@ def identities(path: Path, pictures: Sequence[str]) -> NDArray[np.int64]:
     lacking = next((name for name in pictures if name not in who), None)
     if lacking is not None:
         raise DataError(
-            f"{path} does not say who is seen in {lacking}; give the whole identity_CelebA.txt."
+            f"{path} has no identity for {lacking}; give the complete identity_CelebA.txt."
         )
     return np.array([who[name] for name in pictures], dtype=np.int64)
 
 
 def facts(paths: Sequence[Path]) -> list[Fact]:
-    """What is true of the whole data set."""
+    """Compute the known properties of the complete data set."""
     return _facts(parse(paths[0])[0])
 
 
@@ -143,7 +143,7 @@ def _facts(columns: Columns) -> list[Fact]:
 
 
 def load(request: Request) -> Federation:
-    """Fetch, check, then as any table."""
+    """Download, check and prepare the data as any table."""
     options = request.options
     if options["path"]:
         path, origin = Path(options["path"]).expanduser(), "the file given"
@@ -151,7 +151,7 @@ def load(request: Request) -> Federation:
         (file,) = fetch.fetch(*FILES, progress=request.progress)
         path, origin = file.path, file.source
     columns, pictures = parse(path)
-    insist("CelebA attributes", _facts(columns))
+    check_facts("CelebA attributes", _facts(columns))
     who = None
     if options["identities"]:
         who = identities(Path(options["identities"]).expanduser(), pictures)
@@ -159,7 +159,7 @@ def load(request: Request) -> Federation:
 
 
 def federate(columns: Columns, who: NDArray[np.int64] | None, request: Request) -> Federation:
-    """The federation of parsed columns, and of who is seen if that is known."""
+    """Build the federation of parsed columns, with identities if these are known."""
     from isonomy.data import tables
 
     pa: Any = importlib.import_module("pyarrow")
@@ -171,8 +171,8 @@ def federate(columns: Columns, who: NDArray[np.int64] | None, request: Request) 
             raise ConfigError(unknown("attribute of CelebA", name, columns))
     if who is None and request.partition_options.get("column") == "identity":
         raise ConfigError(
-            "CelebA's attributes do not say who is seen; give the path of identity_CelebA.txt as "
-            "the option 'identities'."
+            "CelebA's attributes do not contain identities; set the option 'identities' to the "
+            "path of identity_CelebA.txt."
         )
     words = pa.array(ANSWERS)
     table = {
@@ -191,7 +191,7 @@ def federate(columns: Columns, who: NDArray[np.int64] | None, request: Request) 
     )
     notes = (
         f"'{label}' is predicted from CelebA's other attributes, not from pictures.",
-        "Attributes are what people judged from a picture, 'Male' and 'Young' too.",
+        "Attributes are judgements of annotators who saw a picture, including 'Male' and 'Young'.",
     )
     made = tables.federate(pa.table(table), roles, request, source=DATASET.source, notes=notes)
     said = {"-1": ANSWERS[0], "0": ANSWERS[0], "1": ANSWERS[1]}
@@ -199,7 +199,7 @@ def federate(columns: Columns, who: NDArray[np.int64] | None, request: Request) 
         {"name": name, "values": said if name == label or name in used else {"-1": "0"}}
         for name in columns
     ]
-    return published.read_as(made, *readings)
+    return public_tables.read_as(made, *readings)
 
 
 DATASET = Dataset(
@@ -213,10 +213,12 @@ DATASET = Dataset(
         "protected": Option(
             ("Male",), "protected attributes, or intersections such as 'Male*Young'"
         ),
-        "keep_protected": Option(False, "whether the protected attributes are features too"),
-        "identities": Option("", "identity_CelebA.txt: who is seen, for the column 'identity'"),
-        "fractions": Option(FRACTIONS, "shares of a client's rows to train, validate and test"),
-        "path": Option("", "list_attr_celeba.txt, or a table of it, to read instead of fetching"),
+        "keep_protected": Option(False, "whether protected attributes are also used as features"),
+        "identities": Option("", "path of identity_CelebA.txt, for the column 'identity'"),
+        "fractions": Option(FRACTIONS, "shares of a client's rows for train, validation and test"),
+        "path": Option(
+            "", "list_attr_celeba.txt, or a table of it, to read instead of downloading it"
+        ),
     },
     protected=("Male",),
     clients=20,

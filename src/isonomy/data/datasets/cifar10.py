@@ -1,14 +1,14 @@
-"""CIFAR-10: small colour pictures of ten kinds of things, 32 by 32 pixels.
+"""CIFAR-10: colour images of ten kinds of objects, 32 by 32 pixels.
 
 Krizhevsky (2009), "Learning multiple layers of features from tiny images",
-https://www.cs.toronto.edu/~kriz/cifar.html. The official division is kept: clients share the
+https://www.cs.toronto.edu/~kriz/cifar.html. The official split is kept: clients get the
 50,000 training images, and each gets test images of the 10,000 in proportion to its training
 images of every label.
 
 Pixels are divided by 255; with `normalise` each channel is also standardised by mean 0.4914,
 0.4822, 0.4465 and deviation 0.2470, 0.2435, 0.2616 (those of all training pixels; the smaller
-deviations that are often seen are means over images). The binary version is read; as float32
-all images take 737 MB.
+deviations that are often used are means over images). The binary version is read; all images need
+737 MB as float32.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 from isonomy.errors import DataError
 
-_RECORD = 1 + 3 * 32 * 32  # a byte for the label, then red, green and blue, row by row
+_RECORD = 1 + 3 * 32 * 32  # one byte for the label, then red, green and blue, row by row
 _ARCHIVE = fetch.File(
     "cifar-10-binary.tar.gz",
     "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
@@ -78,7 +78,7 @@ ABOUT = images.About(
 
 
 def parse(paths: Sequence[Path]) -> images.Images:
-    """The images of binary batches, of which the last one is the test batch."""
+    """Read the images of binary batches; the last one is the test batch."""
     batches = [_batch(path) for path in paths]
     records = np.concatenate(batches)
     pixels = records[:, 1:].reshape(len(records), 3, 32, 32)
@@ -92,26 +92,26 @@ def _batch(path: Path) -> images.Pixels:
         raise DataError(f"cannot read {path} ({error.strerror}); check the path.") from error
     if not len(raw) or len(raw) % _RECORD or raw[::_RECORD].max() >= len(ABOUT.labels):
         raise DataError(
-            f"{path} is no whole batch of CIFAR-10's binary version: it may have been cut off or "
-            "be something else, so get a whole copy of it."
+            f"{path} is not a complete batch of CIFAR-10's binary version: it may be cut off or "
+            "another file, so get a complete copy of it."
         )
     return raw.reshape(-1, _RECORD)
 
 
 def facts(paths: Sequence[Path]) -> list[Fact]:
-    """What is true of the whole data set: also that every label is as frequent as another."""
+    """Compute the known properties of the complete data set; all labels are equally frequent."""
     found = parse(paths)
     return [*images.facts(ABOUT, found), *images.balance(ABOUT, found)]
 
 
 def load(request: Request) -> Federation:
-    """Fetch, read, give to clients."""
+    """Download and read the images, and assign them to clients."""
     return images.obtain(ABOUT, FILES, tuple(_KNOWN), parse, request)
 
 
 DATASET = Dataset(
     name="cifar10",
-    description="60,000 small colour pictures of ten kinds of things, 32 by 32 pixels",
+    description="60,000 colour images of ten kinds of objects, 32 by 32 pixels",
     source=ABOUT.source,
     licence="none stated; for research",
     load=load,

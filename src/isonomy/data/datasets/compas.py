@@ -1,26 +1,26 @@
-"""COMPAS: who is arrested again within two years, from Broward County, Florida, 2013 and 2014.
+"""COMPAS: is a person arrested again within two years? Broward County, Florida, 2013 to 2014.
 
 Angwin, Larson, Mattu and Kirchner, "Machine Bias" (ProPublica, 2016), file
-`compas-scores-two-years.csv`, 7,214 rows. It holds names and birth dates, which are not read.
+`compas-scores-two-years.csv`, 7,214 rows. It contains names and birth dates, which are not read.
 
-Our choices: the label is 1 for a new arrest (`two_year_recid`). By default, `rows = "filtered"`
-are ProPublica's own 6,172: those whose charge is dated within 30 days of the screening, so that it
-is likely to be the charge the person was screened for; `rows = "all"` takes the rest too. Features
-are age, the counts of earlier offences and the degree of the charge. Left out: COMPAS' own scores,
-which are another's prediction of the label; everything dated after the screening (`is_recid`,
-`r_*`, `vr_*`, `start`, `end`, `event`, custody), which is the label in other words; unless
-`age_cat` is true, the age's category, which age says already; and, unless `charge` is true, the
-description of the charge, some 400 values of which most occur a few times. As 31 and 11 people are
-too few for a rate, `races = "joined"` counts Asian and Native American as Other; `"all"` keeps them
-as recorded.
+Our choices: the label is 1 for a new arrest (`two_year_recid`). By default, `rows = "filtered"` are
+the 6,172 rows that ProPublica used: those whose charge is dated within 30 days of the screening, so
+that it is likely the charge for which the person was screened; `rows = "all"` uses all rows.
+Features are age, the counts of earlier offences and the degree of the charge. Not used are: the
+COMPAS scores, which are themselves predictions of the label; everything dated after the screening
+(`is_recid`, `r_*`, `vr_*`, `start`, `end`, `event`, custody), which reveals the label; the age
+category unless `age_cat` is true; and, unless `charge` is true, the description of the charge, with
+about 400 mostly rare values. Because 31 and 11 people are too few for a rate, `races = "joined"`
+counts Asian and Native American as Other; `"all"` keeps them as recorded.
 
 Known faults of the data: an arrest is not an offence; and people who were arrested again were kept
-beyond the two years' end while others were not, so that the share of label 1 is too high
-(Barenstein, "ProPublica's COMPAS Data Revisited", 2019).
+in the data beyond the end of the two years while others were not, so the share of label 1 is too
+high (Barenstein, "ProPublica's COMPAS Data Revisited", 2019).
 
-With `partition = "paper"` (see `isonomy.data.fedfb_preparation`) all rows are used, the first
-70 % train, the label is 1 for NO new arrest, the group is sex x (African-American or not), the
-description of the charge is a feature, and there are two clients: people above 25, and the rest.
+With `partition = "paper"` (see `isonomy.data.fedfb_preparation`) all rows are used, the first 70 %
+are training rows, the label is 1 for NO new arrest, the group is sex x (African-American or not),
+the description of the charge is a feature, and there are two clients: people above 25, and the
+rest.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from typing import Any
 import numpy as np
 
 from isonomy.core.examples import Attribute
-from isonomy.data import fedfb_preparation, published
+from isonomy.core.options import Option
+from isonomy.data import fedfb_preparation, public_tables
 from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
-from isonomy.data.options import Option
 from isonomy.data.partition import PARTITIONS
-from isonomy.data.published import Table, count, numbers, replaced, words
+from isonomy.data.public_tables import Table, count, numbers, replaced, words
 from isonomy.errors import ConfigError, unknown
 
 FILES = (
@@ -83,14 +83,14 @@ RECIDIVISM: dict[str, Any] = {
     "values": {"0": LABELS[0], "1": LABELS[1]},
 }
 
-BINS = {"age": (25, 45)}  # where age_cat is cut, though it calls 45 "greater than 45"
+BINS = {"age": (25, 45)}  # the edges of age_cat, although it calls 45 "greater than 45"
 
 
 def parse(paths: Sequence[Path]) -> Table:
-    """The columns that are used; names, birth dates and case numbers are not among them."""
+    """Read the columns that are used, without names, birth dates and case numbers."""
     (path,) = paths
-    found, delimiter = published.header("COMPAS", path, COLUMNS)
-    return published.read(
+    found, delimiter = public_tables.header("COMPAS", path, COLUMNS)
+    return public_tables.read(
         "COMPAS",
         path,
         found,
@@ -104,9 +104,9 @@ def parse(paths: Sequence[Path]) -> Table:
 
 
 def filtered(table: Table) -> Table:
-    """ProPublica's rows: charge within 30 days, a known outcome, no mere traffic offence, a score.
+    """Return ProPublica's rows: charge within 30 days, known outcome, no traffic offence, a score.
 
-    The last three leave out nobody in this file, which ProPublica had filtered before.
+    The last three conditions remove nobody from this file, which ProPublica had already filtered.
     """
     days = numbers(table, "days_b_screening_arrest")
     keep = (np.abs(days) <= 30) & (numbers(table, "is_recid") != -1)
@@ -115,7 +115,7 @@ def filtered(table: Table) -> Table:
 
 
 def facts(paths: Sequence[Path]) -> list[Fact]:
-    """What is true of the whole data set."""
+    """Compute the known properties of the complete data set."""
     return _facts(parse(paths))
 
 
@@ -127,53 +127,56 @@ def _facts(table: Table) -> list[Fact]:
         Fact("Caucasian people", count(table, "race", "Caucasian"), 2_454),
         Fact("men", count(table, "sex", "Male"), 5_819),
         Fact("women", count(table, "sex", "Female"), 1_395),
-        Fact("rows that ProPublica's filter leaves", len(filtered(table)), 6_172),
+        Fact("rows that ProPublica's filter keeps", len(filtered(table)), 6_172),
     ]
 
 
 def load(request: Request) -> Federation:
-    """Fetch, check, and federate in our way or the papers'."""
+    """Download, check, and prepare the data, in our way or that of the papers."""
     for name, known in (("rows", ("filtered", "all")), ("races", ("joined", "all"))):
         if request.options[name] not in known:
             raise ConfigError(unknown(f"value of {name}", request.options[name], known))
     fixed = fedfb_preparation.wanted(request, DATASET, 2)
-    table, origin = published.obtain("COMPAS", FILES, parse, _facts, request)
+    table, origin = public_tables.obtain("COMPAS", FILES, parse, _facts, request)
     made = paper(table) if fixed else federate(table, request)
     return replace(made, origin=origin)
 
 
 def federate(table: Table, request: Request) -> Federation:
-    """The federation of a table in our own way."""
+    """Build the federation of a table in our way."""
     from isonomy.data import tables
 
-    options, notes = request.options, ["COMPAS' own scores and what came later are left out."]
+    options, notes = (
+        request.options,
+        ["The COMPAS scores and everything after the screening are not used."],
+    )
     if options["rows"] == "filtered":
         table = filtered(table)
-        notes.append(f"ProPublica's filter leaves {len(table):,} rows of 7,214.")
+        notes.append(f"ProPublica's filter keeps {len(table):,} of 7,214 rows.")
     if options["races"] == "joined":
         race = words(table, "race")
         table = replaced(table, "race", np.where(np.isin(race, FEW), "Other", race))
-        notes.append("Asian and Native American are counted as Other: they are too few.")
+        notes.append("Asian and Native American count as Other because they are too few.")
     again = numbers(table, "two_year_recid") == 1
     table = replaced(table, "two_year_recid", np.where(again, LABELS[1], LABELS[0]))
     drop = ["days_b_screening_arrest", "is_recid", "score_text"]
     drop += [] if options["age_cat"] else ["age_cat"]
     drop += [] if options["charge"] else ["c_charge_desc"]
-    roles = published.roles(
+    roles = public_tables.roles(
         request, "two_year_recid", LABELS[1], bins=BINS, drop=drop, twins={"age_cat": "age"}
     )
     made = tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
     readings = [RECIDIVISM]
     if options["races"] == "joined":
         readings.append({"name": "race", "values": dict.fromkeys(FEW, "Other")})
-    return published.read_as(made, *readings)
+    return public_tables.read_as(made, *readings)
 
 
 ORDER = 903_454_106  # see fedfb_preparation.in_order
 
 
 def paper(table: Table) -> Federation:
-    """FedFB's and HetPFL's two clients, by age scaled to [0, 1]: above 0.1, and the rest."""
+    """Build the two clients of FedFB and HetPFL, by age scaled to [0, 1]: above 0.1, and others."""
     fedfb_preparation.in_order("COMPAS", numbers(table, "age"), ORDER)
     y = (numbers(table, "two_year_recid") == 0).astype(np.int64)
     woman = (words(table, "sex") == "Female").astype(np.int64)
@@ -219,20 +222,22 @@ DATASET = Dataset(
     source="COMPAS, compas-scores-two-years.csv (ProPublica, 2016)",
     licence="none stated (public records)",
     load=load,
-    options=published.options(
+    options=public_tables.options(
         ("race", "sex"),
         BINS,
-        rows=Option("filtered", "'filtered': ProPublica's 6,172 rows; 'all': the file's 7,214"),
+        rows=Option(
+            "filtered", "'filtered': the 6,172 rows of ProPublica; 'all': the 7,214 of the file"
+        ),
         races=Option("joined", "'joined': Asian and Native American count as Other; 'all'"),
-        charge=Option(False, "whether the charge's description is a feature"),
-        age_cat=Option(False, "whether the age's category is a feature beside age"),
+        charge=Option(False, "whether to use the description of the charge as a feature"),
+        age_cat=Option(False, "whether to use the age category as a feature in addition to age"),
     ),
     protected=("race", "sex"),
     clients=10,
     partition={"name": "uneven"},
     partitions={
         **PARTITIONS,
-        "paper": fedfb_preparation.partition("two clients, people above 25 and the rest"),
+        "paper": fedfb_preparation.partition("two clients, people above 25 and others"),
     },
     files=FILES,
     facts=facts,

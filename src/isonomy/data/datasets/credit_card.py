@@ -1,12 +1,13 @@
-"""CREDIT CARD: who does not pay next month's bill, of 30,000 clients of a bank in Taiwan, 2005.
+"""CREDIT CARD: does a person default next month? 30,000 clients of a bank in Taiwan, 2005.
 
 Yeh and Lien (2009), UCI Machine Learning Repository, Default of Credit Card Clients,
-https://doi.org/10.24432/C55S3H. The original is a spreadsheet; what is fetched is the same table
-as CSV, as it went round on Kaggle.
+https://doi.org/10.24432/C55S3H. The original is a spreadsheet; the downloaded file is the
+same table as CSV, as distributed on Kaggle.
 
-Our choices: the label is 1 for default. SEX, EDUCATION and MARRIAGE are written out; the codes 0,
-5 and 6 that the documentation does not explain are kept as values of their own. PAY_0 to PAY_6
-(months of delay, and -2, -1, 0 for no delay) stay numbers. ID is left out. SEX is protected.
+Our choices: the label is 1 for default. The codes of SEX, EDUCATION and MARRIAGE are replaced
+by words; the codes 0, 5 and 6, which the documentation does not explain, are kept as separate
+values. PAY_0 to PAY_6 (months of delay, and -2, -1, 0 for no delay) are used as numbers. ID is not
+used. SEX is protected.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-from isonomy.data import published
+from isonomy.data import public_tables
 from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 from isonomy.data.partition import PARTITIONS
-from isonomy.data.published import Table, count, numbers, replaced
+from isonomy.data.public_tables import Table, count, numbers, replaced
 
 FILES = (
     (
@@ -62,22 +63,22 @@ BINS = {"AGE": (25, 61)}
 
 
 def parse(paths: Sequence[Path]) -> Table:
-    """The columns, with codes written out."""
+    """Read the columns and replace codes by words."""
     (path,) = paths
-    found, delimiter = published.header("CREDIT CARD", path, COLUMNS)
-    table = published.read(
+    found, delimiter = public_tables.header("CREDIT CARD", path, COLUMNS)
+    table = public_tables.read(
         "CREDIT CARD", path, found, COLUMNS, skip=1, delimiter=delimiter, wanted=COLUMNS
     )
     for name, meaning in CODES.items():
         codes = numbers(table, name).astype(np.int64).tolist()
         table = replaced(table, name, [meaning.get(code, f"code {code}") for code in codes])
     for name in ("SEX", LABEL):
-        published.one_of("CREDIT CARD", table, name, tuple(CODES[name].values()))
+        public_tables.one_of("CREDIT CARD", table, name, tuple(CODES[name].values()))
     return table
 
 
 def facts(paths: Sequence[Path]) -> list[Fact]:
-    """What is true of the whole data set."""
+    """Compute the known properties of the complete data set."""
     return _facts(parse(paths))
 
 
@@ -92,34 +93,34 @@ def _facts(table: Table) -> list[Fact]:
 
 
 def load(request: Request) -> Federation:
-    """Fetch, check, federate."""
-    table, origin = published.obtain("CREDIT CARD", FILES, parse, _facts, request)
+    """Download, check and prepare the data."""
+    table, origin = public_tables.obtain("CREDIT CARD", FILES, parse, _facts, request)
     return replace(federate(table, request), origin=origin)
 
 
 def federate(table: Table, request: Request) -> Federation:
-    """The federation of a table."""
+    """Build the federation of a table."""
     from isonomy.data import tables
 
-    roles = published.roles(request, LABEL, "default", bins=BINS, drop=("ID",))
-    notes = ("The positive class is default, which nobody wishes for.",)
+    roles = public_tables.roles(request, LABEL, "default", bins=BINS, drop=("ID",))
+    notes = ("The positive class is default, an unfavourable outcome.",)
     made = tables.federate(table, roles, request, source=DATASET.source, notes=notes)
-    return published.read_as(made, *({"name": n, "values": _meanings(n)} for n in CODES))
+    return public_tables.read_as(made, *({"name": n, "values": _meanings(n)} for n in CODES))
 
 
 def _meanings(name: str) -> dict[str, str]:
-    """What a column's codes stand for; the file has some that are not explained."""
+    """Return the meanings of a column's codes, including those that are not documented."""
     return {str(code): CODES[name].get(code, f"code {code}") for code in range(10)}
 
 
 DATASET = Dataset(
     name="credit_card",
-    description="30,000 credit card clients of a bank in Taiwan; does one default next month?",
+    description="30,000 credit card clients of a bank in Taiwan; does a person default next month?",
     source="CREDIT CARD, Default of Credit Card Clients, UCI Machine Learning Repository "
     "(Yeh and Lien, 2009)",
     licence="CC BY 4.0",
     load=load,
-    options=published.options(("SEX",), BINS),
+    options=public_tables.options(("SEX",), BINS),
     protected=("SEX",),
     clients=10,
     partition={"name": "uneven"},

@@ -1,18 +1,18 @@
-"""FASHION-MNIST: pictures of clothes in MNIST's form, 28 by 28 grey pixels.
+"""FASHION-MNIST: images of clothes in the format of MNIST, 28 by 28 grey pixels.
 
 Xiao, Rasul and Vollgraf (2017), "Fashion-MNIST: a novel image dataset for benchmarking machine
-learning algorithms", https://github.com/zalandoresearch/fashion-mnist. The official division is
-kept: clients share the 60,000 training images, and each gets test images of the 10,000 in
+learning algorithms", https://github.com/zalandoresearch/fashion-mnist. The official split is
+kept: clients get the 60,000 training images, and each gets test images of the 10,000 in
 proportion to its training images of every label.
 
 The partition "paper" is the 500 clients of the public code of FMTL (Li, Hu, Beirami and Smith,
-"Ditto"), of which the seed is part. Clients take a label's images in the files' order, and begin
-anew where a label's images run out, so some are with several clients; training and test images
-stay apart.
+"Ditto"), with its fixed seed. Clients take the images of a label in the order of the files,
+starting again when they are used up, so some images are at several clients; training and test
+images stay separate.
 
 Pixels are divided by 255; with `normalise` they are also standardised by mean 0.2860 and
-deviation 0.3530. Debian's files hold the same images; only the name that gzip wrote into each
-file is missing, so they are files of their own in the cache.
+deviation 0.3530. Debian's files contain the same images but not the file name that gzip stores,
+so they are separate files in the cache.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ ABOUT = images.About(
 
 
 def facts(paths: Sequence[Path]) -> list[Fact]:
-    """What is true of the whole data set: also that every label is as frequent as another."""
+    """Compute the known properties of the complete data set; all labels are equally frequent."""
     found = images.parse_idx(paths)
     return [*images.facts(ABOUT, found), *images.balance(ABOUT, found)]
 
@@ -99,10 +99,10 @@ ORDER = 8_087_216_427  # see fedfb_preparation.in_order
 
 
 def paper(train: Rows, test: Rows) -> tuple[list[Tensor], list[Tensor]]:
-    """FMTL's clients: each one's training rows, and its test rows.
+    """Return the training rows and the test rows of FMTL's clients.
 
-    Client k has the labels k to k + 4, modulo ten. Sizes are as lognormal(3, 1) + 10, shares of
-    labels as lognormal(1, 1), and there is a sixth as many test images.
+    Client k has the labels k to k + 4, modulo ten. Sizes are drawn as lognormal(3, 1) + 10,
+    shares of labels as lognormal(1, 1), and there is one test image per six training images.
     """
     rng = np.random.RandomState(233)
     sizes = rng.lognormal(3, 1, PAPER_CLIENTS) + 10
@@ -133,14 +133,14 @@ def _published(train: Rows, test: Rows) -> tuple[list[Tensor], list[Tensor]]:
 
 
 def load(request: Request) -> Federation:
-    """Fetch, read, give to clients."""
+    """Download and read the images, and assign them to clients."""
     fedfb_preparation.wanted(request, DATASET, PAPER_CLIENTS, free=("path", *_FREE))
     return images.obtain(ABOUT, FILES, images.IDX_NAMES, images.parse_idx, request)
 
 
 DATASET = Dataset(
     name="fashion_mnist",
-    description="70,000 pictures of ten kinds of clothes, 28 by 28 grey pixels",
+    description="70,000 images of ten kinds of clothes, 28 by 28 grey pixels",
     source=ABOUT.source,
     licence="MIT",
     load=load,
@@ -152,7 +152,7 @@ DATASET = Dataset(
     | {
         "paper": Partition(
             "paper",
-            "500 clients of five neighbouring labels, as in FMTL's code",
+            "500 clients with five neighbouring labels each, as in FMTL's code",
             counts=True,
             tested=_published,
         )

@@ -1,17 +1,17 @@
-"""GERMAN: who is a good credit risk, of a thousand borrowers of a German bank, 1973 to 1975.
+"""GERMAN: is a person a good credit risk? 1,000 borrowers of a German bank, 1973 to 1975.
 
 Hofmann (1994), UCI Machine Learning Repository, Statlog (German Credit Data),
 https://doi.org/10.24432/C5NC77, file `german.data`: 1,000 rows of codes, 700 good and 300 bad.
 
-Our choices: the label is 1 for good. Codes are written out. Protected are age, 25 and below
-against above (Kamiran and Calders, 2009), and sex, read from the personal status (attribute 9),
-which is then no feature: it would give sex away.
+Our choices: the label is 1 for good. Codes are replaced by words. The protected attributes are
+age, 25 and below or above (Kamiran and Calders, 2009), and sex, derived from the personal status
+(attribute 9), which is then not used as a feature because it reveals sex.
 
-Mind that the code table is wrong in places. By the corrected one (Groemping, "South German Credit
-Data", 2019) the code of attribute 9 that is read as women here, A92, holds women who are or were
-married and single men too, so sex cannot be told from this file: results by sex compare with
-others' on it and say little of women and men. With 1,000 rows over ten clients, rates by group
-are rough whatever the attribute.
+Note that the published code table is partly wrong. According to the corrected one (Groemping,
+"South German Credit Data", 2019), the code of attribute 9 that is read as women here, A92, contains
+women who are or were married and also single men. So sex cannot be determined from this file:
+results by sex are comparable with other results on it, but say little about women and men. With
+1,000 rows over ten clients, rates by group are imprecise for any attribute.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pathlib import Path
 
 import numpy as np
 
-from isonomy.data import published
+from isonomy.data import public_tables
 from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 from isonomy.data.partition import PARTITIONS
-from isonomy.data.published import Table, count, numbers, replaced, words
+from isonomy.data.public_tables import Table, count, numbers, replaced, words
 from isonomy.errors import DataError
 
 FILES = (
@@ -145,17 +145,17 @@ BINS = {"age": (26,)}
 
 
 def parse(paths: Sequence[Path]) -> Table:
-    """The columns in words, and sex as the personal status has it."""
+    """Read the columns, replace codes by words, and derive sex from the personal status."""
     (path,) = paths
-    published.first_line(path)  # says what is wrong with the path, if anything is
-    table = published.read("GERMAN", path, COLUMNS, NUMBERS, delimiter=" ")
+    public_tables.first_line(path)  # reports errors of the path
+    table = public_tables.read("GERMAN", path, COLUMNS, NUMBERS, delimiter=" ")
     for name, meaning in CODES.items():
         codes = words(table, name)
         strange = [row for row, code in enumerate(codes) if code not in meaning]
         if strange:
             raise DataError(
-                f"GERMAN: row {strange[0] + 1} has '{codes[strange[0]]}' for {name}, which is no "
-                "code of it; get a whole copy of the file."
+                f"GERMAN: row {strange[0] + 1} has '{codes[strange[0]]}' for {name}, which is not "
+                "a known code; get a complete copy of the file."
             )
         table = replaced(table, name, [meaning[code] for code in codes])
     sex = [status.split(",")[0] for status in words(table, "personal_status")]
@@ -163,7 +163,7 @@ def parse(paths: Sequence[Path]) -> Table:
 
 
 def facts(paths: Sequence[Path]) -> list[Fact]:
-    """What is true of the whole data set."""
+    """Compute the known properties of the complete data set."""
     return _facts(parse(paths))
 
 
@@ -178,20 +178,20 @@ def _facts(table: Table) -> list[Fact]:
 
 
 def load(request: Request) -> Federation:
-    """Fetch, check, federate."""
-    table, origin = published.obtain("GERMAN", FILES, parse, _facts, request)
+    """Download, check and prepare the data."""
+    table, origin = public_tables.obtain("GERMAN", FILES, parse, _facts, request)
     return replace(federate(table, request), origin=origin)
 
 
 def federate(table: Table, request: Request) -> Federation:
-    """The federation of a table."""
+    """Build the federation of a table."""
     from isonomy.data import tables
 
     twins = {"sex": "personal_status", "personal_status": "sex"}
-    roles = published.roles(request, "risk", "good", bins=BINS, twins=twins)
-    if "sex" not in roles.protected_columns:  # the personal status says it
+    roles = public_tables.roles(request, "risk", "good", bins=BINS, twins=twins)
+    if "sex" not in roles.protected_columns:  # the personal status reveals it
         roles = replace(roles, drop=tuple(dict.fromkeys([*roles.drop, "sex"])))
-    notes = ("Sex is read from the personal status, whose code table is disputed.",)
+    notes = ("Sex is derived from the personal status, whose code table is disputed.",)
     made = tables.federate(
         table,
         roles,
@@ -201,7 +201,7 @@ def federate(table: Table, request: Request) -> Federation:
     )
     status = CODES["personal_status"]
     sex = {key: said.split(",")[0] for code, said in status.items() for key in (code, said)}
-    return published.read_as(
+    return public_tables.read_as(
         made,
         *({"name": name, "values": meaning} for name, meaning in CODES.items()),
         {"name": "sex", "of": "personal_status", "values": sex},
@@ -214,7 +214,7 @@ DATASET = Dataset(
     source="GERMAN, Statlog (German Credit Data), UCI Machine Learning Repository (Hofmann, 1994)",
     licence="CC BY 4.0",
     load=load,
-    options=published.options(("age", "sex"), BINS),
+    options=public_tables.options(("age", "sex"), BINS),
     protected=("age", "sex"),
     clients=10,
     partition={"name": "uneven"},

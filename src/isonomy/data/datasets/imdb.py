@@ -1,21 +1,20 @@
-"""IMDB: is a film review favourable? 50,000 reviews, half of them.
+"""IMDB: is a film review favourable? 50,000 reviews, half of them favourable.
 
 Maas et al. (2011), "Learning word vectors for sentiment analysis",
-https://ai.stanford.edu/~amaas/data/sentiment. All reviews are pooled, given to clients and then
-split at each client, so the official halves for training and testing are not used. `size = "10k"`
-is a published subset of 10,000, half of them favourable, that is quicker to fetch; its letters
-with accents were garbled on the way and are mended, after which each of its reviews is one of the
-50,000.
+https://ai.stanford.edu/~amaas/data/sentiment. All reviews are pooled, assigned to clients and
+then split at each client, so the official split is not used. `size = "10k"` is a published subset
+of 10,000, half of them favourable, that downloads faster; its garbled accented letters are
+repaired, after which each of its reviews is one of the 50,000.
 
-Our choices: HTML tags (nearly all `<br />`) are taken out and spaces made single; reviews are put
-in alphabetical order, so that the archive and the tables that carry it give the same clients. 422
-reviews are repeats of another and are kept. The features are TF-IDF of the `words` words that most
-training reviews have, fitted from counts that clients report (see `isonomy.data.text`).
+Our choices: HTML tags (nearly all `<br />`) and repeated spaces are removed; reviews are sorted
+alphabetically, so that the archive and other files with the same reviews give the same clients.
+422 reviews are duplicates and are kept. The features are TF-IDF of the `words` words that occur in
+most training reviews, fitted from counts that clients report (see `isonomy.data.text`).
 
-With `partition = "length"` the clients fall into clusters by the length of their reviews, shortest
-first: `shares` of the clients each, all clients equally large, rows dealt at random in a cluster.
-It stands in for text of two domains (FOCUS has reviews of films and of businesses). What differs
-between these clusters is length and what goes with it, not the language of a domain.
+With `partition = "length"` the clients form clusters by the length of their reviews, shortest
+first: `shares` of the clients each, all clients of equal size, rows assigned at random within a
+cluster. It replaces text of two domains (FOCUS has reviews of films and of businesses). These
+clusters differ in length and what correlates with it, not in the language of a domain.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.core.examples import SPLITS, Split
+from isonomy.core.options import Option
 from isonomy.data import text
-from isonomy.data.dataset import Dataset, Fact, Request, insist
+from isonomy.data.dataset import Dataset, Fact, Request, check_facts
 from isonomy.data.download import fetch
 from isonomy.data.download.archives import DAMAGE
 from isonomy.data.federation import Federation, build
-from isonomy.data.options import Option
 from isonomy.data.partition import (
     FRACTIONS,
     PARTITIONS,
@@ -87,7 +86,7 @@ class Reviews:
 
 
 def parse(paths: Sequence[Path]) -> Reviews:
-    """The reviews of a table (Parquet or CSV) or of the official archive."""
+    """Read the reviews of a table (Parquet or CSV) or of the official archive."""
     found = [pair for path in paths for pair in _read(path)]
     pairs = sorted((_clean(review), label) for review, label in found)
     labels = np.array([label for _, label in pairs], dtype=np.int64)
@@ -95,13 +94,13 @@ def parse(paths: Sequence[Path]) -> Reviews:
 
 
 def _clean(review: str) -> str:
-    return " ".join(_TAG.sub(" ", _mend(review)).split())
+    return " ".join(_TAG.sub(" ", _repair(review)).split())
 
 
-def _mend(review: str) -> str:
-    """Undo UTF-8 read as Mac Roman, as in the published subset; whatever else stays as it is.
+def _repair(review: str) -> str:
+    """Repair UTF-8 that was decoded as Mac Roman, as in the published subset.
 
-    >>> _mend("clich√©"), _mend("cliché")
+    >>> _repair("clich√©"), _repair("cliché")
     ('cliché', 'cliché')
     """
     if review.isascii():
@@ -119,7 +118,7 @@ def _read(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def _archived(path: Path) -> Iterator[tuple[str, int]]:
-    """The archive's labelled reviews: aclImdb/train/pos/0_9.txt and so on."""
+    """Read the labelled reviews of the archive: aclImdb/train/pos/0_9.txt and so on."""
     try:
         with tarfile.open(path) as archive:
             for member in archive:
@@ -132,7 +131,7 @@ def _archived(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def _tabled(path: Path) -> Iterator[tuple[str, int]]:
-    """A table's reviews, in columns `review` and `sentiment`."""
+    """Read the reviews of a table, in the columns `review` and `sentiment`."""
     pa: Any = importlib.import_module("pyarrow")
     try:
         if path.suffix == ".parquet":
@@ -148,7 +147,7 @@ def _tabled(path: Path) -> Iterator[tuple[str, int]]:
         if not isinstance(review, str) or sentiment not in LABELS:
             raise DataError(
                 f"row {row + 1} of {path.name} has no review, or a sentiment that is not "
-                "'positive' or 'negative'; get a whole copy."
+                "'positive' or 'negative'; get a complete copy."
             )
         yield review, LABELS.index(sentiment)
 
@@ -162,7 +161,7 @@ def _unreadable(path: Path, error: Exception) -> DataError:
 
 
 def facts(paths: Sequence[Path]) -> list[Fact]:
-    """What is true of all 50,000 reviews."""
+    """Compute the known properties of all 50,000 reviews."""
     return _facts(parse(paths), "50k")
 
 
@@ -176,7 +175,7 @@ def _facts(reviews: Reviews, size: str) -> list[Fact]:
 
 
 def load(request: Request) -> Federation:
-    """Fetch, check, partition, split, count, weigh."""
+    """Download, check, partition and split the texts, and compute their features."""
     options = request.options
     if options["size"] not in SIZES:
         raise ConfigError(unknown("size of data set 'imdb'", options["size"], SIZES))
@@ -185,12 +184,12 @@ def load(request: Request) -> Federation:
     else:
         files = fetch.fetch(*SIZES[options["size"]], progress=request.progress)
         reviews, origin = parse([file.path for file in files]), files[0].source
-    insist("IMDb", _facts(reviews, options["size"]))
+    check_facts("IMDb", _facts(reviews, options["size"]))
     return replace(federate(reviews, request), origin=origin)
 
 
 def federate(reviews: Reviews, request: Request) -> Federation:
-    """The federation of parsed reviews."""
+    """Build the federation of parsed reviews."""
     parts, names, clusters = _share_out(reviews, request)
     x, vocabulary = text.features(reviews.texts, parts, request.options["words"])
     made = build(
@@ -206,8 +205,8 @@ def federate(reviews: Reviews, request: Request) -> Federation:
         source=DATASET.source,
         notes=(
             f"Features are TF-IDF of the {len(vocabulary.words):,} words that most training "
-            "reviews have, fitted from counts that clients report.",
-            "Some reviews occur twice; the two may be at different clients or in different splits.",
+            "reviews contain, fitted from counts that clients report.",
+            "Some reviews occur twice, possibly at different clients or in different splits.",
         ),
     )
     kept = Texts(column="review", words=vocabulary.words, idf=tuple(vocabulary.idf.tolist()))
@@ -236,9 +235,9 @@ def _share_out(
 def by_length(
     lengths: NDArray[np.int64], clients: int, seed: int, shares: Sequence[float]
 ) -> tuple[list[Tensor], tuple[int, ...]]:
-    """Each client's rows, and its cluster: the shortest reviews to the first, and so on.
+    """Return each client's rows and cluster; the first cluster has the shortest reviews.
 
-    Which rows a cluster has does not depend on the seed; who of its clients has them does.
+    The rows of a cluster do not depend on the seed, but their assignment to its clients does.
 
     >>> members, clusters = by_length(np.array([5, 1, 9, 3, 7, 8]), 3, 0, (0.7, 0.3))
     >>> sorted(torch.cat(members[:2]).tolist()), members[2].tolist(), clusters
@@ -246,19 +245,19 @@ def by_length(
     """
     if len(shares) < 2 or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
         raise ConfigError(
-            f"partition 'length': shares are {list(shares)}; give two or more above 0 that add up "
-            "to 1, such as [0.7, 0.3]."
+            f"partition 'length': shares are {list(shares)}; give two or more numbers above 0 that "
+            "add up to 1, such as [0.7, 0.3]."
         )
     if clients > len(lengths):
         raise DataError(
-            f"partition 'length': {clients} clients and {len(lengths)} reviews; take fewer clients."
+            f"partition 'length': {clients} clients and {len(lengths)} reviews; use fewer clients."
         )
     ends = np.floor(np.cumsum(shares) * clients + 0.5 + 1e-9).astype(np.int64)
     counts = np.diff(ends, prepend=0)
     if counts.min() < 1:
         raise ConfigError(
             f"partition 'length': shares {list(shares)} of {clients} clients leave a cluster "
-            "without any; take more clients or other shares."
+            "without clients; use more clients or other shares."
         )
     rng = generator("length", seed)
     order = np.argsort(lengths, kind="stable")
@@ -277,10 +276,10 @@ DATASET = Dataset(
     licence="not stated by its authors, who ask to be cited",
     load=load,
     options={
-        "size": Option("50k", "how many reviews: '50k', all, or '10k', a published subset"),
-        "words": Option(2_000, "how many words are features, those in most training reviews"),
-        "fractions": Option(FRACTIONS, "shares of a client's rows to train, validate and test"),
-        "path": Option("", "a copy of the whole data set to read instead of fetching it"),
+        "size": Option("50k", "number of reviews: '50k' for all, or '10k' for a published subset"),
+        "words": Option(2_000, "number of words used as features: those in most training reviews"),
+        "fractions": Option(FRACTIONS, "shares of a client's rows for train, validation and test"),
+        "path": Option("", "a copy of the complete data set to read instead of downloading it"),
     },
     protected=(),
     clients=10,

@@ -1,13 +1,13 @@
-"""LINEAR: FOCUS' linear regression, in which some clients follow another line than the rest.
+"""LINEAR: linear regression of FOCUS, in which some clients have other parameters than the rest.
 
 Chu et al., "FOCUS: Fairness via Agent-Awareness for Federated Learning on Heterogeneous Data",
 section 5.2: client e draws x ~ N(0, I_d) and y = mu_e'x + noise, noise ~ N(0, sigma^2). Most
-clients' mu_e lie within r of mu*; the outliers' within r of a point at distance R from mu*.
+clients' mu_e are within r of mu*; those of outliers within r of a point at distance R from mu*.
 
-The paper gives E = 10, one outlier, r = 0.01 and R = 1. Its average loss of 0.010 means sigma =
-0.1; d and the number of examples are ours. In each of the two clusters the deviations add up to
-zero and the largest is exactly r (zero in a cluster of one), so mu* is the mean of the normal
-clients, as the paper's theorem on FAA needs. The loss is squared error, with no factor 1/2.
+The paper gives E = 10, one outlier, r = 0.01 and R = 1. Its average loss of 0.010 implies sigma =
+0.1; d and the number of examples are our choice. In each of the two clusters the deviations add up
+to zero and the largest is exactly r (zero in a cluster of one), so mu* is the mean of the normal
+clients, as the paper's theorem on FAA requires. The loss is squared error, with no factor 1/2.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.core.examples import Split
+from isonomy.core.options import Option
 from isonomy.data.dataset import Dataset, Request
 from isonomy.data.federation import Federation, build
-from isonomy.data.options import Option
 from isonomy.data.partition import Partition, generator
 from isonomy.errors import ConfigError
 
@@ -37,7 +37,7 @@ def parameters(
     outliers: int = 1,
     norm: float = 1.0,
 ) -> Tensor:
-    """The true mu_e [clients, d], float64, outliers last: what `load` with these options draws.
+    """Return the true mu_e [clients, d] that `load` draws with these options; outliers last.
 
     >>> mu = parameters(10, r=0.0)
     >>> float((mu[9] - mu[:9].mean(0)).norm().round(decimals=12))
@@ -57,7 +57,7 @@ def _direction(rng: np.random.Generator, d: int) -> Reals:
 
 
 def _deviations(rng: np.random.Generator, count: int, d: int, r: float) -> Reals:
-    """Vectors [count, d] with mean zero, the longest of length r."""
+    """Return vectors [count, d] with mean zero, the longest of length r."""
     out: Reals = rng.standard_normal((count, d))
     if count < 2:
         return np.zeros((count, d))
@@ -67,7 +67,7 @@ def _deviations(rng: np.random.Generator, count: int, d: int, r: float) -> Reals
 
 
 def load(request: Request) -> Federation:
-    """Every client draws its own examples."""
+    """Draw the examples of every client."""
     options, clients = request.options, request.clients
     d, sigma, outliers = options["d"], options["sigma"], options["outliers"]
     counts: dict[Split, int] = {
@@ -78,15 +78,15 @@ def load(request: Request) -> Federation:
     for name, least in (("d", 1), ("n", 1), ("n_validation", 0), ("n_test", 0), ("outliers", 0)):
         if options[name] < least:
             raise ConfigError(
-                f"data set 'linear': {name} is {options[name]}; give {least} or more."
+                f"data set 'linear': {name} is {options[name]}; set it to {least} or more."
             )
     for name in ("sigma", "R", "r", "norm"):
         if not 0 <= options[name] < float("inf"):
-            raise ConfigError(f"data set 'linear': {name} is {options[name]}; give 0 or more.")
+            raise ConfigError(f"data set 'linear': {name} is {options[name]}; set it to 0 or more.")
     if outliers >= clients:
         raise ConfigError(
-            f"data set 'linear': {outliers} outliers among {clients} clients; leave at least one "
-            "client that is none."
+            f"data set 'linear': {outliers} outliers among {clients} clients; at least one client "
+            "must not be an outlier."
         )
     mu = parameters(
         clients,
@@ -125,14 +125,14 @@ DATASET = Dataset(
     load=load,
     options={
         "d": Option(10, "number of features"),
-        "n": Option(1_000, "training examples a client"),
-        "n_validation": Option(100, "validation examples a client"),
-        "n_test": Option(1_000, "test examples a client"),
+        "n": Option(1_000, "training examples per client"),
+        "n_validation": Option(100, "validation examples per client"),
+        "n_test": Option(1_000, "test examples per client"),
         "sigma": Option(0.1, "standard deviation of the noise"),
         "R": Option(1.0, "distance of the outliers' centre from the normal clients' mean"),
         "r": Option(0.01, "largest distance of a client from its cluster's mean"),
-        "outliers": Option(1, "how many clients are outliers; they come last"),
-        "norm": Option(1.0, "length of mu*, whose direction is drawn"),
+        "outliers": Option(1, "number of clients that are outliers; they come last"),
+        "norm": Option(1.0, "length of mu*, whose direction is random"),
     },
     protected=(),
     clients=10,

@@ -1,11 +1,11 @@
 """MNIST: handwritten digits, 28 by 28 grey pixels.
 
 LeCun, Bottou, Bengio and Haffner (1998), "Gradient-based learning applied to document
-recognition". The official division is kept: clients share the 60,000 training images, and each
-gets test images of the 10,000 in proportion to its training images of every digit.
+recognition". The official split is kept: clients get the 60,000 training images, and each gets
+test images of the 10,000 in proportion to its training images of every digit.
 
-Pixels are divided by 255, as IFCA (Ghosh et al., 2020) and FOCUS (Chu et al., 2023) have them;
-with `normalise` they are also standardised by mean 0.1307 and deviation 0.3081.
+Pixels are divided by 255, as in IFCA (Ghosh et al., 2020) and FOCUS (Chu et al., 2023); with
+`normalise` they are also standardised by mean 0.1307 and deviation 0.3081.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ ABOUT = images.About(
 
 
 def facts(paths: Sequence[Path]) -> list[Fact]:
-    """What is true of the whole data set."""
+    """Compute the known properties of the complete data set."""
     return images.facts(ABOUT, images.parse_idx(paths))
 
 
 def load(request: Request) -> Federation:
-    """Fetch, read, give to clients."""
+    """Download and read the images, and assign them to clients."""
     return images.obtain(ABOUT, FILES, images.IDX_NAMES, images.parse_idx, request)
 
 

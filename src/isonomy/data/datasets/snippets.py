@@ -1,18 +1,19 @@
-"""Snippets: is a sentence favourable? Of film reviews, product reviews, editorials and tweets.
+"""SNIPPETS: is a sentence of a film review, product review, editorial or tweet favourable?
 
 Hutto and Gilbert (2014), "VADER: a parsimonious rule-based model for sentiment analysis of social
 media text", https://github.com/cjhutto/vaderSentiment: 10,605 sentences of film reviews, 3,708 of
 reviews of five products, 5,190 of newspaper editorials and 4,200 tweets, each rated by twenty
-people from -4 to 4. A sentence is favourable if its mean rating is above 0; those of mean 0 are
-left out.
+people from -4 to 4. A sentence is favourable if its mean rating is above 0; those with mean 0
+are not used.
 
-Real text of several domains, which is what it is here for: with `partition = "domains"` clients
-hold one domain each, `counts` of them, and the domains are the known clusters. By default films and
-products, seven clients and three. The features are TF-IDF of the `words` words that most training
-sentences have, fitted from counts that clients report (see `isonomy.data.text`).
+This is real text of several domains: with `partition = "domains"` each client has sentences of one
+domain, `counts` gives the number of clients of each, and the domains are the known clusters. The
+default is films with seven clients and products with three. The features are TF-IDF of the `words`
+words that occur in most training sentences, fitted from counts that clients report (see
+`isonomy.data.text`).
 
-Our choices: a domain's sentences are dealt to its clients at random and split at each client, so
-that sentences of one review can be at several clients and in several splits.
+Our choices: the sentences of a domain are assigned to its clients at random and split at each
+client, so sentences of one review can be at several clients and in several splits.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ import torch
 from torch import Tensor
 
 from isonomy.core.examples import SPLITS, Split
+from isonomy.core.options import Option
 from isonomy.data import text
-from isonomy.data.dataset import Dataset, Fact, Request, insist
+from isonomy.data.dataset import Dataset, Fact, Request, check_facts
 from isonomy.data.download import fetch
 from isonomy.data.download.archives import DAMAGE
 from isonomy.data.federation import Federation, build
-from isonomy.data.options import Option
 from isonomy.data.partition import (
     FRACTIONS,
     PARTITIONS,
@@ -66,7 +67,7 @@ _ARCHIVE = fetch.File(
     ),
 )
 LABELS = ("unfavourable", "favourable")
-FILES = {  # each domain's file, and how many sentences it has
+FILES = {  # the file of each domain, and its number of sentences
     "films": ("movieReviewSnippets_GroundTruth.txt", 10_605),
     "products": ("amazonReviewSnippets_GroundTruth.txt", 3_708),
     "editorials": ("nytEditorialSnippets_GroundTruth.txt", 5_190),
@@ -76,7 +77,7 @@ FILES = {  # each domain's file, and how many sentences it has
 
 @dataclass(frozen=True, eq=False)
 class Snippets:
-    """Texts, their mean ratings, and each one's domain, a number of FILES."""
+    """Texts, their mean ratings, and the domain of each, an index of FILES."""
 
     texts: tuple[str, ...]
     ratings: np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -84,7 +85,7 @@ class Snippets:
 
 
 def parse(paths: Sequence[Path]) -> Snippets:
-    """The sentences of all domains, in the files' order."""
+    """Read the sentences of all domains, in the order of the files."""
     texts: list[str] = []
     ratings: list[float] = []
     domains: list[int] = []
@@ -102,13 +103,13 @@ def parse(paths: Sequence[Path]) -> Snippets:
         except (*DAMAGE, KeyError, AssertionError) as error:
             said = (str(error).splitlines() or [type(error).__name__])[0][:120]
             raise DataError(
-                f"cannot read {path} as rated sentences ({said}); give a whole {_NAME}."
+                f"cannot read {path} as rated sentences ({said}); give a complete {_NAME}."
             ) from error
     return Snippets(tuple(texts), np.array(ratings), np.array(domains, dtype=np.int64))
 
 
 def facts(paths: Sequence[Path]) -> list[Fact]:
-    """What is true of all sentences."""
+    """Compute the known properties of all sentences."""
     return _facts(parse(paths))
 
 
@@ -125,18 +126,18 @@ def _facts(found: Snippets) -> list[Fact]:
 
 
 def load(request: Request) -> Federation:
-    """Fetch, check, partition, split, count, weigh."""
+    """Download, check, partition and split the texts, and compute their features."""
     if request.options["path"]:
         found, origin = parse([Path(request.options["path"]).expanduser()]), "the file given"
     else:
         files = fetch.fetch(*DATASET.files, progress=request.progress)
         found, origin = parse([file.path for file in files]), files[0].source
-    insist("snippets", _facts(found))
+    check_facts("snippets", _facts(found))
     return replace(federate(found, request), origin=origin)
 
 
 def federate(found: Snippets, request: Request) -> Federation:
-    """The federation of parsed sentences."""
+    """Build the federation of parsed sentences."""
     wanted = tuple(request.options["domains"])
     for domain in wanted:
         if domain not in FILES:
@@ -165,7 +166,7 @@ def federate(found: Snippets, request: Request) -> Federation:
         source=DATASET.source,
         notes=(
             f"Features are TF-IDF of the {len(vocabulary.words):,} words that most training "
-            "sentences have, fitted from counts that clients report.",
+            "sentences contain, fitted from counts that clients report.",
         ),
     )
     kept = Texts(column="text", words=vocabulary.words, idf=tuple(vocabulary.idf.tolist()))
@@ -190,7 +191,7 @@ def _share_out(
     if request.clients not in (0, sum(counts)):
         raise ConfigError(
             f"partition 'domains': counts {list(counts)} make {sum(counts)} clients, not "
-            f"{request.clients}; leave the number of clients out."
+            f"{request.clients}; remove the number of clients."
         )
     parts: dict[Split, list[Tensor]] = {name: [] for name in SPLITS}
     names, clusters = [], []
@@ -210,15 +211,19 @@ def _share_out(
 
 DATASET = Dataset(
     name="snippets",
-    description="23,703 sentences of films, products, editorials, tweets; is one favourable?",
+    description="23,703 sentences on films, products, news and in tweets; is one favourable?",
     source="VADER's rated sentences (Hutto and Gilbert, 2014)",
     licence="MIT",
     load=load,
     options={
-        "domains": Option(("films", "products"), "which of films, products, editorials, tweets"),
-        "words": Option(2_000, "how many words are features, those in most training sentences"),
-        "fractions": Option(FRACTIONS, "shares of a client's rows to train, validate and test"),
-        "path": Option("", "a copy of the archive to read instead of fetching it"),
+        "domains": Option(
+            ("films", "products"), "one or more of films, products, editorials, tweets"
+        ),
+        "words": Option(
+            2_000, "number of words used as features: those in most training sentences"
+        ),
+        "fractions": Option(FRACTIONS, "shares of a client's rows for train, validation and test"),
+        "path": Option("", "a copy of the archive to read instead of downloading it"),
     },
     protected=(),
     clients=10,
@@ -228,7 +233,7 @@ DATASET = Dataset(
         "domains": Partition(
             "domains",
             "clusters of clients, each with the sentences of one domain",
-            {"counts": Option((7, 3), "each domain's number of clients, in the domains' order")},
+            {"counts": Option((7, 3), "number of clients of each domain, in the order of domains")},
             counts=True,
         ),
     },

@@ -1,20 +1,22 @@
 """SYNTHETIC: two Gaussians and a group that depends on the same features as the label.
 
-Zafar et al. (2017), as FedFB (Zeng et al., 2021) and HetPFL (Ye and Tang, 2025) federate it:
+Zafar et al. (2017), as divided among clients by FedFB (Zeng et al., 2021) and HetPFL (Ye and Tang,
+2025):
 
     y ~ Bernoulli(0.6)
     x | y=0 ~ N((-2, -2), [[10, 1], [1, 3]])        x | y=1 ~ N((2, 2), [[5, 1], [1, 5]])
-    P(z=1 | x) = p(x' | y=1) / (p(x' | y=1) + p(x' | y=0)),   x' = x turned by +45 degrees
+    P(z=1 | x) = p(x' | y=1) / (p(x' | y=1) + p(x' | y=0)),   x' = x rotated by +45 degrees
 
 Clients differ in their shares of each group: by default, for each z, shares over the clients
 ~ Dirichlet(beta). The features are x1, x2 and, as in those papers, z; nothing is scaled.
 
 With `partition = "paper"` the examples, clients and order are those of the papers' public code:
 its fixed seed (123), 3,500 training and 1,500 test examples, and one fixed table of shares
-(z=1, z=0) a client. Client lists are slices of each group, shuffled, and a client's last tenth
-validates. The run's seed then changes nothing. `level` picks the table: "default", or one of the
-four degrees of heterogeneity of HetPFL's second table, of which "0.1" and "0.2" were softened by
-hand. With 10, 50, 100 or 300 clients the shares are those that code holds in comments.
+(z=1, z=0) per client. Clients get shuffled slices of each group, and the last tenth of a client's
+rows are validation rows. The seed of the run has no effect then. `level` selects the table:
+"default", or one of the four degrees of heterogeneity of HetPFL's second table, of which "0.1" and
+"0.2" were softened by hand. With 10, 50, 100 or 300 clients the shares are those in comments of
+that code.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.core.examples import Attribute, Split
+from isonomy.core.options import Option
 from isonomy.data.dataset import Dataset, Request
 from isonomy.data.federation import Federation, build
-from isonomy.data.options import Option
 from isonomy.data.partition import PARTITIONS, Partition, Rows, allocate, generator
 from isonomy.errors import ConfigError, unknown
 
@@ -53,7 +55,7 @@ LEVELS: dict[str, Shares] = {
 
 
 def _blocks(low: float, high: float, clients: int) -> Shares:
-    """Shares in three blocks of clients: one fifth even, two fifths low, two fifths high."""
+    """Return shares in three blocks of clients: one fifth even, two fifths low, two fifths high."""
     few, many = clients // 5, 2 * clients // 5
     ones = [1.0] * few + [low] * many + [high] * many
     zeros = [high] * many + [1.0] * few + [low] * many
@@ -71,7 +73,7 @@ MORE: dict[int, tuple[int, int, Shares]] = {  # clients: training and test examp
 
 
 def sample(count: int, rng: np.random.Generator) -> Examples:
-    """`count` examples from the distribution above."""
+    """Draw `count` examples from the distribution above."""
     y = (rng.random(count) < POSITIVE).astype(np.int64)
     x = _place(rng.standard_normal((count, 2)), y)
     z = (rng.random(count) < group_probability(x)).astype(np.int64)
@@ -79,7 +81,7 @@ def sample(count: int, rng: np.random.Generator) -> Examples:
 
 
 def group_probability(x: Reals) -> Reals:
-    """P(z=1 | x) [n]."""
+    """Return P(z=1 | x) [n]."""
     c, s = math.cos(math.pi / 4), math.sin(math.pi / 4)
     turned = x @ np.array([[c, s], [-s, c]])
     ones, zeros = _log_density(turned, 1), _log_density(turned, 0)
@@ -87,10 +89,10 @@ def group_probability(x: Reals) -> Reals:
 
 
 def paper_sample(count: int) -> Examples:
-    """The examples of the papers' code: all y first, then for each example its x and its z.
+    """Return the examples of the papers' code: all y first, then x and z of each example.
 
-    NumPy's legacy generator, whose stream is frozen, drawn in the order in which `binomial` and
-    `multivariate_normal` use it.
+    It uses NumPy's legacy generator, whose stream is frozen, in the order in which `binomial` and
+    `multivariate_normal` draw from it.
     """
     stream = np.random.RandomState(123)
     y = (stream.random_sample(count) <= POSITIVE).astype(np.int64)
@@ -106,7 +108,7 @@ def paper_sample(count: int) -> Examples:
 
 
 def paper_parts(z: NDArray[np.int64], train: int, shares: Shares) -> dict[Split, list[Tensor]]:
-    """Consecutive slices of each group, z=1 first; training lists are shuffled in turn."""
+    """Return consecutive slices of each group, z=1 first; training lists are shuffled in turn."""
     shuffler = random.Random(123)
     parts: dict[Split, list[Tensor]] = {"train": [], "validation": [], "test": []}
     for mine in _slices(z[:train], shares):
@@ -133,17 +135,17 @@ def _slices(z: NDArray[np.int64], shares: Shares) -> list[list[int]]:
 
 
 def _place(noise: Reals, y: NDArray[np.int64]) -> Reals:
-    """Standard normal noise [n, 2] to its class's Gaussian."""
+    """Transform standard normal noise [n, 2] to the Gaussian of its class."""
     factors = np.stack([_factor(covariance) for covariance in COVARIANCES])
     out: Reals = MEANS[y] + np.einsum("ni,nij->nj", noise, factors[y])
     return out
 
 
 def _factor(covariance: Reals) -> Reals:
-    """A with A'A = covariance, by eigenvectors, largest first, with signs fixed.
+    """Return A with A'A = covariance, by eigenvectors, largest first, with fixed signs.
 
-    The signs are those of NumPy's `multivariate_normal`, which leaves them to its linear algebra
-    library; fixed here so that every machine draws the same.
+    The signs are those of NumPy's `multivariate_normal`, which depend on its linear algebra
+    library; they are fixed here so that every machine draws the same.
     """
     values, vectors = np.linalg.eigh(covariance)
     rows = vectors.T[::-1]
@@ -161,7 +163,7 @@ def _log_density(x: Reals, label: int) -> Reals:
 
 
 def load(request: Request) -> Federation:
-    """Draw the examples and give them to clients."""
+    """Draw the examples and assign them to clients."""
     paper = request.partition.name == "paper"
     x, y, z, parts, names = (_paper if paper else _drawn)(request)
     columns = np.column_stack([x, z]) if request.options["keep_protected"] else x
@@ -176,7 +178,7 @@ def load(request: Request) -> Federation:
         labels=("0", "1"),
         features=("x1", "x2", "z") if request.options["keep_protected"] else ("x1", "x2"),
         source=DATASET.source,
-        notes=("The examples and clients are the papers' own; the seed changes nothing.",)
+        notes=("The examples and clients are those of the papers; the seed has no effect.",)
         if paper
         else (),
     )
@@ -185,7 +187,7 @@ def load(request: Request) -> Federation:
 def _drawn(request: Request) -> tuple[Any, ...]:
     count = request.options["examples"]
     if count < 1:
-        raise ConfigError(f"data set 'synthetic': examples is {count}; give 1 or more.")
+        raise ConfigError(f"data set 'synthetic': examples is {count}; set it to 1 or more.")
     x, y, z = sample(count, generator("synthetic", request.seed))
     parts, names = allocate(
         Rows(y, z),
@@ -208,12 +210,12 @@ def _paper(request: Request) -> tuple[Any, ...]:
         train, test, shares = MORE[clients]
     else:
         raise ConfigError(
-            f"partition 'paper' has no {clients} clients at level '{level}'; take 3, or 10, 50, "
-            "100 or 300 at level 'default', or the partition 'dirichlet'."
+            f"partition 'paper' is not defined for {clients} clients at level '{level}'; use 3, or "
+            "10, 50, 100 or 300 at level 'default', or the partition 'dirichlet'."
         )
     for name in ("examples", "fractions"):
         if request.options[name] != DATASET.options[name].default:
-            raise ConfigError(f"partition 'paper' has fixed examples; leave out '{name}'.")
+            raise ConfigError(f"partition 'paper' has fixed examples; remove '{name}'.")
     x, y, z = paper_sample(train + test)
     names = tuple(f"client {k}" for k in range(clients))
     return x, y, z, paper_parts(z, train, shares), names
@@ -226,10 +228,10 @@ DATASET = Dataset(
     licence="generated",
     load=load,
     options={
-        "examples": Option(5_000, "examples in all"),
-        "keep_protected": Option(True, "whether z is a feature, as it is in the papers"),
+        "examples": Option(5_000, "number of examples"),
+        "keep_protected": Option(True, "whether to use z as a feature, as in the papers"),
         "fractions": Option(
-            (0.63, 0.07, 0.3), "shares of a client's rows to train, validate and test"
+            (0.63, 0.07, 0.3), "shares of a client's rows for train, validation and test"
         ),
     },
     protected=("z",),

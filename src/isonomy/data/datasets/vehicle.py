@@ -1,15 +1,15 @@
-"""VEHICLE: which of two kinds of vehicle drives past, heard and felt by 23 sensors.
+"""VEHICLE: which of two types of vehicle passes? Recorded by 23 sensors.
 
 Duarte and Hu (2004), "Vehicle classification in distributed sensor networks", as prepared by the
-authors of Ditto (Li et al., 2021, https://github.com/litian96/ditto): a client for each sensor,
+authors of Ditto (Li et al., 2021, https://github.com/litian96/ditto): one client per sensor,
 100 features of its microphone and geophone, labels -1 (class 0) and +1 (class 1).
 
-Only the authors' training split is public as a plain file: 1,860 rows, 7 to 534 a client. So each
-client's rows are split here by `fractions`, and the numbers are not those of the paper's tables,
-whose test rows are others. `path` may also name a folder with the authors' folders `train` and
-`test`; then its test rows test, and `fractions` only divides the rest into train and validation.
+Only the authors' training split is public as a plain file: 1,860 rows, 7 to 534 per client. So each
+client's rows are split here by `fractions`, and results differ from the paper's tables, which use
+other test rows. `path` may also name a folder with the authors' folders `train` and `test`; then
+its test rows are used, and `fractions` only divides the others into train and validation.
 
-Features are left as they are: the authors centred and scaled them at each client, by the mean and
+Features are not changed: the authors centred and scaled them at each client, by the mean and
 standard deviation of all its rows, test rows included.
 """
 
@@ -23,11 +23,11 @@ import numpy as np
 import torch
 
 from isonomy.core.examples import Split
+from isonomy.core.options import Option
 from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation, build
-from isonomy.data.leaf import Examples, leaf_files, natural, read_leaf, together
-from isonomy.data.options import Option
+from isonomy.data.leaf_files import Examples, concatenate, leaf_files, natural, read_leaf
 from isonomy.data.partition import FRACTIONS, Partition
 from isonomy.errors import DataError
 
@@ -50,7 +50,7 @@ LABELS = ("-1", "+1")
 
 
 def parse(paths: Sequence[Path]) -> dict[str, Examples]:
-    """Every client's rows, labels 0 and 1, of files in LEAF's form."""
+    """Read every client's rows, with labels 0 and 1, from files in LEAF's format."""
     users = read_leaf(paths)
     for user, (x, y) in users.items():
         if x.ndim != 2 or x.shape[1] != FEATURES or x.dtype.kind != "f":
@@ -68,7 +68,7 @@ def parse(paths: Sequence[Path]) -> dict[str, Examples]:
 
 
 def facts(paths: Sequence[Path]) -> list[Fact]:
-    """What is true of the authors' training split."""
+    """Compute the known properties of the authors' training split."""
     return _facts(parse(paths))
 
 
@@ -84,7 +84,7 @@ def _facts(users: Users) -> list[Fact]:
 
 
 def load(request: Request) -> Federation:
-    """Find the files, read, split."""
+    """Find and read the files, and split the rows."""
     files, origin = _find(request)
     train = parse(files["train"])
     test = parse(files["test"]) if "test" in files else None
@@ -92,14 +92,14 @@ def load(request: Request) -> Federation:
 
 
 def _find(request: Request) -> tuple[dict[Split, list[Path]], str]:
-    """The files given, those in the data folder, or the one fetched; and where they came from."""
+    """Return the given, cached or downloaded files, and their origin."""
     if request.options["path"]:
         path = Path(request.options["path"]).expanduser()
         files: dict[Split, list[Path]] = leaf_files(path) if path.is_dir() else {"train": [path]}
         if not files:
             raise DataError(
-                f"{path} holds no JSON file; put mytrain.json of {DATASET.source} there, or leave "
-                "the option 'path' out to have it fetched."
+                f"{path} contains no JSON file; put mytrain.json of {DATASET.source} there, or "
+                "remove the option 'path' to download it."
             )
         return files, "the files given"
     folder = fetch.folder() / "vehicle"
@@ -111,14 +111,14 @@ def _find(request: Request) -> tuple[dict[Split, list[Path]], str]:
 
 
 def federate(train: Users, test: Users | None, request: Request) -> Federation:
-    """A client for each user, in the order of the file."""
+    """Build one client per user, in the order of the file."""
     if request.clients not in (0, len(train)):
         raise DataError(
-            f"VEHICLE's clients are its {len(train)} sensors, not {request.clients}; leave the "
-            "number of clients out."
+            f"VEHICLE's clients are its {len(train)} sensors, not {request.clients}; remove the "
+            "number of clients."
         )
     users, parts = natural(train, test, 0, 1, request.options["fractions"], request.seed)
-    x, y = together(users, train, test)
+    x, y = concatenate(users, train, test)
     return build(
         torch.from_numpy(x),
         torch.from_numpy(y),
@@ -134,35 +134,35 @@ def federate(train: Users, test: Users | None, request: Request) -> Federation:
 
 
 def _notes(train: Users, test: Users | None) -> tuple[str, ...]:
-    notes = ["Features were centred and scaled at each client by its authors, test rows included."]
+    notes = ["Features were centred and scaled at each client by the authors, including test rows."]
     if test is None:
         notes.append(
-            "Only the authors' training split is public: every client's rows of it are split "
-            "again, so results are not those of the paper's test rows."
+            "Only the authors' training split is public; it is split again at every client, so "
+            "results differ from those on the paper's test rows."
         )
     wrong = [fact for fact in _facts(train) if not fact.holds]
     if wrong:
         notes.append(
-            f"These are not the authors' training rows: {wrong[0].found:,} {wrong[0].what} where "
-            f"theirs have {wrong[0].right:,}."
+            f"These are not the authors' training rows: {wrong[0].found:,} {wrong[0].what} instead "
+            f"of {wrong[0].right:,}."
         )
     return tuple(notes)
 
 
 DATASET = Dataset(
     name="vehicle",
-    description="two kinds of vehicle told apart by 23 sensors, each a client (Ditto)",
+    description="two types of vehicle recorded by 23 sensors, each sensor a client (Ditto)",
     source="VEHICLE (Duarte and Hu, 2004), as prepared for Ditto (github.com/litian96/ditto)",
     licence="MIT, as the repository it comes from",
     load=load,
     options={
-        "fractions": Option(FRACTIONS, "shares of a client's rows to train, validate and test"),
+        "fractions": Option(FRACTIONS, "shares of a client's rows for train, validation and test"),
         "path": Option("", "mytrain.json, or a folder with it or with folders train and test"),
     },
     protected=(),
     clients=23,
     partition={"name": "natural"},
-    partitions={"natural": Partition("natural", "a client for each sensor", counts=True)},
+    partitions={"natural": Partition("natural", "one client per sensor", counts=True)},
     files=FILES,
     facts=facts,
 )

@@ -1,4 +1,4 @@
-"""Members of archives, read as streams in one pass: wheels (zip), tar archives, Debian packages."""
+"""Read members of archives as streams in one pass: wheels (zip), tar archives, Debian packages."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ DAMAGE = (
     tarfile.TarError,
     zipfile.BadZipFile,
 )
-"""What reading a damaged archive raises."""
+"""The errors that reading a damaged archive raises."""
 
 _HEADER = 60  # of a member of an ar archive
 
 
 def members(archive: Path, wanted: Collection[str]) -> Iterator[tuple[str, IO[bytes]]]:
-    """Those of the wanted members that are there; a stream is good until the next is asked for.
+    """Yield the wanted members that exist; a stream is valid until the next member is requested.
 
-    Nothing is written, so a member's name cannot reach any file. Raises one of DAMAGE, here or
-    from a stream, when the archive is damaged.
+    Nothing is written to disk, so names of members cannot overwrite files. Raises one of DAMAGE,
+    here or from a stream, if the archive is damaged.
     """
     if zipfile.is_zipfile(archive):
         yield from _zip(archive, wanted)
@@ -72,7 +72,7 @@ def _tar(tar: tarfile.TarFile, wanted: Collection[str]) -> Iterator[tuple[str, I
 
 
 def _deb(stream: IO[bytes], stack: contextlib.ExitStack) -> IO[bytes]:
-    """The files of a Debian package, as a tar: its ar archive's member `data.tar.*`, unpacked."""
+    """Return the files of a Debian package as a tar stream: the member `data.tar.*`, unpacked."""
     while header := stream.read(_HEADER):
         if len(header) < _HEADER or header[58:] != b"`\n":
             raise EOFError("not the header of a member")
@@ -93,7 +93,7 @@ def _gzip(stream: Any) -> Any:
 
 
 def _zstd(stream: Any) -> Any:
-    """By pyarrow: in Python's own library only from 3.14 on."""
+    """Decompress with pyarrow, because the standard library has zstd only since 3.14."""
     pa = importlib.import_module("pyarrow")
     return pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "zstd")
 
@@ -105,11 +105,11 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
     ".bz2": bz2.BZ2File,
     "": lambda stream: stream,
 }
-"""Those that Debian packages come in."""
+"""The compressions that Debian packages use."""
 
 
 class _Window(io.RawIOBase):
-    """The next `size` bytes of a stream, so that what comes after is not read as more of it."""
+    """A view of the next `size` bytes of a stream."""
 
     def __init__(self, stream: IO[bytes], size: int) -> None:
         self.stream, self.left = stream, size

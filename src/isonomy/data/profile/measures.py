@@ -1,7 +1,7 @@
-"""Heterogeneity as numbers: of sizes, and of the shares of labels or groups.
+"""Measures of heterogeneity: of sizes, and of the shares of labels or groups.
 
-A small client's shares differ from the whole's by chance alone, so each distance has beside it
-what chance gives, and Cramér's V is corrected for it.
+The shares of a small client differ from the overall shares by chance alone. So each distance comes
+with its expected value by chance, and Cramér's V is corrected for chance.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Z95 = 1.959963984540054
 
 
 class Distances(NamedTuple):
-    """Each client's distance to the whole: total variation, Jensen-Shannon; and by chance."""
+    """Each client's distance to all rows: total variation, Jensen-Shannon; and by chance."""
 
     variation: Reals
     shannon: Reals
@@ -27,14 +27,14 @@ class Distances(NamedTuple):
 
 
 class Association(NamedTuple):
-    """Cramér's V, corrected for chance, and the chi-square test's p-value."""
+    """Cramér's V, corrected for chance, and the p-value of the chi-square test."""
 
     v: float
     p: float
 
 
 def gini(values: ArrayLike) -> float:
-    """The Gini coefficient of sizes: 0 when all are equal, near 1 when one has all.
+    """Return the Gini coefficient of sizes: 0 if all are equal, near 1 if one has everything.
 
     >>> gini([5, 5, 5]), round(gini([0, 0, 9]), 3)
     (0.0, 0.667)
@@ -47,11 +47,11 @@ def gini(values: ArrayLike) -> float:
 
 
 def distances(counts: ArrayLike) -> Distances:
-    """How far each client's shares of `counts` [K, levels] are from those of all rows together.
+    """Return the distance of each client's shares of `counts` [K, levels] to the overall shares.
 
     Total variation is half the sum of the differences of shares: the share of rows that would
     have to change. The Jensen-Shannon distance is the square root of the divergence, to base 2.
-    Both lie in 0 to 1; a client without rows has NaN.
+    Both are between 0 and 1; they are NaN for a client without rows.
 
     >>> distances([[10, 0], [0, 10]]).variation.tolist()
     [0.5, 0.5]
@@ -68,10 +68,10 @@ def distances(counts: ArrayLike) -> Distances:
 
 
 def _by_chance(sizes: Reals, p: Reals) -> Reals:
-    """The expected total variation of clients whose rows are drawn from the whole.
+    """Return the expected total variation of clients whose rows are a random sample of all rows.
 
-    De Moivre's mean distance of a binomial count to its mean, and less for a client that is a
-    good part of the whole itself.
+    This is De Moivre's mean deviation of a binomial count, reduced for a client that is itself a
+    large part of all rows.
     """
     n, p = sizes[:, None], np.clip(p, 0, 1)[None, :]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -85,11 +85,11 @@ def _by_chance(sizes: Reals, p: Reals) -> Reals:
 
 
 def association(counts: ArrayLike) -> Association:
-    """Whether rows and columns of a table of counts go together, and how strongly.
+    """Test whether the rows and columns of a table of counts are associated, and how strongly.
 
-    V is Bergsma's (2013), whose expectation is about 0 without association, however small the
-    clients are. The p-value is Pearson's chi-square test; where an expected count is below 5, of
-    a gamma distribution with the exact mean and variance of the statistic given the margins.
+    V is that of Bergsma (2013), whose expectation without association is about 0 however small
+    the clients are. The p-value is that of Pearson's chi-square test. If an expected count is below
+    5, a gamma distribution with the exact mean and variance of the statistic is used.
 
     >>> v, p = association([[30, 10], [10, 30]])
     >>> round(v, 3), round(p, 6)
@@ -115,7 +115,7 @@ def association(counts: ArrayLike) -> Association:
 
 
 def _moments(rows: Reals, columns: Reals) -> tuple[float, float]:
-    """Mean and variance of Pearson's statistic over all tables with these margins (Haldane 1940).
+    """Return mean and variance of Pearson's statistic given the margins (Haldane 1940).
 
     In the form of Lewis, Saunders and Westcott (1984).
     """
@@ -128,7 +128,7 @@ def _moments(rows: Reals, columns: Reals) -> tuple[float, float]:
 
 
 def gamma_tail(value: Any, mean: Any, variance: Any) -> Any:
-    """The chance that a gamma variable of this mean and variance is at least `value`.
+    """Return the probability that a gamma variable with this mean and variance is >= `value`.
 
     >>> round(float(gamma_tail(3.841459, 1.0, 2.0)), 4)  # chi-square with one degree of freedom
     0.05
@@ -138,7 +138,7 @@ def gamma_tail(value: Any, mean: Any, variance: Any) -> Any:
 
 
 def margin(rows: ArrayLike, rate: float = 0.5) -> Reals:
-    """Half the width of a 95 % interval of a rate that is known from so many rows, at most 1.
+    """Return half the width of a 95 % interval of a rate estimated from so many rows, at most 1.
 
     >>> margin([100, 1000]).round(3).tolist()
     [0.098, 0.031]
@@ -150,9 +150,9 @@ def margin(rows: ArrayLike, rate: float = 0.5) -> Reals:
 
 
 def chance_spread(rows: ArrayLike, rate: float) -> float:
-    """The standard deviation of clients' accuracies that chance gives when all are served alike.
+    """Return the standard deviation of accuracies between clients by chance alone.
 
-    `rows` are the rows each is measured on, `rate` the accuracy that all share.
+    `rows` is the number of evaluated rows of each client, `rate` the true accuracy of all.
 
     >>> round(chance_spread([100, 100], 0.5), 4)
     0.05

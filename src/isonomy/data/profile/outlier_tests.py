@@ -1,9 +1,9 @@
-"""Clients against the others: tests of estimates, and what they find.
+"""Tests of each client against the other clients.
 
-The reference of a client is the others together, without those found to differ, as long as these
-are the minority: one odd client must not make the rest look odd. Tails allow for the estimates'
-skewness and kurtosis, since indicators of rare categories and heavy-tailed numbers are far from
-normal.
+A client is compared with all others together, without those found to differ as long as these are
+a minority: one unusual client must not make the others look unusual. The tests take skewness and
+kurtosis into account, because indicators of rare categories and heavy-tailed numbers are far from
+normally distributed.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from isonomy.data.profile.estimates import TINY, Estimates
 from isonomy.data.profile.measures import gamma_tail
 from isonomy.data.profile.statistics import Mask, Reals
 
-ALPHA = 0.01  # chance of any false alarm among all comparisons of one question
+ALPHA = 0.01  # probability of any false alarm among all comparisons of one question
 LEAST_EFFECT = 0.3  # in standard deviations, for a client to be named
 MOST_SKEW, MOST_EXCESS = 1.0, 1.5  # of an estimate, for its tails to be known
-_AGAIN = 5  # rounds of setting clients apart
+_REPETITIONS = 5  # of the test without outliers
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A client that differs from the others in a column: both values, and the size in units.
+    """A client that differs from the others in a column: both values, and the effect in units.
 
-    `labels` are the two classes compared, or None; `reversed` says the two values have opposite
-    signs and neither is small.
+    `labels` are the two compared classes, or None.
     """
 
     client: int
@@ -42,19 +41,19 @@ class Finding:
 
     @property
     def reversed(self) -> bool:
-        """Whether the relation has the opposite sign here."""
+        """Whether the relation has the opposite sign at this client."""
         return self.own * self.others < 0
 
 
 @dataclass(frozen=True)
 class Shift:
-    """The answer to one question.
+    """The result of one test of all clients.
 
     `spread` is the largest standard deviation between clients that sampling does not explain, in
-    units, found in `column` (and `labels`), 0 where no column's test passes; `p` is of the test
-    that no column differs between any clients. `findings` are the clients that differ by
-    themselves, a finding each, largest first. `effects` [K] is each client's largest effect that
-    passed the test, else 0; `tested` [K] whether it has rows enough.
+    units, found in `column` (and `labels`); 0 if no column is significant. `p` is the p-value of
+    no difference in any column. `findings` has one finding per client that differs, largest first.
+    `effects` [K] is each client's largest significant effect, else 0; `tested` [K] is whether it
+    has enough rows.
     """
 
     spread: float
@@ -68,10 +67,10 @@ class Shift:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Each client's value [K, D] beside the others', their difference in units and its p-value.
+    """Each client's value [K, D] and that of the others, their difference in units, its p-value.
 
     `spread` and `chance` [D]: the standard deviation between clients beyond sampling, in units,
-    and the p-value of there being none.
+    and its p-value.
     """
 
     own: Reals
@@ -83,12 +82,12 @@ class Comparison:
 
 
 def compare(at: Estimates, weight: Reals, enough: Mask, unit: Reals) -> Comparison:
-    """Each client against the weighted mean of the others, and all of them at once."""
-    others, gap = against_others(at, weight, enough)
+    """Compare each client with the weighted mean of the others, and all clients at once."""
+    others, gap = compare_with_others(at, weight, enough)
     scale = np.where(unit > 0, unit, np.inf)
     effect = np.where(enough[:, None], gap.value / scale, 0.0)
     p = np.ones(effect.shape)
-    # nobody asks for the p-value of the rest, which is no smaller than a normal variable's
+    # the others cannot pass the test: their p-values are at least those of a normal variable
     worth = (np.abs(effect) >= LEAST_EFFECT) & (gap.value**2 > 2.5**2 * gap.variance)
     p[worth] = tail(gap.value[worth], gap.variance[worth], gap.third[worth], gap.fourth[worth])
     spread, chance = _spread(at, gap, enough, scale)
@@ -98,7 +97,7 @@ def compare(at: Estimates, weight: Reals, enough: Mask, unit: Reals) -> Comparis
 def conclude(
     at: Comparison, enough: Mask, tests: int, labels: tuple[int, int] | None = None
 ) -> Shift:
-    """The clients that differ, allowing for so many tests; the column that differs most."""
+    """Return the clients that differ, corrected for the number of tests, and the widest column."""
     passed = (at.p * tests <= ALPHA) & (np.abs(at.effect) >= LEAST_EFFECT)
     findings = []
     for k in np.flatnonzero(passed.any(1)):
@@ -120,11 +119,11 @@ def conclude(
     )
 
 
-def against_others(at: Estimates, weight: Reals, enough: Mask) -> tuple[Reals, Estimates]:
-    """The others' weighted mean for each client, and the client's difference to it.
+def compare_with_others(at: Estimates, weight: Reals, enough: Mask) -> tuple[Reals, Estimates]:
+    """Return the weighted mean of the others for each client, and the client's difference to it.
 
-    `weight` is [K], or [K, D] where columns weigh clients differently. A client without others
-    does not differ from them.
+    `weight` is [K], or [K, D] if it differs between columns. Without other clients the difference
+    is 0.
     """
     w = np.where(enough[:, None], weight if weight.ndim > 1 else weight[:, None], 0.0)
     rest = w.sum(0) - w
@@ -148,11 +147,11 @@ def against_others(at: Estimates, weight: Reals, enough: Mask) -> tuple[Reals, E
 
 
 def tail(value: Reals, variance: Reals, third: Reals, fourth: Reals) -> Reals:
-    """Two-sided p-values of estimates with mean 0 and these cumulants.
+    """Return two-sided p-values of estimates with mean 0 and these cumulants.
 
-    The largest of three: of a gamma distribution with the estimate's skewness, of a t distribution
-    with its kurtosis, and of the normal one, which both are when there is none. An estimate too
-    far from normal for that says nothing: 1.
+    The p-value is the largest of three: of a gamma distribution with the estimate's skewness, of a
+    t distribution with its kurtosis, and of the normal distribution. It is 1 if the estimate is
+    too far from normal for these.
 
     >>> tail(np.array([1.96]), np.array([1.0]), np.array([0.0]), np.array([0.0])).round(3).tolist()
     [0.05]
@@ -173,10 +172,10 @@ def tail(value: Reals, variance: Reals, third: Reals, fourth: Reals) -> Reals:
 
 
 def _spread(at: Estimates, gap: Estimates, enough: Mask, scale: Reals) -> tuple[Reals, Reals]:
-    """Between clients: standard deviation beyond sampling [D] in units, and its p-values [D].
+    """Return the standard deviation between clients beyond sampling [D], and its p-values [D].
 
     Cochran's Q of the estimates and the moment estimator of DerSimonian and Laird (1986); the
-    variance of Q allows for rows that are not normal. NaN where a column has nothing to test.
+    variance of Q takes into account that rows are not normal. Columns without a test have p = 1.
     """
     own, both = at.variance[enough], gap.variance[enough]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -188,18 +187,18 @@ def _spread(at: Estimates, gap: Estimates, enough: Mask, scale: Reals) -> tuple[
         room = w.sum(0) - (w**2).sum(0) / w.sum(0)
         spread = np.sqrt(np.maximum(q - freedom, 0) / room) / scale
         p = gamma_tail(q, freedom, np.maximum(noise, 2 * freedom))
-    dull = ~np.isfinite(spread) | ~np.isfinite(scale)
-    return np.where(dull, 0.0, spread), np.where(dull, 1.0, p)
+    untested = ~np.isfinite(spread) | ~np.isfinite(scale)
+    return np.where(untested, 0.0, spread), np.where(untested, 1.0, p)
 
 
-def settled(test: Callable[[Mask], Shift], clients: int) -> Shift:
-    """Test again without the clients found in the others' mean, the clearest ones first.
+def repeat_without_outliers(test: Callable[[Mask], Shift], clients: int) -> Shift:
+    """Repeat a test without the clients found, the clearest first, in the mean of the others.
 
-    Where the majority is found there is no mean to speak of, and the first answer stands.
+    If these are the majority there is no common mean, and the first result is returned.
     """
     apart: Mask = np.zeros(clients, dtype=np.bool_)
     first = now = test(apart)
-    for _ in range(_AGAIN):
+    for _ in range(_REPETITIONS):
         new = np.where(apart, 0.0, now.effects)
         if not new.any():
             break
@@ -211,17 +210,17 @@ def settled(test: Callable[[Mask], Shift], clients: int) -> Shift:
 
 
 def number_of_tests(enough: Mask, unit: Reals) -> int:
-    """Clients with rows enough times columns that vary."""
+    """Return the number of clients with enough rows times the number of varying columns."""
     return max(1, int(enough.sum()) * int((unit > 0).sum()))
 
 
-def nothing(clients: int) -> Shift:
-    """The answer where there is nothing to compare."""
+def no_shift(clients: int) -> Shift:
+    """Return the result if there is nothing to compare."""
     return Shift(0.0, 0, 1.0, (), np.zeros(clients), np.zeros(clients, dtype=np.bool_))
 
 
-def together(parts: list[Shift]) -> Shift:
-    """The answers of several pairs of classes as one: each client's largest finding."""
+def combine(parts: list[Shift]) -> Shift:
+    """Combine the results of several pairs of classes: the largest finding of each client."""
     widest = max(parts, key=lambda part: part.spread)
     best: dict[int, Finding] = {}
     for part in parts:

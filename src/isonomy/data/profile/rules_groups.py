@@ -9,19 +9,27 @@ import numpy as np
 from isonomy.core.examples import SPLITS
 from isonomy.data.profile import leakage
 from isonomy.data.profile.description import Caution, Groups
-from isonomy.data.profile.findings import SURE, Found, counted, mixed_groups, percent, some, valued
+from isonomy.data.profile.findings import (
+    SURE,
+    Findings,
+    count_clients,
+    indicator_text,
+    mixed_groups,
+    percent,
+    shortened,
+)
 from isonomy.data.profile.measures import association, margin
 from isonomy.data.profile.statistics import Mask
 
-WIDE, VERY_WIDE = 0.05, 0.1  # margins of a rate: read gaps with care; gaps mean nothing
+WIDE, VERY_WIDE = 0.05, 0.1  # margin of a rate: interpret gaps with care; gaps mean nothing
 BASE = 0.05  # difference of label shares between groups
 
 
-def small_groups(at: Found) -> Iterator[Caution]:
-    """Groups on which a rate is not known well enough for a gap to mean anything."""
+def small_groups(at: Findings) -> Iterator[Caution]:
+    """Groups that are too small for a gap between rates to mean anything."""
     split = SPLITS.index(at.evaluated)
-    small: list[tuple[int, str]] = []  # rows, whose
-    thin: list[tuple[int, str]] = []  # the same of a group with a label
+    small: list[tuple[int, str]] = []  # rows, group
+    thin: list[tuple[int, str]] = []  # the same for a group with a label
     for groups in at.groups:
         cells = groups.counts[:, split].sum(0)  # [labels, levels]
         for g, level in enumerate(groups.levels):
@@ -36,9 +44,10 @@ def small_groups(at: Found) -> Iterator[Caution]:
         yield Caution(
             "small-group",
             3 if known > VERY_WIDE else 2,
-            f"Groups are small on the {at.evaluated} rows ({some([s for _, s in sorted(small)])}):"
-            f" a rate is known to ±{known:.2f} there (95 %), so a smaller gap may be chance; merge "
-            "groups, or measure on more rows.",
+            f"Groups are small in the {at.evaluated} rows "
+            f"({shortened([s for _, s in sorted(small)])}). Their rates have a margin of "
+            f"±{known:.2f} (95 %), so a smaller gap may be chance; merge groups, or evaluate on "
+            "more rows.",
         )
     if thin:
         known = float(margin(min(thin)[0]))
@@ -46,14 +55,14 @@ def small_groups(at: Found) -> Iterator[Caution]:
             "small-cell",
             2,
             f"Groups have few {at.evaluated} rows of a label "
-            f"({some([s for _, s in sorted(thin)])}): rates given the label (equal opportunity, "
-            f"equalised odds) are known to ±{known:.2f} there (95 %), so a smaller gap may be "
-            "chance; measure on more rows.",
+            f"({shortened([s for _, s in sorted(thin)])}). Rates given the label (equal "
+            f"opportunity, equalised odds) have a margin of ±{known:.2f} (95 %), so a smaller gap "
+            "may be chance; evaluate on more rows.",
         )
 
 
-def lacking_groups(at: Found) -> Iterator[Caution]:
-    """Clients where a group does not occur."""
+def lacking_groups(at: Findings) -> Iterator[Caution]:
+    """Clients without rows of a group."""
     worst: list[tuple[int, Groups, int]] = []
     lacking: Mask = np.zeros(len(at.names), dtype=np.bool_)
     for groups in at.groups:
@@ -66,33 +75,33 @@ def lacking_groups(at: Found) -> Iterator[Caution]:
         return
     number, groups, level = max(worst, key=lambda one: one[0])
     which = np.flatnonzero(groups.counts[:, 0].sum(1)[:, level] == 0)
-    rest = f"; {lacking.sum()} lack some group" if lacking.sum() > number else ""
+    rest = f"; {lacking.sum()} clients lack some group" if lacking.sum() > number else ""
     yield Caution(
         "group-absent",
         2,
-        f"{counted(at, which)} nobody of {groups.name} {groups.levels[level]}{rest}: gaps inside "
-        "such a client are undefined, and a method that balances groups within clients does "
-        "nothing there; measure over all clients together.",
+        f"{count_clients(at, which)} no rows of {groups.name} {groups.levels[level]}{rest}. Gaps "
+        "within these clients are undefined, and methods that balance groups within clients have "
+        "no effect there; measure gaps over all clients together.",
     )
 
 
-def group_shift(at: Found) -> Iterator[Caution]:
-    """Clients' groups are mixed differently."""
+def group_shift(at: Findings) -> Iterator[Caution]:
+    """Group shares differ between clients."""
     mixed = {groups.name: text for groups, text in mixed_groups(at)}
     if mixed:
         name = min(mixed, key=lambda one: one.count("*"))
-        more = f" (so are those of {some([n for n in mixed if n != name])})"
+        more = f" (as do those of {shortened([n for n in mixed if n != name])})"
         yield Caution(
             "group-shift",
             2,
-            f"Groups of {name} are mixed differently between clients{more * (len(mixed) > 1)}: "
-            f"{mixed[name]}. A gap between groups is partly a gap between clients; look at both.",
+            f"Group shares of {name} differ between clients{more * (len(mixed) > 1)}: "
+            f"{mixed[name]}. A gap between groups is partly a gap between clients; compare both.",
         )
 
 
-def base_rates(at: Found) -> Iterator[Caution]:
-    """Labels are not equally common among groups."""
-    said, gaps = [], []
+def base_rates(at: Findings) -> Iterator[Caution]:
+    """Label shares differ between groups."""
+    texts, gaps = [], []
     for groups in at.groups if len(at.labels) > 1 else ():
         cells = groups.counts[:, 0].sum(0).astype(np.float64)  # [labels, levels]
         there = np.flatnonzero(margin(cells.sum(0)) <= VERY_WIDE)
@@ -105,41 +114,43 @@ def base_rates(at: Found) -> Iterator[Caution]:
             high, low = (groups.levels[there[i]] for i in (rates[label].argmax(),
                                                            rates[label].argmin()))  # fmt: skip
             gaps.append(f"{apart[label]:.2f}")
-            said.append(
-                f"'{at.labels[label]}' holds for {percent(rates[label].max())} of {groups.name} "
-                f"{high} and {percent(rates[label].min())} of {low}"
+            texts.append(
+                f"'{at.labels[label]}' is the label of {percent(rates[label].max())} of "
+                f"{groups.name} {high} and {percent(rates[label].min())} of {low}"
             )
-    if said:
+    if texts:
         gap = f"a demographic-parity gap of {gaps[0]}"
         if len(gaps) > 1:
             gap = f"demographic-parity gaps of {', '.join(gaps)}"
         yield Caution(
             "base-rate",
             1,
-            f"{'; '.join(said)}: perfect predictions would have {gap}, so decide which notion of "
-            "fairness fits before comparing by it.",
+            f"{'; '.join(texts)}. Perfect predictions would have {gap}; decide which notion of "
+            "fairness fits before you compare methods by it.",
         )
 
 
-def proxies(at: Found) -> Iterator[Caution]:
-    """Features that give a protected group away."""
+def proxies(at: Findings) -> Iterator[Caution]:
+    """Features that reveal a protected group."""
     shown, names = [], []
     for a, groups in enumerate(at.groups):
-        for one in leakage.of_groups(at.portrait, a):
+        for one in leakage.of_groups(at.statistics, a):
             names.append(groups.name)
             level = f"{groups.name} {groups.levels[one.level]}"
             if one.auc > 1 - 1e-9:
-                shown.append(f"{valued(at, one)} is {level} itself")
+                shown.append(f"{indicator_text(at, one)} is {level} itself")
             elif one.share is not None:
                 part = percent(one.share)
-                shown.append(f"{part} of the rows with {valued(at, one)} are {level}")
+                shown.append(f"{part} of the rows with {indicator_text(at, one)} are {level}")
             else:
-                shown.append(f"'{at.columns[one.column]}' tells {level} (AUC about {one.auc:.2f})")
+                shown.append(
+                    f"'{at.columns[one.column]}' reveals {level} (AUC about {one.auc:.2f})"
+                )
     if shown:
-        which = some(list(dict.fromkeys(names)))
+        which = shortened(list(dict.fromkeys(names)))
         yield Caution(
             "proxy",
             2,
-            f"Features give {which} away: {some(shown)}. A model does not need to be told "
-            f"{which} to know it; drop these features too if it must not.",
+            f"Features reveal {which}: {shortened(shown)}. A model can use {which} through them; "
+            "drop these features too if it must not.",
         )

@@ -1,4 +1,4 @@
-"""Rules about labels, and the features that give them away."""
+"""Rules about labels, and about features that reveal them."""
 
 from __future__ import annotations
 
@@ -8,55 +8,63 @@ import numpy as np
 
 from isonomy.data.profile import leakage
 from isonomy.data.profile.description import Caution
-from isonomy.data.profile.findings import Found, counted, differing_shares, percent, some, valued
+from isonomy.data.profile.findings import (
+    Findings,
+    count_clients,
+    differing_shares,
+    indicator_text,
+    percent,
+    shortened,
+)
 
-USUAL = 0.9  # of rows that a constant answer gets right
-FLAT = 0.2  # of all features constant
+USUAL = 0.9  # accuracy of a constant prediction
+FLAT = 0.2  # share of constant features
 
 
-def unlearnable(at: Found) -> Iterator[Caution]:
-    """Labels without a training row."""
-    train = at.portrait.rows.sum(0)
+def unlearnable(at: Findings) -> Iterator[Caution]:
+    """Labels without training rows."""
+    train = at.statistics.rows.sum(0)
     missing = [label for label, rows in zip(at.labels, train, strict=False) if not rows]
     if missing:
-        rows = int(at.portrait.labels.sum((0, 1))[train == 0].sum())
+        rows = int(at.statistics.labels.sum((0, 1))[train == 0].sum())
         what = "label has" if len(missing) == 1 else "labels have"
         yield Caution(
             "label-absent",
             3,
-            f"{len(missing)} {what} no training row ({some(missing)}) and {rows:,} others: "
-            "no model can learn it, so leave it out or split the rows anew.",
+            f"{len(missing)} {what} no training row ({shortened(missing)}) but {rows:,} other "
+            "rows. No model can learn it; remove these rows, or change the split.",
         )
 
 
-def leaks(at: Found) -> Iterator[Caution]:
-    """Features that give the label away."""
-    told = leakage.of_labels(at.portrait)
-    if not told:
+def leaks(at: Findings) -> Iterator[Caution]:
+    """Features that reveal the label."""
+    found = leakage.of_labels(at.statistics)
+    if not found:
         return
-    one = told[0]
-    more = f" (so do {len(told) - 1} more)" if len(told) > 1 else ""
+    one = found[0]
+    more = f" (as do {len(found) - 1} more)" if len(found) > 1 else ""
     if not at.labels:
-        said = f"'{at.columns[one.column]}' has a correlation of {one.auc:.3f} with the target"
+        text = f"'{at.columns[one.column]}' has a correlation of {one.auc:.3f} with the target"
     elif one.share is not None:
-        said = (
-            f"{percent(one.share)} of the rows with {valued(at, one)} are '{at.labels[one.level]}'"
+        text = (
+            f"{percent(one.share)} of the rows with {indicator_text(at, one)} are "
+            f"'{at.labels[one.level]}'"
         )
     else:
-        said = (
-            f"'{at.columns[one.column]}' alone tells '{at.labels[one.level]}' from the rest (AUC "
-            f"about {one.auc:.3f})"
+        text = (
+            f"'{at.columns[one.column]}' alone separates '{at.labels[one.level]}' from the rest "
+            f"(AUC about {one.auc:.3f})"
         )
     yield Caution(
         "leak",
         3,
-        f"A feature may give the label away: {said}{more}. Check that it is known before the "
-        "label is; if it is not, drop it, or every method will look alike.",
+        f"A feature may reveal the label: {text}{more}. Check that it is known before the label; "
+        "if not, drop it, because all methods will look equally good with it.",
     )
 
 
-def imbalance(at: Found) -> Iterator[Caution]:
-    """A constant answer is nearly always right."""
+def imbalance(at: Findings) -> Iterator[Caution]:
+    """A constant prediction is nearly always right."""
     rows = at.test.sum(0)
     if not at.labels or not rows.sum() or rows.max() < USUAL * rows.sum():
         return
@@ -64,64 +72,64 @@ def imbalance(at: Found) -> Iterator[Caution]:
     yield Caution(
         "imbalance",
         3,
-        f"To answer '{label}' always is right for {percent(rows.max() / rows.sum())} of the "
-        f"{at.evaluated} rows: accuracy says little here, so compare losses and the rates of each "
+        f"Always predicting '{label}' is right for {percent(rows.max() / rows.sum())} of the "
+        f"{at.evaluated} rows, so accuracy means little. Compare losses and the rates of each "
         "group.",
     )
 
 
-def held_by_one(at: Found) -> Iterator[Caution]:
-    """Labels that one client holds alone."""
-    holders = (at.portrait.rows > 0).sum(0)
+def at_one_client(at: Findings) -> Iterator[Caution]:
+    """Labels that only one client has."""
+    holders = (at.statistics.rows > 0).sum(0)
     alone = np.flatnonzero(holders == 1)
     if not at.labels or len(at.names) < 2 or not len(alone):
         return
-    who = [at.names[int(at.portrait.rows[:, i].argmax())] for i in alone]
+    who = [at.names[int(at.statistics.rows[:, i].argmax())] for i in alone]
     what = "label is" if len(alone) == 1 else "labels are"
     pairs = [f"'{at.labels[int(i)]}' at {name}" for i, name in zip(alone, who, strict=True)]
     yield Caution(
         "label-at-one",
         2,
-        f"{len(alone)} {what} held by one client only ({some(pairs)}): what is learned of it "
-        "hangs on that client taking part; draw all clients in a round, or partition anew.",
+        f"{len(alone)} {what} present at one client only ({shortened(pairs)}). It is learned only "
+        "if that client takes part; use all clients in every round, or change the partition.",
     )
 
 
-def one_label(at: Found) -> Iterator[Caution]:
-    """Clients with one label."""
-    clients = np.flatnonzero((at.portrait.rows > 0).sum(1) == 1)
+def one_label(at: Findings) -> Iterator[Caution]:
+    """Clients with a single label."""
+    clients = np.flatnonzero((at.statistics.rows > 0).sum(1) == 1)
     if not at.labels or not len(clients):
         return
     yield Caution(
         "one-label",
         2,
-        f"{counted(at, clients)} one label only: a model trained there alone always gives that "
-        "answer and looks perfect on its own rows; judge local models by all rows, and prefer "
-        "methods that share.",
+        f"{count_clients(at, clients)} one label only. A model trained there alone always predicts "
+        "that label and looks perfect on its own rows; evaluate local models on all rows, and "
+        "prefer methods with shared models.",
     )
 
 
-def label_shift(at: Found) -> Iterator[Caution]:
-    """Clients' labels are mixed differently."""
+def label_shift(at: Findings) -> Iterator[Caution]:
+    """Label shares differ between clients."""
     if not at.labels:
         return
-    shown = differing_shares(at, *at.label, at.portrait.rows, [f"'{name}'" for name in at.labels])
+    shown = differing_shares(at, *at.label, at.statistics.rows, [f"'{name}'" for name in at.labels])
     if shown:
         yield Caution(
             "label-shift",
             2,
-            f"Labels are mixed differently between clients: {shown}. Each client's training pulls "
-            "its own way: take few local steps, or a method made for that, such as fedprox.",
+            f"Label shares differ between clients: {shown}. Local training moves clients in "
+            "different directions; use few local steps, or a method such as fedprox.",
         )
 
 
-def constants(at: Found) -> Iterator[Caution]:
-    """Features that never change."""
-    numbers = leakage.constant(at.portrait, "number")
-    every = np.concatenate([numbers, leakage.constant(at.portrait, "indicator")])
-    width = len(at.portrait.shape.features)
+def constants(at: Findings) -> Iterator[Caution]:
+    """Features that are constant."""
+    numbers = leakage.constant(at.statistics, "number")
+    every = np.concatenate([numbers, leakage.constant(at.statistics, "indicator")])
+    width = len(at.statistics.shape.features)
     many = len(every) > FLAT * width
-    plain = len(numbers) and width <= 1000  # of images some pixels are always dark
+    plain = len(numbers) and width <= 1000  # some pixels of images are always dark
     if many or plain:
         shown = every if many else numbers
         what = "feature is" if len(shown) == 1 else "features are"
@@ -129,6 +137,6 @@ def constants(at: Found) -> Iterator[Caution]:
             "constant",
             1,
             f"{len(shown)} {what} the same in all training rows "
-            f"({some([at.columns[int(j)] for j in shown])}): nothing can be learned from it; "
-            "drop it, or see whether it was read rightly.",
+            f"({shortened([at.columns[int(j)] for j in shown])}) and carry no information. "
+            "Drop them, or check that they were read correctly.",
         )

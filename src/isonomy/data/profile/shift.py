@@ -1,17 +1,17 @@
-"""Whether features, or their relation to the label, differ between clients beyond chance.
+"""Test whether features, or their relation to the label, differ between clients beyond chance.
 
-Three questions, from the weakest to the strongest:
+There are three questions, from the weakest to the strongest:
 
-- `moved`: do the means of features differ? Different shares of labels alone make them differ.
-- `moved_given_label`: do they differ among rows with the same label? Label shift does not do that.
+- `moved`: do the means of features differ? Different shares of labels are enough for that.
+- `moved_given_label`: do they differ among rows with the same label? Label shift cannot cause that.
 - `related`: does the difference between the means of two classes differ? Neither label shift nor
-  an offset that a client adds to all its rows does that. For regression: the slope.
+  an offset that a client adds to all its rows can cause that. For regression: the slope.
 
-The last is what a change of the relation of features to the label looks like in sums. It is not
-the only thing that looks so: where a client sees another range of people under the same rule,
-differences of class means change too. Sums alone do not tell the two apart.
+The last is how a changed relation between features and label shows in sums. It is not the only
+possible cause: if a client has a different range of people under the same rule, the differences of
+class means change too. Sums alone cannot distinguish the two.
 
-What is compared is in `estimates`, how in `against`.
+`estimates` computes what is compared, `outlier_tests` compares it.
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ from isonomy.data.profile.estimates import (
 from isonomy.data.profile.outlier_tests import (
     Comparison,
     Shift,
+    combine,
     compare,
     conclude,
-    nothing,
+    no_shift,
     number_of_tests,
-    settled,
-    together,
+    repeat_without_outliers,
 )
-from isonomy.data.profile.statistics import Integers, Mask, Portrait, Reals
+from isonomy.data.profile.statistics import ClientStatistics, Integers, Mask, Reals
 
 MOST_PAIRS = 66  # of classes: all pairs of 12
 
 
-def moved(portrait: Portrait, without: Mask | None = None) -> Shift:
-    """Differences of features' means between clients, whatever explains them.
+def moved(statistics: ClientStatistics, without: Mask | None = None) -> Shift:
+    """Test for differences of features' means between clients, whatever their cause.
 
-    Features in `without` [features] are not looked at.
+    Features in `without` [features] are not tested.
     """
-    return _ask(_features(portrait, without, together=True))
+    return _test_offsets(_features(statistics, without, together=True))
 
 
-def moved_given_label(portrait: Portrait, without: Mask | None = None) -> Shift:
-    """Differences of features' means among rows with the same label, averaged over labels."""
-    return _ask(_features(portrait, without, together=False))
+def moved_given_label(statistics: ClientStatistics, without: Mask | None = None) -> Shift:
+    """Test for differences of features' means among rows with the same label."""
+    return _test_offsets(_features(statistics, without, together=False))
 
 
-def _features(portrait: Portrait, without: Mask | None, together: bool) -> Cells:
-    """Cells of the features alone, of all labels together or of each."""
-    width = len(portrait.shape.features)
-    parts = [portrait.first, portrait.second, portrait.third, portrait.fourth]
+def _features(statistics: ClientStatistics, without: Mask | None, together: bool) -> Cells:
+    """Return the cells of the features, for all labels together or for each label."""
+    width = len(statistics.shape.features)
+    parts = [statistics.first, statistics.second, statistics.third, statistics.fourth]
     parts = [at[..., :width] for at in parts]
-    rows = portrait.rows
+    rows = statistics.rows
     if together:
         parts = [at.sum(-2, keepdims=True) for at in parts]
         rows = rows.sum(1, keepdims=True)
@@ -73,14 +73,16 @@ def _features(portrait: Portrait, without: Mask | None, together: bool) -> Cells
     return at if without is None else replace(at, unit=np.where(without, 0.0, at.unit))
 
 
-def related(portrait: Portrait) -> Shift:
-    """Differences in how features, and groups, go with the label."""
-    if portrait.shape.regression:
-        return _slopes(portrait)
-    at = cells(portrait.rows, portrait.first, portrait.second, portrait.third, portrait.fourth)
-    pairs = held_pairs(portrait.rows)
+def related(statistics: ClientStatistics) -> Shift:
+    """Test for differences in the relation of features, and groups, to the label."""
+    if statistics.shape.regression:
+        return _slopes(statistics)
+    at = cells(
+        statistics.rows, statistics.first, statistics.second, statistics.third, statistics.fourth
+    )
+    pairs = held_pairs(statistics.rows)
     if not pairs:
-        return nothing(len(portrait.rows))
+        return no_shift(len(statistics.rows))
     tests = sum(number_of_tests(has_enough(at.rows, pair), at.unit) for pair in pairs)
 
     def test(apart: Mask) -> Shift:
@@ -89,49 +91,49 @@ def related(portrait: Portrait) -> Shift:
             apiece, weight, enough = contrasts(at, pair)
             found = compare(apiece, np.where(apart, 0.0, weight), enough, at.unit)
             parts.append(conclude(found, enough, tests, pair))
-        return together(parts)
+        return combine(parts)
 
-    return settled(test, len(at.rows))
+    return repeat_without_outliers(test, len(at.rows))
 
 
-def _ask(at: Cells) -> Shift:
+def _test_offsets(at: Cells) -> Shift:
     apiece, weight, enough = offsets(at)
     if enough.sum() < 2 or not (at.unit > 0).any():
-        return nothing(len(enough))
+        return no_shift(len(enough))
     tests = number_of_tests(enough, at.unit)
 
     def test(apart: Mask) -> Shift:
         found = compare(apiece, np.where(apart, 0.0, weight), enough, at.unit)
         return conclude(found, enough, tests)
 
-    return settled(test, len(enough))
+    return repeat_without_outliers(test, len(enough))
 
 
 def held_pairs(rows: Integers) -> list[tuple[int, int]]:
-    """The pairs of classes that two clients or more hold enough of; the commonest of many."""
+    """Return pairs of classes of which two or more clients have enough rows; at most MOST_PAIRS."""
     enough = (rows >= LEAST_ROWS).astype(np.int64)
     both = enough.T @ enough
     pairs = [(a, b) for a, b in combinations(range(rows.shape[1]), 2) if both[a, b] > 1]
     return sorted(sorted(pairs, key=lambda pair: -both[pair])[:MOST_PAIRS])
 
 
-def _slopes(portrait: Portrait) -> Shift:
-    """For regression: the slopes of y on each feature and of each feature on y.
+def _slopes(statistics: ClientStatistics) -> Shift:
+    """For regression: test the slopes of y on each feature and of each feature on y.
 
-    Other features at a client change the second, other targets the first; a client is named only
-    where both differ the same way, so neither explains it alone.
+    A different distribution of features changes the second, one of targets the first. A client is
+    named only if both differ in the same direction, so neither cause suffices.
     """
-    n = portrait.rows.sum(1).astype(np.float64)
-    width = len(portrait.shape.features)
-    x1, x2 = portrait.first[:, 0, :width], portrait.second[:, 0, :width]
-    y1, y2 = portrait.target[:, :1], portrait.target[:, 1:]
+    n = statistics.rows.sum(1).astype(np.float64)
+    width = len(statistics.shape.features)
+    x1, x2 = statistics.first[:, 0, :width], statistics.second[:, 0, :width]
+    y1, y2 = statistics.target[:, :1], statistics.target[:, 1:]
     size = n[:, None]
     xx = np.maximum(x2 - x1**2 / size, 0.0)
     yy = np.broadcast_to(np.maximum(y2 - y1**2 / size, 0.0), xx.shape)
-    xy = portrait.cross[:, :width] - x1 * y1 / size
+    xy = statistics.cross[:, :width] - x1 * y1 / size
     enough: Mask = n >= 2 * LEAST_ROWS
     if enough.sum() < 2 or not (yy > 0).any():
-        return nothing(len(n))
+        return no_shift(len(n))
     freedom = np.maximum(size - 1, 0).sum()
     sd_x, sd_y = (np.sqrt(at.sum(0) / freedom) for at in (xx, yy))
     alive = (sd_x > 0) & (xx.sum(0) > TINY**2 * x2.sum(0))
@@ -143,7 +145,7 @@ def _slopes(portrait: Portrait) -> Shift:
         return conclude(_both(forward, inverse, apart, enough, alive), enough, tests)
 
     tests = number_of_tests(enough, alive)
-    return settled(test, len(n))
+    return repeat_without_outliers(test, len(n))
 
 
 def _both(
@@ -153,7 +155,7 @@ def _both(
     enough: Mask,
     alive: Mask,
 ) -> Comparison:
-    """What holds of the slopes in both directions."""
+    """Combine the slopes of both directions; an effect must be present in both."""
     one, two = (
         compare(at, np.where(apart[:, None], 0.0, weight), enough, alive.astype(np.float64))
         for at, weight in (forward, inverse)

@@ -1,8 +1,8 @@
-"""What clients say about their rows: counts and sums, and nothing that a row could be read from.
+"""What clients report about their rows: counts and sums, from which no row can be reconstructed.
 
-Two exchanges, as a federation would have them. In the first a client counts its labels and groups
-and adds up its features; the server makes the features' means of that. In the second it adds up
-powers of the distances to those means, a sum for each label. All else is arithmetic on these.
+There are two exchanges, as in a real federation. In the first, a client counts its labels and
+groups and sums its features, from which the server computes the means. In the second, it sums
+powers of the distances to those means for each label. Everything else is computed from these.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ Mask = NDArray[np.bool_]
 Rows = tuple[Tensor, Tensor, Tensor]
 """Some rows: features [n, ...], labels or targets [n], groups [n, A]."""
 
-MOST_SUMS = 2_000_000  # clients x labels x columns: beyond it only some features are looked at
-_BLOCK = 200_000  # numbers in float64 at a time
+MOST_SUMS = 2_000_000  # clients x labels x columns: beyond it only some features are analysed
+_BLOCK = 200_000  # numbers that are converted to float64 at a time
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What every client has to know to count alike.
+    """What every client must know so that all count in the same way.
 
-    `labels` is 1 for regression, where all rows are of one kind. `levels` is the number of groups
-    of each attribute, `features` the positions of the features looked at, `indicators` the groups
-    (attribute, level) that are columns beside them.
+    `labels` is 1 for regression. `levels` is the number of groups of each attribute, `features`
+    the positions of the analysed features, `indicators` the groups (attribute, level) that are
+    additional columns.
     """
 
     labels: int
@@ -45,17 +45,17 @@ class Shape:
 
     @property
     def columns(self) -> int:
-        """How many columns are looked at: features, and indicators of groups."""
+        """The number of analysed columns: features and indicators of groups."""
         return len(self.features) + len(self.indicators)
 
 
 @dataclass(frozen=True)
 class Tally:
-    """A client's first reply.
+    """The first reply of a client.
 
     `labels` [splits, labels] and, for each attribute, `groups` [splits, labels, levels] are
-    counts of rows. Of the training rows: each column's sum, how often it is neither 0 nor 1, and
-    for regression the targets' sum.
+    counts of rows. For the training rows: the sum of each column, how often it is neither 0 nor 1,
+    and the sum of the targets for regression.
     """
 
     labels: Integers
@@ -67,7 +67,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Sums:
-    """A client's second reply: sums of powers of x - centre over its training rows.
+    """The second reply of a client: sums of powers of x - centre over its training rows.
 
     `first` to `fourth` [labels, columns] are for each label; `groups` [levels, features] the
     first power for each group; for regression `target` (y, y squared) and `cross` [columns].
@@ -82,11 +82,11 @@ class Sums:
     cross: Reals
 
 
-# --- a client's half -----------------------------------------------------------------------------
+# --- client side -----------------------------------------------------------------------------
 
 
 def tally(splits: Sequence[Rows], shape: Shape) -> Tally:
-    """Count labels and groups in each split, and add up the columns of the first split."""
+    """Count labels and groups in each split, and sum the columns of the first split."""
     labels = np.zeros((len(splits), shape.labels), dtype=np.int64)
     groups = [np.zeros((len(splits), shape.labels, g), dtype=np.int64) for g in shape.levels]
     for s, (_, y, group) in enumerate(splits):
@@ -107,7 +107,7 @@ def tally(splits: Sequence[Rows], shape: Shape) -> Tally:
 
 
 def sums(train: Rows, shape: Shape, centre: Reals, middle: float = 0.0) -> Sums:
-    """Powers of the distances to `centre` [columns], added up by label; `middle` is y's centre."""
+    """Sum powers of the distances to `centre` [columns] by label; `middle` is the centre of y."""
     by_label = [torch.zeros(shape.labels, shape.columns, dtype=torch.float64) for _ in range(4)]
     width = len(shape.features)
     by_group = [torch.zeros(levels, width, dtype=torch.float64) for levels in shape.levels]
@@ -137,7 +137,7 @@ def _codes(y: Tensor, shape: Shape) -> Tensor:
 
 
 def _blocks(rows: Rows, shape: Shape) -> Iterator[Rows]:
-    """The columns looked at in double precision, a bounded number of rows at a time."""
+    """Yield the analysed columns in double precision, a limited number of rows at a time."""
     x, y, groups = rows
     x = x.reshape(len(x), -1) if len(x) else x.reshape(0, x[:0].numel() or x.shape[-1])
     chosen = None if len(shape.features) == x.shape[1] else torch.from_numpy(shape.features)
@@ -152,12 +152,12 @@ def _blocks(rows: Rows, shape: Shape) -> Iterator[Rows]:
         yield out, y[at], groups[at]
 
 
-# --- the server's half ---------------------------------------------------------------------------
+# --- server side ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Portrait:
-    """All clients' replies, side by side.
+class ClientStatistics:
+    """The replies of all clients.
 
     `labels` [K, splits, L], `groups` [K, splits, L, levels] for each attribute; `first` and
     `second` [K, L, columns]; `third` and `fourth` [L, columns] and `by_group` [levels, features]
@@ -174,27 +174,27 @@ class Portrait:
     third: Reals
     fourth: Reals
     by_group: tuple[Reals, ...]
-    target: Reals  # [K, 2], of regression
-    cross: Reals  # [K, columns], of regression
+    target: Reals  # [K, 2], for regression
+    cross: Reals  # [K, columns], for regression
 
     @property
     def rows(self) -> Integers:
-        """Training rows of each client and label [K, L]."""
+        """The number of training rows of each client and label [K, L]."""
         out: Integers = self.labels[:, 0]
         return out
 
 
-def ask(federation: Federation) -> Portrait:
-    """Both exchanges with every client, one client's rows at a time."""
+def collect(federation: Federation) -> ClientStatistics:
+    """Run both exchanges with every client, one client at a time."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # a block is too little for several to share
+    torch.set_num_threads(1)  # blocks are too small for several threads
     try:
-        return _asked(federation)
+        return _collect(federation)
     finally:
         torch.set_num_threads(threads)
 
 
-def _asked(federation: Federation) -> Portrait:
+def _collect(federation: Federation) -> ClientStatistics:
     shape, number = _shape(federation), len(federation)
     labels = np.zeros((number, len(SPLITS), shape.labels), dtype=np.int64)
     groups = tuple(
@@ -203,13 +203,13 @@ def _asked(federation: Federation) -> Portrait:
     )
     total, between, target = np.zeros(shape.columns), np.zeros(shape.columns, dtype=np.int64), 0.0
     for k in range(number):
-        said = tally([_rows(federation, k, s) for s in range(len(SPLITS))], shape)
-        labels[k] = said.labels
-        for counts, one in zip(groups, said.groups, strict=True):
+        reply = tally([_rows(federation, k, s) for s in range(len(SPLITS))], shape)
+        labels[k] = reply.labels
+        for counts, one in zip(groups, reply.groups, strict=True):
             counts[k] = one
-        total += said.total
-        between += said.between
-        target += said.target
+        total += reply.total
+        between += reply.between
+        target += reply.target
     rows = int(labels[:, 0].sum())
     centre, middle = total / rows, target / rows
 
@@ -227,7 +227,7 @@ def _asked(federation: Federation) -> Portrait:
         cross[k] = powers.cross if shape.regression else 0
         for sum, part in zip(by_group, powers.groups, strict=True):
             sum += part
-    return Portrait(
+    return ClientStatistics(
         shape=shape,
         labels=labels,
         groups=groups,
@@ -249,7 +249,7 @@ def _rows(federation: Federation, client: int, split: int) -> Rows:
 
 
 def _shape(federation: Federation) -> Shape:
-    """Every feature, or as many, evenly spaced, as keep the sums few."""
+    """Choose all features, or evenly spaced ones if there are too many."""
     labels = federation.classes or 1
     there = int(federation.x[:1].numel())
     most = max(16, MOST_SUMS // (len(federation) * labels))
@@ -259,7 +259,7 @@ def _shape(federation: Federation) -> Shape:
 
 
 def _indicators(federation: Federation) -> tuple[tuple[int, int], ...]:
-    """Every group of an attribute, of two groups one; none of an intersection whose parts are."""
+    """Choose the groups that become columns: one of two; none of an intersection of attributes."""
     names = {attribute.name for attribute in federation.attributes}
     out = []
     for a, attribute in enumerate(federation.attributes):

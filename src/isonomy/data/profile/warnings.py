@@ -1,8 +1,7 @@
-"""What a careful statistician would say before anything is trained: a rule a function.
+"""Warnings about the data before anything is trained; each rule is one function.
 
-Every rule yields nothing, or a sentence or two with the numbers and what to do about them.
-Clients are counted and a few are named, so a thousand clients do not make a thousand lines.
-docs/describe.md gives the thresholds and why they are what they are.
+A rule yields nothing, or a warning with the numbers and what to do about it. Clients are counted
+and only a few are named. docs/data-profile.md explains the thresholds.
 """
 
 from __future__ import annotations
@@ -11,20 +10,20 @@ from collections.abc import Callable, Iterator
 
 from isonomy.data.profile import rules_clients, rules_groups, rules_labels
 from isonomy.data.profile.description import Caution
-from isonomy.data.profile.findings import Found
+from isonomy.data.profile.findings import Findings
 
-Rule = Callable[[Found], Iterator[Caution]]
-
-
-def warn(found: Found) -> tuple[Caution, ...]:
-    """All that is to be said, the most important first."""
-    said = [caution for rule in RULES for caution in rule(found)]
-    return tuple(sorted(said, key=lambda caution: -caution.weight))
+Rule = Callable[[Findings], Iterator[Caution]]
 
 
-def told(at: Found) -> Iterator[Caution]:
-    """What the loader had to say."""
-    yield from (Caution("loading", 2, text) for text in at.told)
+def warnings_of(found: Findings) -> tuple[Caution, ...]:
+    """Return all warnings, the most important first."""
+    found_by_rules = [caution for rule in RULES for caution in rule(found)]
+    return tuple(sorted(found_by_rules, key=lambda caution: -caution.weight))
+
+
+def loading(at: Findings) -> Iterator[Caution]:
+    """Warnings of the data set's loader."""
+    yield from (Caution("loading", 2, text) for text in at.loading_warnings)
 
 
 RULES: tuple[Rule, ...] = (
@@ -34,12 +33,12 @@ RULES: tuple[Rule, ...] = (
     rules_labels.imbalance,
     rules_groups.small_groups,
     rules_clients.concept_shift,
-    told,
+    loading,
     rules_clients.small_clients,
     rules_groups.lacking_groups,
     rules_labels.label_shift,
     rules_labels.one_label,
-    rules_labels.held_by_one,
+    rules_labels.at_one_client,
     rules_clients.dominant,
     rules_clients.feature_shift,
     rules_groups.group_shift,
@@ -47,4 +46,4 @@ RULES: tuple[Rule, ...] = (
     rules_groups.base_rates,
     rules_labels.constants,
 )
-"""Of equal weight, what is said first."""
+"""The order of warnings with equal weight."""

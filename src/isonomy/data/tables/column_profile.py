@@ -1,4 +1,4 @@
-"""What was seen of each column: its kind, its values, where it stands. `guess` goes by it."""
+"""A summary of each column: its kind, its values, its position. `guess` works with it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from isonomy.data.tables.columns import Column, Numbers, Table, Words, as_words
 from isonomy.data.tables.files import client_name
 from isonomy.data.tables.sample import Look
 
-MOST = 1_000  # values that are kept, with their counts
+MOST = 1_000  # values that are kept with their counts
 _DATE = re.compile(
     r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}([ T]\d{1,2}:\d{2}.*)?|\d{1,2}[- .][A-Za-z]{3,9}[- .,]+\d{2,4}"
 )
 
 
 @dataclass(frozen=True)
-class Seen:
+class ColumnProfile:
     """One column of all tables together.
 
-    `kind` is mixed where most values are numbers and `odd` are the texts among them, or where some
-    tables hold numbers and others texts. `values` are the most frequent ones with their counts,
-    `steps` the smallest number, the 100 percentiles. `absent` are the clients without the column,
-    `alone` is whether every table has one value of its own, `last` whether it is the last column
-    in most tables, and `dated` whether the texts look like dates.
+    `kind` is "mixed" if most values are numbers, with `odd` the texts among them, or if the column
+    contains numbers in some tables and text in others. `values` are the most frequent values with
+    their counts. `percentiles` are the smallest number and the 100 percentiles. `absent` are the
+    clients without the column. `names_client`: every table has one value, different from the
+    others. `last`: it is the last column of most tables. `dated`: the texts look like dates.
     """
 
     name: str
@@ -39,29 +39,29 @@ class Seen:
     rows: int = 0
     held: int = 0
     distinct: int = 0
-    apart: float = 0.0  # different values in a table, as a share of its rows that have one
+    distinct_share: float = 0.0  # different values of a table, as a share of its filled rows
     values: Mapping[str, int] = field(default_factory=dict)
     whole: bool = False
-    steps: tuple[float, ...] = ()
+    percentiles: tuple[float, ...] = ()
     odd: tuple[str, ...] = ()
     length: float = 0.0
     dated: bool = False
-    alone: bool = False
-    counted: bool = False  # 1, 2, 3, ... as rows are numbered
+    names_client: bool = False
+    numbers_rows: bool = False  # 1, 2, 3, ...
 
     @property
     def few(self) -> bool:
-        """Whether the values are few enough to be classes or groups."""
+        """Whether there are few enough values for classes or groups."""
         return 2 <= self.distinct <= 20 and (self.kind in ("text", "mixed") or self.whole)
 
 
-def see(look: Look) -> list[Seen]:
-    """Every column, in the order in which the first tables have them."""
+def profile_columns(look: Look) -> list[ColumnProfile]:
+    """Summarise every column, in the order of the first tables."""
     every = list(dict.fromkeys(name for header in look.headers for name in header))
-    return [_see(name, look) for name in every]
+    return [_profile(name, look) for name in every]
 
 
-def _see(name: str, look: Look) -> Seen:
+def _profile(name: str, look: Look) -> ColumnProfile:
     positions = [header.index(name) for header in look.headers if name in header]
     last = sum(header[-1] == name for header in look.headers)
     absent = tuple(
@@ -70,7 +70,7 @@ def _see(name: str, look: Look) -> Seen:
         if name not in header
     )
     columns = [table.columns[name] for table in look.tables.values() if name in table.columns]
-    base = Seen(
+    base = ColumnProfile(
         name=name,
         kind="empty",
         at=positions[0],
@@ -81,7 +81,7 @@ def _see(name: str, look: Look) -> Seen:
     return _values(base, [column for column in columns if column.kind != "empty"])
 
 
-def _values(base: Seen, columns: Sequence[Column]) -> Seen:
+def _values(base: ColumnProfile, columns: Sequence[Column]) -> ColumnProfile:
     if not columns:
         return base
     held = sum(int((~column.missing()).sum()) for column in columns)
@@ -94,7 +94,7 @@ def _values(base: Seen, columns: Sequence[Column]) -> Seen:
         words = as_words(column)
         counts.update(dict(zip(words.levels, words.counts().tolist(), strict=True)))
     counts = +counts
-    numbers = np.concatenate([_plain(column) for column in columns])
+    numbers = np.concatenate([_finite_numbers(column) for column in columns])
     odd = (
         tuple(w for w, _ in counts.most_common() if not _is_number(w))
         if kinds != {"number"}
@@ -109,30 +109,30 @@ def _values(base: Seen, columns: Sequence[Column]) -> Seen:
     else:
         kind = "text"
     texts = [word for word, _ in counts.most_common(200)]
-    own = [_only(column) for column in columns]
+    own = [_single_value(column) for column in columns]
     return _with(
         base,
         kind=kind,
         held=held,
         distinct=len(counts),
-        apart=sum(int((as_words(c).counts() > 0).sum()) for c in columns) / max(held, 1),
+        distinct_share=sum(int((as_words(c).counts() > 0).sum()) for c in columns) / max(held, 1),
         values=dict(counts.most_common(MOST)),
         whole=kind == "number" and bool((numbers == np.round(numbers)).all()),
-        steps=tuple(np.percentile(numbers, range(101)).tolist()) if len(numbers) else (),
+        percentiles=tuple(np.percentile(numbers, range(101)).tolist()) if len(numbers) else (),
         odd=odd[:MOST] if kind == "mixed" else (),
         length=sum(len(w) * n for w, n in counts.items()) / max(held, 1),
         dated=kind != "number" and all(_DATE.fullmatch(w) for w in texts),
-        alone=len(own) > 1 and None not in own and len(set(own)) == len(own),
-        counted=all(_counted(column) for column in columns),
+        names_client=len(own) > 1 and None not in own and len(set(own)) == len(own),
+        numbers_rows=all(_numbers_rows(column) for column in columns),
     )
 
 
-def _with(base: Seen, **changes: object) -> Seen:
+def _with(base: ColumnProfile, **changes: object) -> ColumnProfile:
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-def _plain(column: Column) -> np.ndarray:
-    """The finite numbers of a column, also those among texts."""
+def _finite_numbers(column: Column) -> np.ndarray:
+    """Return the finite numbers of a column, including those written as text."""
     if isinstance(column, Numbers):
         values = column.values.astype(np.float64)
     elif isinstance(column, Words):
@@ -154,21 +154,21 @@ def _is_number(text: str) -> bool:
     return not np.isnan(_number(text))
 
 
-def _only(column: Column) -> str | None:
-    """The one value that a column holds in every row, if so."""
+def _single_value(column: Column) -> str | None:
+    """Return the value of a column if it is the same in every row."""
     words = as_words(column)
     there = np.flatnonzero(words.counts())
     return words.levels[there[0]] if len(there) == 1 and not words.missing().any() else None
 
 
-def _counted(column: Column) -> bool:
+def _numbers_rows(column: Column) -> bool:
     if not isinstance(column, Numbers) or len(column) < 3 or column.missing().any():
         return False
     return column.whole() and bool((np.diff(column.values.astype(np.float64)) == 1).all())
 
 
-def same(tables: Sequence[Table], one: str, other: str) -> bool:
-    """Whether each value of a column goes with one value of another, and the other way round."""
+def one_to_one(tables: Sequence[Table], one: str, other: str) -> bool:
+    """Whether the values of two columns correspond one to one."""
     pairs: set[tuple[str, str]] = set()
     both = rows = 0
     for table in tables:

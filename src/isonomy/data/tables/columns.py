@@ -1,8 +1,8 @@
-"""Columns as they are read: numbers or words, and what is missing in them.
+"""The columns of a table: numbers or text, with missing values.
 
-A column is one of five kinds: `number` (whole numbers, reals and true/false), `text`, `time`
-(dates and times), `other` (lists, bytes) and `empty` (nothing in it). Texts that all read as
-numbers, true/false or dates are that, so a column is the same whatever kind of file held it.
+A column is of one of five kinds: `number` (whole numbers, reals and true/false), `text`, `time`
+(dates and times), `other` (lists, bytes) and `empty` (no value at all). A column of text whose
+values are all numbers, true/false or dates is read as such, so the kind of file does not matter.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 Kind = Literal["number", "text", "time", "other", "empty"]
 
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "?")
-"""Texts that stand for a missing value unless the user says otherwise; an empty one always does."""
+"""Texts that mean a missing value by default; an empty text always does."""
 
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """A column of numbers in the type it was read in; NaN is a missing value."""
+    """A column of numbers, in the type in which it was read; NaN is a missing value."""
 
     values: NDArray[Any]
     kind: Literal["number"] = "number"
@@ -54,7 +54,7 @@ class Numbers:
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """A column of texts: each row's number in `levels`, or -1 for a missing value."""
+    """A column of text: the index of each row's value in `levels`, or -1 if it is missing."""
 
     codes: NDArray[np.int32]
     levels: tuple[str, ...]
@@ -72,14 +72,14 @@ class Words:
         return out
 
     def counts(self) -> NDArray[np.int64]:
-        """How many rows hold each level."""
+        """Return the number of rows of each level."""
         there = self.codes[self.codes >= 0]
         return np.bincount(there, minlength=len(self.levels)).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class Other:
-    """A column that cannot be used as it is: dates and times, lists, or nothing at all."""
+    """A column that cannot be used directly: dates and times, lists, or no values at all."""
 
     rows: int
     kind: Literal["time", "other", "empty"]
@@ -100,7 +100,7 @@ Column = Numbers | Words | Other
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """One client's rows: columns of one length, and where they came from."""
+    """The rows of one client: columns of equal length, and the place they were read from."""
 
     columns: Mapping[str, Column]
     rows: int
@@ -108,7 +108,7 @@ class Table:
 
     @property
     def size(self) -> int:
-        """Bytes of its values."""
+        """Size of the values in bytes."""
         held = self.columns.values()
         return sum(
             c.values.nbytes if isinstance(c, Numbers) else c.codes.nbytes
@@ -118,7 +118,7 @@ class Table:
 
 
 def column(values: Any, missing: Sequence[str] = MISSING, comma: bool = False) -> Column:
-    """An arrow array as a column. `comma`: whether 3,14 may be a number.
+    """Convert an arrow array to a column. `comma`: whether 3,14 may be a number.
 
     >>> column(pa.array(["1", " 2.5", "NA"])).values.tolist()
     [1.0, 2.5, nan]
@@ -129,7 +129,7 @@ def column(values: Any, missing: Sequence[str] = MISSING, comma: bool = False) -
         if pa.types.is_dictionary(values.type):
             values = values.unify_dictionaries()
         values = values.combine_chunks()
-        if isinstance(values, pa.ChunkedArray):  # an older pyarrow, or no chunk at all
+        if isinstance(values, pa.ChunkedArray):  # an older pyarrow, or no chunks
             values = pa.concat_arrays(values.chunks) if values.chunks else pa.array([], values.type)
     rows, kind = len(values), values.type
     if pa.types.is_dictionary(kind) and not pa.types.is_string(kind.value_type):
@@ -156,7 +156,7 @@ def column(values: Any, missing: Sequence[str] = MISSING, comma: bool = False) -
 
 def _numbers(values: Any, missing: Sequence[str]) -> Column:
     if values.null_count and pa.types.is_integer(values.type):
-        values = values.cast(pa.float64(), safe=False)  # beyond 2^53 the nearest real will do
+        values = values.cast(pa.float64(), safe=False)  # beyond 2^53 this is the nearest real
     elif pa.types.is_float16(values.type):
         values = values.cast(pa.float32())
     numbers = values.to_numpy(zero_copy_only=False)
@@ -177,7 +177,7 @@ def _texts(values: Any, missing: Sequence[str], comma: bool) -> Column:
     gone = {"", *missing}
     there = [word not in gone for word in words]
     indices = coded.indices.cast(pa.int32()).fill_null(-1).to_numpy(zero_copy_only=False)
-    used = np.zeros(len(words) + 1, dtype=np.bool_)  # the last place takes -1
+    used = np.zeros(len(words) + 1, dtype=np.bool_)  # index -1 is the last entry
     used[indices] = True
     kept = [i for i, word in enumerate(words) if there[i] and used[i]]
     if not kept:
@@ -197,7 +197,7 @@ def _texts(values: Any, missing: Sequence[str], comma: bool) -> Column:
     return Words(codes[indices], tuple(levels))
 
 
-# What arrow's reader of CSV takes for a number or a time, so that texts in Parquet read alike.
+# What arrow's CSV reader accepts as a number or a time; text in Parquet is read in the same way.
 _PLAIN = re.compile(
     r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(?i:inf|infinity|nan)|(0[xX][0-9a-fA-F]{1,15})"
 )
@@ -208,7 +208,7 @@ _TRUTHS = {"true": 1.0, "1": 1.0, "false": 0.0, "0": 0.0}
 
 
 def _all(words: Sequence[str], read: Callable[[str], float | None]) -> list[float] | None:
-    """What every word reads as; None as soon as one does not."""
+    """Convert every word; return None if one cannot be converted."""
     out = []
     for word in words:
         value = read(word)
@@ -219,7 +219,7 @@ def _all(words: Sequence[str], read: Callable[[str], float | None]) -> list[floa
 
 
 def number(word: str, comma: bool = False) -> float | None:
-    """The number that a text is, if it is one."""
+    """Return the number that a text represents, or None."""
     if comma and "." not in word:
         word = word.replace(",", ".")
     plain = _PLAIN.fullmatch(word)
@@ -229,7 +229,7 @@ def number(word: str, comma: bool = False) -> float | None:
 
 
 def truth(word: str) -> float | None:
-    """1 or 0 for a text that says true or false."""
+    """Return 1 or 0 for the texts true and false, otherwise None."""
     return _TRUTHS.get(word.casefold())
 
 
@@ -247,7 +247,7 @@ def _time(word: str) -> float | None:
 
 
 def as_words(of: Column) -> Words:
-    """Any column as texts, so that whole numbers read alike whatever type held them.
+    """Convert any column to text; whole numbers are written in the same way whatever their type.
 
     >>> as_words(Numbers(np.array([1.0, 2.5, np.nan]))).levels
     ('1', '2.5')
@@ -260,11 +260,25 @@ def as_words(of: Column) -> Words:
     distinct, codes = np.unique(of.values[~gone], return_inverse=True)
     out = np.full(len(of), -1, dtype=np.int32)
     out[~gone] = codes
-    if distinct.dtype == np.float32:  # 0.1 is not to read as 0.10000000149011612
+    if distinct.dtype == np.float32:  # so that 0.1 is not written as 0.10000000149011612
         distinct = distinct.astype(str).astype(np.float64)
     return Words(out, tuple(as_text(value) for value in distinct.tolist()))
 
 
 def as_text(value: float) -> str:
-    """A number as a person would write it."""
+    """Write a number as a person would."""
     return str(int(value)) if abs(value) < 2**64 and value == int(value) else repr(value)
+
+
+def is_number(text: str) -> bool:
+    """Whether Python reads a text as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def numbers_first(text: str) -> tuple[bool, float, str]:
+    """A sort key: numbers in their order, then other texts."""
+    return (False, float(text), text) if is_number(text) else (True, 0.0, text)

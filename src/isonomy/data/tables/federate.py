@@ -1,4 +1,4 @@
-"""From tables to a federation: prepared as a real federation would prepare them."""
+"""From tables to a federation, prepared in the same way as in a real federation."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from numpy.typing import NDArray
 
 from isonomy.core.examples import SPLITS, Attribute
 from isonomy.data.federation import Federation
-from isonomy.data.partition import FRACTIONS, Categories, Partition, Rows, column_names
+from isonomy.data.partition import FRACTIONS, Categories, Partition, Rows, assign
+from isonomy.data.tables.agreement import agree
 from isonomy.data.tables.columns import Column, Numbers, Table, Words, as_words, column
-from isonomy.data.tables.files import Files, Pieces, Source, find, read, read_clients, reorder
-from isonomy.data.tables.fit import Asking, agree, fit
+from isonomy.data.tables.files import find, read
+from isonomy.data.tables.fit import fit
+from isonomy.data.tables.local_clients import LocalClients
 from isonomy.data.tables.preprocessing import check_finite
 from isonomy.data.tables.roles import Roles
-from isonomy.errors import ConfigError, DataError
+from isonomy.data.tables.sources import Files, Pieces, Source, read_clients, reorder
+from isonomy.errors import ConfigError
 
 if TYPE_CHECKING:
     from isonomy.data.dataset import Request
@@ -33,17 +36,17 @@ def federate(
     source: str,
     notes: Sequence[str] = (),
 ) -> Federation:
-    """The federation of one (arrow) table's rows, shared out as the request's partition says."""
+    """Build a federation from one arrow table, divided by the partition of the request."""
     columns = {name: column(table.column(name), roles.missing) for name in table.column_names}
     whole = Table(columns, table.num_rows)
-    pieces = share_out(
+    pieces = divide(
         whole, roles, request.partition, request.partition_options, request.clients, request.seed
     )
     fractions = request.options.get("fractions", FRACTIONS)
     return assemble(pieces, roles, request.seed, fractions, source=source, notes=notes)
 
 
-def share_out(
+def divide(
     table: Table,
     roles: Roles,
     partition: Partition,
@@ -51,38 +54,38 @@ def share_out(
     clients: int,
     seed: int,
 ) -> Pieces:
-    """One table's rows as the clients that a partition makes. Only a simulation can do this."""
+    """Divide the rows of one table among clients with a partition. Only for simulations."""
     if partition.function is None:
-        raise ConfigError(f"partition '{partition.name}' does not share out a table's rows.")
-    schema, _ = agree(Asking(Pieces(table, [0, table.rows], ["all"])), ["all"], roles)
+        raise ConfigError(
+            f"partition '{partition.name}' cannot divide the rows of a table; choose another "
+            "partition."
+        )
+    schema, _ = agree(LocalClients(Pieces(table, [0, table.rows], ["all"])), ["all"], roles)
     target, labelled = schema.target(table)
-    if not labelled.all():  # a partition deals rows with labels; `fit` would drop the others
+    if not labelled.all():  # rows without a label are not used
         keep = np.flatnonzero(labelled)
         kept = {name: reorder(values, keep) for name, values in table.columns.items()}
         table = Table(kept, len(keep), table.place)
         target = target[keep]
     groups = schema.group_codes(table)
     labels = target.astype(np.int64) if schema.label.classes else np.zeros(table.rows, np.int64)
-    for name in schema.features:  # here rows still have the numbers that the file gives them
+    for name in schema.features:  # here row numbers are still those of the file
         check_finite(table, name)
-    named = {name: _categories(values) for name, values in table.columns.items() if _short(values)}
+    named = {
+        name: _categories(values)
+        for name, values in table.columns.items()
+        if _can_partition(values)
+    }
     rows = Rows(labels, groups[:, 0] if groups.shape[1] else None, named)
-    if not len(rows):
-        raise DataError("there are no rows to share out; give at least one a client.")
-    members = partition.function(rows, clients, seed, **options)
-    names = (
-        column_names(rows, options["column"], options["minimum"])
-        if partition.counts
-        else tuple(f"client {k}" for k in range(len(members)))
-    )
+    members, names = assign(rows, partition, options, clients, seed)
     order = torch.cat(members).numpy()
     bounds = np.concatenate([[0], np.cumsum([len(m) for m in members])]).tolist()
     ordered = {name: reorder(values, order) for name, values in table.columns.items()}
     return Pieces(Table(ordered, table.rows, table.place), bounds, names)
 
 
-def _short(values: Column) -> bool:
-    """Whether a partition by this column could make sense."""
+def _can_partition(values: Column) -> bool:
+    """Whether the partition `column` can use this column."""
     return isinstance(values, Words) or (isinstance(values, Numbers) and values.whole())
 
 
@@ -104,8 +107,8 @@ def assemble(
     source: str = "tables",
     notes: Sequence[str] = (),
 ) -> Federation:
-    """Fit from what clients reply, then let each prepare its own rows."""
-    ask = Asking(source_of)
+    """Fit the preprocessing from the clients' replies, then apply it at each client."""
+    ask = LocalClients(source_of)
     names = source_of.names
     fitted = fit(ask, names, roles, seed=seed, fractions=fractions)
     prepared = fitted.preprocessing
@@ -120,7 +123,7 @@ def assemble(
         assert client.kept is not None
         order = order_of(client.kept)
         at = slice(int(ranges[k, 0, 0]), int(ranges[k, -1, 1]))
-        # clip: the indices are right, and other modes would copy once more
+        # mode: the indices are valid, and other modes would make a copy
         np.take(prepared.transform(client.table), order, axis=0, out=x[at], mode="clip")
         y[at] = schema.target(client.table)[0][order]
         groups[at] = schema.group_codes(client.table)[order]
@@ -142,14 +145,14 @@ def assemble(
 
 
 def ranges_of(sizes: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-    """Where splits of these sizes lie, [clients, splits, 2], one after another."""
+    """Return the row ranges of splits of these sizes, [clients, splits, 2]."""
     flat = np.array(sizes, dtype=np.int64).reshape(-1)
     ends = np.cumsum(flat)
     return np.stack([ends - flat, ends], axis=1).reshape(len(sizes), len(SPLITS), 2)
 
 
 def order_of(part: NDArray[np.int8]) -> NDArray[np.int64]:
-    """The rows by split, without those left out."""
+    """Return the rows ordered by split, without unused rows."""
     order = np.argsort(part, kind="stable")
     return order[int((part < 0).sum()) :]
 
@@ -169,46 +172,47 @@ def own(
     fractions: Sequence[float] = FRACTIONS,
     encoding: str = "utf-8",
 ) -> Federation:
-    """The federation of the tables at a path."""
+    """Build a federation from the tables at a path."""
     if not path:
         raise ConfigError(
-            'where are the tables; give a folder or a file, e.g. data.path = "hospitals".'
+            'data.path is not set; give a folder or a file, for example data.path = "hospitals".'
         )
     paths, folder = find(path)
     source: Source
     if partition is not None and partition.function is not None:
-        source = _dealt(
+        source = _partitioned(
             paths, folder, roles, client, partition, partition_options, clients, seed, encoding
         )
     elif folder:
         if client:
             raise ConfigError(
-                f"'{path}' is a folder, where each file is a client; leave client = \"{client}\" "
-                "out, or name the one file that holds all of them."
+                f"'{path}' is a folder, in which each file is one client; remove client = "
+                f'"{client}", or set data.path to one file with the rows of all clients.'
             )
         source = Files(paths, roles.missing, encoding)
     elif client:
         if client in roles.named():
             raise ConfigError(
-                f"column '{client}' tells the clients apart and cannot be the label, protected, "
-                "a feature, dropped or the split as well; take it out there."
+                f"column '{client}' identifies the clients and cannot also be the label, "
+                "protected, a feature, dropped or the split; remove it there."
             )
         source = read_clients(paths[0], client, roles.missing, encoding)
     else:
         raise ConfigError(
-            f"'{path}' is one table: say which column tells the clients apart (client = \"...\"), "
-            'or have its rows dealt out (partition = "iid", clients = 10).'
+            f"'{path}' is one table; name the column that identifies the clients (client = "
+            '"..."), '
+            'or let a partition divide the rows (partition = "iid", clients = 10).'
         )
     if clients not in (0, len(source.names)):
         raise ConfigError(
-            f"clients = {clients}, but the tables at '{path}' are of {len(source.names)} clients; "
-            "leave the number out."
+            f"clients = {clients}, but the tables at '{path}' belong to {len(source.names)} "
+            "clients; remove the number of clients."
         )
     name = Path(path).name or str(path)
     return assemble(source, roles, seed, fractions, source=f"own tables ({name})")
 
 
-def _dealt(
+def _partitioned(
     paths: Sequence[Path],
     folder: bool,
     roles: Roles,
@@ -221,15 +225,15 @@ def _dealt(
 ) -> Pieces:
     if folder or client:
         raise ConfigError(
-            f"the tables say who holds which row, and partition = '{partition.name}' would deal "
-            "them out anew; leave partition out, or name one file without a client column."
+            f"the tables already assign rows to clients, but partition = '{partition.name}' is "
+            "set; remove partition, or set data.path to one file and remove client."
         )
     table = read(paths[0], roles.missing, encoding)
-    return share_out(table, roles, partition, options, clients, seed)
+    return divide(table, roles, partition, options, clients, seed)
 
 
 def fingerprint(federation: Federation) -> str:
-    """A short digest of the examples, to tell whether tables changed between two readings."""
+    """Return a short digest of the examples, to detect tables that changed between two runs."""
     digest = hashlib.blake2b(digest_size=16)
     named = (federation.names, federation.labels, federation.features, federation.attributes)
     digest.update(repr(named).encode())

@@ -1,4 +1,4 @@
-"""A first config for a user's own tables: guesses as TOML, each with its reason beside it."""
+"""Write a first config for a user's tables: the guesses as TOML, each with its reason."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ PLACEHOLDER = "LABEL"
 
 
 def starter(guess: Guess, *, name: str, path: str, command: str, held: str) -> str:
-    """The config's text. `command` made it; `held` says what is at the path.
+    """Return the text of the config. `command` made it; `held` describes what is at the path.
 
-    It is valid TOML whatever the columns are called, and is complete but for a label that could
-    not be guessed, in whose place PLACEHOLDER stands.
+    It is valid TOML whatever the names of columns are. If no label could be guessed, it contains
+    PLACEHOLDER instead.
     """
     parts = [
         _comment(
-            f"Made by `{command}` from a look at the tables. What is marked `guess` may be wrong: "
-            "read it and correct it. The keys of [data] are explained by `isonomy show tables`, "
-            "all others by `isonomy show config`."
+            f"Made by `{command}` from a sample of the tables. Lines marked `guess` may be wrong: "
+            "read and correct them. `isonomy show tables` explains the keys of [data], "
+            "`isonomy show config` all others."
         ),
         f"name = {_text(name)}",
         "seed = 0",
@@ -45,7 +45,7 @@ def starter(guess: Guess, *, name: str, path: str, command: str, held: str) -> s
         f"lr = {guess.sizes.lr}",
         *_cohort(guess),
         "",
-        _comment("What `isonomy compare` runs, each with every seed."),
+        _comment("The methods that `isonomy compare` runs, each with every seed."),
         "[compare]",
         "seeds = 3",
         *_method("FedAvg", 'algorithm = "fedavg"'),
@@ -57,7 +57,7 @@ def starter(guess: Guess, *, name: str, path: str, command: str, held: str) -> s
 
 def _data(guess: Guess, path: str, held: str) -> list[str]:
     why = guess.why
-    lines = [f"path = {_text(path)}  # {_plain(held)}; found from where this file is"]
+    lines = [f"path = {_text(path)}  # {_plain(held)}; relative to this file"]
     if guess.encoding != "utf-8":
         lines += _guessed("not UTF-8", "encoding", guess.encoding)
     if guess.client:
@@ -67,20 +67,20 @@ def _data(guess: Guess, path: str, held: str) -> list[str]:
         lines += ['partition = { name = "iid" }']
     lines += _guessed(why["label"], "label", guess.label or PLACEHOLDER)
     if guess.positive:
-        said = f"{why['positive']}; rates of groups are shares of this value"
-        lines += _guessed(said, "positive", guess.positive)
-    said = why["protected"]
+        reason = f"{why['positive']}; rates of groups are shares of this value"
+        lines += _guessed(reason, "positive", guess.positive)
+    reason = why["protected"]
     if guess.protected:
-        said += "; no features unless keep_protected = true"
+        reason += "; not used as features unless keep_protected = true"
     if len(guess.protected) > 1:
         both = "*".join(guess.protected[:2])
-        said += f"; add {_text(both)} to measure their intersection too"
-    lines += _guessed(said, "protected", list(guess.protected))
+        reason += f"; add {_text(both)} to also measure their intersection"
+    lines += _guessed(reason, "protected", list(guess.protected))
     if guess.bins:
         lines += _guessed(why["bins"], "bins", dict(guess.bins))
     if guess.split:
         lines += _guessed(why["split"], "split", guess.split)
-    lines += _listed("no features", "drop", guess.drop)
+    lines += _listed("not used as features", "drop", guess.drop)
     if guess.categorical or why.get("categorical"):
         lines += _listed(why.get("categorical", ""), "categorical", guess.categorical)
     if guess.missing:
@@ -97,7 +97,7 @@ def _model(guess: Guess) -> list[str]:
 def _cohort(guess: Guess) -> list[str]:
     if guess.sizes.cohort is None:
         return []
-    return ["", "[cohort]", f"size = {guess.sizes.cohort}  # clients in a round"]
+    return ["", "[cohort]", f"size = {guess.sizes.cohort}  # clients per round"]
 
 
 def _method(label: str, changes: str) -> list[str]:
@@ -109,7 +109,7 @@ def _guessed(reason: str, key: str, value: Any) -> list[str]:
 
 
 def _listed(reason: str, key: str, items: Mapping[str, str]) -> list[str]:
-    """A list with a reason behind each item."""
+    """Write a list with a reason after each item."""
     if not items:
         return [_comment(f"guess: {reason}"), f"{key} = []"] if key != "drop" else []
     rows = [f"    {_text(name)},  # {_plain(why)}" for name, why in items.items()]
@@ -123,12 +123,12 @@ def _comment(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """On one line, without control characters: a comment may hold nothing else."""
+    """Return a text on one line without control characters, as TOML comments require."""
     return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
 
 
 def toml(value: Any) -> str:
-    """A value as TOML on one line.
+    """Write a value as TOML on one line.
 
     >>> toml({"age": [30, 60], "years old": 3})
     '{ age = [30, 60], "years old" = 3 }'
@@ -148,5 +148,5 @@ def _key(name: str) -> str:
 
 
 def _text(text: str) -> str:
-    """A text in quotes; JSON's escapes are TOML's, but for one letter."""
+    """Write a text in quotes; the escapes of JSON are valid in TOML except for one character."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,7 +1,7 @@
-"""The words that guesses go by: what people call columns and values, as tables of words.
+"""Words that are typical of the names and values of certain columns; `guess` uses them.
 
-An entry is one of a name's words; a star stands for any letters, and a plus joins words that all
-have to be there. Names are compared in small letters without accents.
+An entry is a word of a name; a star matches any letters, and a plus joins words that must all
+occur. Names are compared in lower case without accents.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ PROTECTED = {
         marital* marriage married familienstand civil+status etat+civil estado+civil stato+civile
     """,
 }
-"""What protected attributes are called, the most usual first."""
+"""Typical names of protected attributes, the most frequent kind first."""
 
 THINGS = "car vehicle account house building property loan company firm device card policy machine"
-"""Whose age is nobody's."""
+"""Words that show that an age or sex is not that of a person."""
 
 LABELS = {
     100: """
@@ -57,15 +57,15 @@ LABELS = {
     """,
     30: "status result event flag score prediction",
 }
-"""What is to be predicted; a number says how much the name tells."""
+"""Typical names of labels, by score."""
 
 AMOUNTS = (
     "charges charge price cost costs salary wage* revenue los amount value preis kosten gehalt"
 )
-"""Labels that are numbers."""
+"""Typical names of labels that are numbers."""
 
 PAST = "previous prior past prev history hist num number count days last before baseline"
-"""What speaks against a label."""
+"""Words that suggest that a column is not the label."""
 
 CLIENTS = {
     100: "client clients participant",
@@ -81,13 +81,13 @@ CLIENTS = {
         stadt municipality location area zone
     """,
 }
-"""Who holds a row, as a whole name but for SUFFIXES; a number says how much the name tells."""
+"""Typical names of columns that identify clients (apart from SUFFIXES), by score."""
 
 CLIENT_ENDS = """
     client hospital *krankenhaus klinik* clinic bank branch filiale school university institution
     organisation organization facility company user device
 """
-"""Those that also count at the end of a longer name, unless NO_CLIENT is in it."""
+"""Words that also count at the end of a longer name, unless it contains a word of NO_CLIENT."""
 
 NO_CLIENT = "time days number num count in of per previous prior is has"
 SUFFIXES = "id name code nr no key number"
@@ -106,7 +106,7 @@ CODES = """
     district month monat weekday wochentag dayofweek status source disposition job occupation
     beruf sector branch product brand channel plan id specialty site hospital clinic bank
 """
-"""Whole numbers that are no quantities, unless COUNTS is in the name."""
+"""Names of whole numbers that are codes, unless the name contains a word of COUNTS."""
 
 COUNTS = """
     number num n count anzahl nb score days hours years months total sum amount rate size level age
@@ -126,14 +126,14 @@ NOTHING = """
     n/a|n/d|nd|k.a.|k. a.|k.a|keine angabe|not available|not recorded|not known|not applicable|tbd
     <na>|#n/a|#n/v|#nv|#null!|#div/0!|#wert!|#value!|#ref!|.|..|...|-|--|---|*|?|??|/
 """
-"""Texts that stand for a missing value among numbers."""
+"""Texts that mean a missing value among numbers."""
 
 SENTINELS = ("-9", "-99", "-999", "-9999", "99", "999", "9999", "99999")
-"""Numbers that do, by habit."""
+"""Numbers that often mean a missing value."""
 
 
 def name_words(name: str) -> tuple[str, ...]:
-    """The words of a column's name, in small letters without accents.
+    """Return the words of a column's name, in lower case without accents.
 
     >>> name_words("PatientAge"), name_words("état_civil"), name_words("icd10-code")
     (('patient', 'age'), ('etat', 'civil'), ('icd', '10', 'code'))
@@ -145,7 +145,7 @@ def name_words(name: str) -> tuple[str, ...]:
 
 
 def called(name: str, words: str) -> bool:
-    """Whether a name has one of these words in it.
+    """Whether a name contains one of these words.
 
     >>> called("patient_age", "age alter"), called("stage", "age alter")
     (True, False)
@@ -155,7 +155,7 @@ def called(name: str, words: str) -> bool:
     own = name_words(name)
     whole = "".join(own)
     for entry in words.split():
-        if entry == "y":  # a letter is a name, but no word of a name
+        if entry == "y":  # only as the whole name
             found = own == ("y",)
         else:
             parts = entry.split("+")
@@ -167,12 +167,12 @@ def called(name: str, words: str) -> bool:
 
 
 def rank(name: str, table: Mapping[int, str]) -> int:
-    """The highest number whose words a name has; 0 for none."""
+    """Return the highest score whose words a name contains; 0 for none."""
     return max((number for number, words in table.items() if called(name, words)), default=0)
 
 
 def is_nothing(text: str) -> bool:
-    """Whether a text stands for a missing value.
+    """Whether a text means a missing value.
 
     >>> is_nothing("Keine Angabe"), is_nothing("V57")
     (True, False)

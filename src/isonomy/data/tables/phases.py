@@ -1,8 +1,8 @@
-"""What a client does with its table: the client's half of the preparation.
+"""The client side of table preparation.
 
-A phase is a pure function of one client and a message, as an algorithm's phases are: it returns
-a reply for the server and what the client keeps. Replies hold counts, sums and sets of values,
-never a row; they and the messages are plain JSON, so that they cross a network as they are.
+As in an algorithm, a phase is a pure function of one client and a message: it returns a reply for
+the server and what the client keeps. Replies contain counts, sums and sets of values, never a row.
+Messages and replies are plain JSON and are sent over a network unchanged.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import torch
 from numpy.typing import NDArray
 
 from isonomy.core.examples import SPLITS
-from isonomy.data.partition import split as deal
-from isonomy.data.tables.columns import Numbers, Other, Table, Words, as_words
+from isonomy.data.partition import split as split_rows
+from isonomy.data.tables.columns import Numbers, Other, Table, Words, as_words, is_number
 from isonomy.data.tables.preprocessing import Schema, check_finite
 from isonomy.errors import DataError
 
 Message = dict[str, Any]
 Reply = dict[str, Any]
-MOST = 1_000  # different values of a column that a client tells
+MOST = 1_000  # different values of a column that a client reports at most
 
 _NUMBERED = re.compile(r"(^|[_\W])(id|nr|no|number|index|key|uuid|guid)$|^(id|uuid)[_\W]|Id$|ID$")
 _PARTS = {
@@ -36,12 +36,12 @@ _PART = {word: s for s, split in enumerate(SPLITS) for word in _PARTS[split]}
 
 
 def part_of(word: str) -> int:
-    """Which of SPLITS a word names, such as train or dev; -1 for none."""
+    """Return the index in SPLITS that a word such as "train" or "dev" names; -1 for none."""
     return _PART.get(word.lower(), -1)
 
 
 Kept = NDArray[np.int8]
-"""What a client keeps between phases: each row's split, in the order of SPLITS; -1: left out."""
+"""What a client keeps between phases: the index of each row's split in SPLITS; -1: not used."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,32 +56,35 @@ class Client:
 
 Phase = Callable[[Message, Client], tuple[Reply, Kept | None]]
 
+Ask = Callable[[Phase, Message], list[Reply]]
+"""Runs a phase at every client and returns the replies, in the clients' order."""
+
 
 def look(message: Message, client: Client) -> tuple[Reply, None]:
-    """How many rows there are, and each column's kind."""
+    """Report the number of rows and the kind of each column."""
     del message
     table = client.table
     if not table.rows:
         raise DataError(
-            f"{_where(client)} has names of columns and no rows; fill it, or take it away."
+            f"{_where(client)} has a header line but no rows; add rows, or remove the table."
         )
     columns = {}
     for name, column in table.columns.items():
-        said: dict[str, Any] = {"kind": column.kind, "held": int((~column.missing()).sum())}
+        report: dict[str, Any] = {"kind": column.kind, "held": int((~column.missing()).sum())}
         if isinstance(column, Words):
-            said["distinct"] = int((column.counts() > 0).sum())
-            said["strange"] = _strange(column)
+            report["distinct"] = int((column.counts() > 0).sum())
+            report["strange"] = _strange(column)
         elif isinstance(column, Numbers) and _NUMBERED.search(name) and column.whole():
-            said["distinct"] = len(np.unique(column.values[~column.missing()]))
-        columns[name] = said
+            report["distinct"] = len(np.unique(column.values[~column.missing()]))
+        columns[name] = report
     return {"rows": table.rows, "columns": columns}, None
 
 
 def _strange(column: Words) -> int | None:
-    """The first row with a text where most values are numbers; its content stays here."""
-    plain = np.ones(len(column.levels) + 1, dtype=np.bool_)  # the last for what is missing
+    """Return the first row with text where most values are numbers; the text is not reported."""
+    plain = np.ones(len(column.levels) + 1, dtype=np.bool_)  # the last entry is for missing values
     for level in np.flatnonzero(column.counts()):
-        plain[level] = _is_number(column.levels[level])
+        plain[level] = is_number(column.levels[level])
     texts = ~plain[column.codes]
     there = column.codes >= 0
     if not texts.any() or 2 * texts.sum() > there.sum():
@@ -89,39 +92,31 @@ def _strange(column: Words) -> int | None:
     return int(texts.argmax()) + 1
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def values(message: Message, client: Client) -> tuple[Reply, None]:
-    """The values of the named columns and how often each occurs, unless they are too many.
+    """Report the values of the named columns with their counts, unless there are too many.
 
-    The message says how many are of use for each column; more are not told.
+    The message gives the largest number of values for each column; beyond it none is reported.
     """
     out: Reply = {}
     for name, most in message["columns"].items():
         column = client.table.columns[name]
-        said: dict[str, Any] = {"missing": int(column.missing().sum())}
+        report: dict[str, Any] = {"missing": int(column.missing().sum())}
         if isinstance(column, Numbers):
-            said["whole"] = column.whole()
+            report["whole"] = column.whole()
         words = as_words(column) if most else None
         if words is not None and int((words.counts() > 0).sum()) <= most:
-            said["values"] = _told(words)
-        out[name] = said
+            report["values"] = _value_counts(words)
+        out[name] = report
     return out, None
 
 
-def _told(words: Words) -> dict[str, int]:
+def _value_counts(words: Words) -> dict[str, int]:
     counts = words.counts()
     return {words.levels[i]: int(counts[i]) for i in np.flatnonzero(counts)}
 
 
 def span(message: Message, client: Client) -> tuple[Reply, Kept | None]:
-    """How many numbers there are in a column, the smallest and the largest."""
+    """Report the count of numbers in a column, the smallest and the largest."""
     at = _numbers(message, client)
     if not len(at):
         return {"count": 0}, client.kept
@@ -129,7 +124,7 @@ def span(message: Message, client: Client) -> tuple[Reply, Kept | None]:
 
 
 def below(message: Message, client: Client) -> tuple[Reply, Kept | None]:
-    """How many numbers of a column are at or below each of the marks."""
+    """Report how many numbers of a column are at or below each of the marks."""
     marks = np.array(message["marks"])
     first = np.searchsorted(marks, _numbers(message, client), side="left")
     counts = np.bincount(first, minlength=len(marks) + 1)[:-1]
@@ -137,7 +132,7 @@ def below(message: Message, client: Client) -> tuple[Reply, Kept | None]:
 
 
 def _numbers(message: Message, client: Client) -> NDArray[np.float64]:
-    """The numbers of a column: of training rows, or of all."""
+    """Return the numbers of a column, of the training rows or of all."""
     column = client.table.columns[message["column"]]
     if not isinstance(column, Numbers):
         return np.zeros(0)
@@ -149,18 +144,18 @@ def _numbers(message: Message, client: Client) -> NDArray[np.float64]:
 
 
 def survey(message: Message, client: Client) -> tuple[Reply, Kept]:
-    """Split the rows; tell of the training rows what imputing, scaling and encoding need.
+    """Split the rows, and report what imputing, scaling and encoding need of the training rows.
 
-    Of numbers the count, mean, sum of squared deviations from it, smallest and largest; of
-    categories the values with their counts.
+    For numbers: the count, the mean, the sum of squared deviations from it, the smallest and the
+    largest. For categories: the values with their counts.
     """
     schema = Schema.model_validate(message["schema"])
     kept = _keep(schema, message, client)
     train = kept == 0
     if not train.any():
         raise DataError(
-            f"{_where(client)} has no row to train on; a client needs at least one with a label"
-            f"{f' and {schema.split} = train' if schema.split else ''}."
+            f"{_where(client)} has no row to train on; every client needs at least one row with a "
+            f"label{f' and {schema.split} = train' if schema.split else ''}."
         )
     numbers: dict[str, Any] = {}
     categories: dict[str, Any] = {}
@@ -170,7 +165,7 @@ def survey(message: Message, client: Client) -> tuple[Reply, Kept]:
             words = as_words(column)
             words = Words(words.codes[train], words.levels)
             gone = int(words.missing().sum())
-            categories[name] = {"missing": gone, "values": _told(words)}
+            categories[name] = {"missing": gone, "values": _value_counts(words)}
         else:
             numbers[name] = _moments(client.table, name, train)
     sizes = [int((kept == s).sum()) for s in range(len(SPLITS))]
@@ -218,24 +213,24 @@ def _keep(schema: Schema, message: Message, client: Client) -> Kept:
     first = schema.group_codes(client.table)[:, 0] if schema.protected else None
     seed = (int(message["seed"]), client.number)
     if len(rows):
-        pieces = deal(rows, strata.astype(np.int64), first, message["fractions"], seed)
+        pieces = split_rows(rows, strata.astype(np.int64), first, message["fractions"], seed)
         for s, name in enumerate(SPLITS):
             part[pieces[name].numpy()] = s
     return part
 
 
 def _given(split: str, client: Client) -> NDArray[np.int8]:
-    """The splits that a column tells."""
+    """Return the split of each row, as a column gives it."""
     words = as_words(client.table.columns[split])
     known = [part_of(level) for level in words.levels]
     codes = np.array([*known, -1], dtype=np.int8)[words.codes]
     wrong = np.flatnonzero(codes < 0)
     if len(wrong):
         row = int(wrong[0])
-        held = f"'{words.levels[words.codes[row]]}'" if words.codes[row] >= 0 else "nothing"
+        held = f"'{words.levels[words.codes[row]]}'" if words.codes[row] >= 0 else "no value"
         raise DataError(
-            f"row {row + 1} of {_where(client)} has {held} as its '{split}'; write train, "
-            "validation or test in every row."
+            f"row {row + 1} of {_where(client)} has {held} in the split column '{split}'; write "
+            "train, validation or test in every row."
         )
     return codes
 

@@ -1,7 +1,7 @@
-"""How a table becomes tensors: fitted once, the same at every client, kept with the model.
+"""How a table becomes tensors: fitted once, the same at every client, saved with the model.
 
-A `Schema` says what the columns are; a `Preprocessing` adds the numbers found by `fit`. Both are
-plain JSON and hold no row.
+A `Schema` describes the columns; a `Preprocessing` adds the numbers found by `fit`. Both are plain
+JSON and contain no rows.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from isonomy.data.tables.readings import Reading, read
 from isonomy.data.tables.roles import parts
 from isonomy.errors import DataError, did_you_mean
 
-HELD = {"number": "numbers", "text": "texts", "time": "dates", "other": "lists or bytes"}
+CONTENT = {"number": "numbers", "text": "text", "time": "dates", "other": "lists or bytes"}
 OTHER, GONE = "other", "missing"
-LARGEST = float(np.finfo(np.float32).max)  # what a feature or a target can be
+LARGEST = float(np.finfo(np.float32).max)  # the largest feature or target
 Codes = NDArray[np.int64]
 
 
@@ -43,14 +43,14 @@ class _Model(BaseModel):
 
 
 class Label(_Model):
-    """The column to be predicted; without classes it is a number."""
+    """The column to predict; without classes it is a number."""
 
     name: str
     classes: tuple[str, ...] = ()
 
 
 class Groups(_Model):
-    """A protected column's groups: its values, or the stretches between edges."""
+    """The groups of a protected column: its values, or the intervals between edges."""
 
     name: str
     levels: tuple[str, ...]
@@ -58,7 +58,7 @@ class Groups(_Model):
 
 
 class Schema(_Model):
-    """What the columns are, as all clients have them."""
+    """The columns of all clients' tables."""
 
     label: Label
     protected: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Schema(_Model):
     missing: tuple[str, ...] = MISSING
 
     def levels(self, attribute: str) -> tuple[str, ...]:
-        """The groups of an attribute; of an intersection, the last column's vary fastest."""
+        """Return the groups of an attribute; in an intersection the last column varies fastest."""
         known = {group.name: group.levels for group in self.groups}
         out = [""]
         for name in parts(attribute):
@@ -76,7 +76,7 @@ class Schema(_Model):
         return tuple(out)
 
     def target(self, table: Table) -> tuple[Codes | NDArray[np.float32], NDArray[np.bool_]]:
-        """Each row's class (or number), and whether it has one."""
+        """Return each row's class (or number), and whether it has one."""
         column = table.columns[self.label.name]
         if not self.label.classes:
             if not isinstance(column, Numbers):
@@ -88,7 +88,7 @@ class Schema(_Model):
         return np.maximum(codes, 0), codes >= 0
 
     def group_codes(self, table: Table) -> Codes:
-        """Each row's group of every attribute, [rows, attributes]."""
+        """Return each row's group of every attribute, [rows, attributes]."""
         known = {group.name: group for group in self.groups}
         single = {name: _group(group, table.columns[name]) for name, group in known.items()}
         out = np.zeros((table.rows, len(self.protected)), dtype=np.int64)
@@ -111,10 +111,10 @@ def _group(group: Groups, column: Column) -> Codes:
     return np.where(np.isnan(values), gone, at)
 
 
-def stretches(edges: tuple[float, ...]) -> tuple[str, ...]:
-    """The names of the stretches that edges cut.
+def intervals(edges: tuple[float, ...]) -> tuple[str, ...]:
+    """Return the names of the intervals between edges.
 
-    >>> stretches((25, 60))
+    >>> intervals((25, 60))
     ('below 25', '25 to below 60', '60 and above')
     """
     texts = [as_text(edge) for edge in edges]
@@ -123,27 +123,27 @@ def stretches(edges: tuple[float, ...]) -> tuple[str, ...]:
 
 
 class Number(_Model):
-    """A feature of numbers: fill what is missing, then (value - shift) / scale."""
+    """A numeric feature: missing values are filled in, then (value - shift) / scale."""
 
     kind: Literal["number"] = "number"
     name: str
-    fill: float | None  # without it, no value may be missing
+    fill: float | None  # None: no value may be missing
     shift: float
     scale: float
-    indicate: bool = False  # a feature more, 1 where the value is missing
+    indicate: bool = False  # adds a feature that is 1 where the value is missing
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What it is made from."""
+        """The columns it is computed from."""
         return (self.name,)
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The names of what it becomes."""
+        """The names of the resulting features."""
         return (self.name, f"{self.name} is missing") if self.indicate else (self.name,)
 
     def write(self, column: Column, x: NDArray[np.float32], at: int) -> None:
-        """Fill the columns of `x` from `at`."""
+        """Write the features into the columns of `x`, beginning at `at`."""
         gone = column.missing()
         if isinstance(column, Numbers):
             values = column.values.astype(np.float64)
@@ -151,17 +151,17 @@ class Number(_Model):
             values = np.full(len(column), np.nan)
         if gone.any():
             values[gone] = np.nan if self.fill is None else self.fill
-        with np.errstate(over="ignore"):  # `transform` looks for it
+        with np.errstate(over="ignore"):  # `transform` checks for it
             x[:, at] = (values - self.shift) / self.scale
         if self.indicate:
             x[:, at + 1] = gone
 
 
 class Category(_Model):
-    """A feature of categories: one indicator a level, one for all other values.
+    """A categorical feature: one indicator per level, and one for all other values.
 
-    Missing values are a level of their own where training rows had enough of them, else other.
-    Without an indicator for other values, they have none at all.
+    Missing values have their own indicator if there are enough of them in training rows; otherwise
+    they count as other values. Without an indicator for other values, all indicators are 0.
     """
 
     kind: Literal["category"] = "category"
@@ -169,16 +169,16 @@ class Category(_Model):
     levels: tuple[str, ...]
     missing: bool = False  # an indicator for missing values
     other: bool = True  # an indicator for all other values
-    gone: str | None = None  # the level that a missing value is taken for
+    gone: str | None = None  # the level that replaces a missing value
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What it is made from."""
+        """The columns it is computed from."""
         return (self.name,)
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The names of what it becomes."""
+        """The names of the resulting features."""
         shown = [f"{self.name}={level}" for level in self._shown]
         shown += [f"{self.name} is missing"] if self.missing else []
         return (*shown, f"{self.name}={OTHER}") if self.other else tuple(shown)
@@ -188,7 +188,7 @@ class Category(_Model):
         return tuple(level for level in self.levels if level != OTHER or not self.other)
 
     def write(self, column: Column, x: NDArray[np.float32], at: int) -> None:
-        """Fill the columns of `x` from `at`."""
+        """Write the features into the columns of `x`, beginning at `at`."""
         words = as_words(column)
         levels = self._shown
         codes = recode(words, levels)
@@ -203,7 +203,7 @@ class Category(_Model):
 
 
 class Share(_Model):
-    """What one column adds to a sum: a number for some of its values, or the edges below it."""
+    """What a column adds to a sum: a number for some values, or the number of edges below it."""
 
     column: str
     values: dict[str, float] = {}
@@ -211,7 +211,7 @@ class Share(_Model):
 
 
 class Sum(_Model):
-    """A feature that is a sum over columns, such as a group's number."""
+    """A feature that is a sum over columns, such as the number of a group."""
 
     kind: Literal["sum"] = "sum"
     name: str
@@ -219,16 +219,16 @@ class Sum(_Model):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What it is made from."""
+        """The columns it is computed from."""
         return tuple(share.column for share in self.shares)
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The name of what it becomes."""
+        """The name of the resulting feature."""
         return (self.name,)
 
     def write(self, columns: Sequence[Column], x: NDArray[np.float32], at: int) -> None:
-        """Fill the column `at` of `x`."""
+        """Write the feature into column `at` of `x`."""
         for share, column in zip(self.shares, columns, strict=True):
             if share.edges:
                 values = column.values if isinstance(column, Numbers) else np.full(len(column), 0.0)
@@ -236,17 +236,17 @@ class Sum(_Model):
             else:
                 words = as_words(column)
                 worth = np.array([*(share.values.get(level, 0.0) for level in words.levels), 0.0])
-                x[:, at] += worth[words.codes]  # -1 takes the last
+                x[:, at] += worth[words.codes]  # index -1 is the last entry
 
 
 def recode(words: Words, levels: tuple[str, ...]) -> Codes:
-    """Each row's number in `levels`; -1 where it is in none of them, or missing."""
-    return _ranks(words.levels, levels)[words.codes]  # -1 takes the last
+    """Return the index of each row's value in `levels`; -1 if it is not there or missing."""
+    return _ranks(words.levels, levels)[words.codes]  # index -1 is the last entry
 
 
 @lru_cache(maxsize=64)
 def _ranks(levels: tuple[str, ...], wanted: tuple[str, ...]) -> Codes:
-    """Where each level stands among the wanted; clients that are pieces of one table share it."""
+    """Return the index of each level among the wanted; cached for clients of one table."""
     rank = {level: r for r, level in enumerate(wanted)}
     return np.array([*(rank.get(level, -1) for level in levels), -1], dtype=np.int64)
 
@@ -264,7 +264,7 @@ class Preprocessing(_Model):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The names of the features, each of them once."""
+        """The names of the features, made unique."""
         out: dict[str, None] = {}
         for name in (name for encoder in self.encoders for name in encoder.features):
             times = itertools.count(2)
@@ -276,12 +276,12 @@ class Preprocessing(_Model):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of a table that features are made from, by their names in it."""
+        """The columns of a table that features are computed from."""
         found = dict.fromkeys(name for encoder in self.encoders for name in encoder.columns)
         return tuple(found)
 
     def categories(self) -> dict[str, tuple[str, ...]]:
-        """The columns of words, with all values that mean something in them."""
+        """Return the categorical columns with all values that have a meaning."""
         known: dict[str, tuple[str, ...]] = {}
         for encoder in self.encoders:
             if isinstance(encoder, Category):
@@ -298,11 +298,11 @@ class Preprocessing(_Model):
         return known
 
     def read(self, table: Table) -> Table:
-        """A table as it is published, its columns as the encoders know them."""
+        """Translate the columns of a published table to the values that the encoders expect."""
         return read(table, self.readings)
 
     def transform(self, table: Table) -> NDArray[np.float32]:
-        """A table's features [rows, features]; it needs no label and no protected column."""
+        """Return the features [rows, features]; label and protected columns are not needed."""
         table = self.read(table)
         x = np.zeros((table.rows, len(self.features)), dtype=np.float32)
         at = 0
@@ -327,11 +327,11 @@ class Preprocessing(_Model):
         if found is None:
             same = [other for other in table.columns if other.casefold() == name.casefold()]
             raise DataError(
-                f"{table.place or 'the table'} has no column '{name}', which the model was trained "
-                f"on; add it (it may be empty).{did_you_mean(name, table.columns)}"
+                f"{table.place or 'the table'} has no column '{name}', which the model needs; "
+                f"add it (it may be empty).{did_you_mean(name, table.columns)}"
                 if not same
-                else f"{table.place or 'the table'} has a column '{same[0]}' where the model was "
-                f"trained on '{name}'; name it so."
+                else f"{table.place or 'the table'} has a column '{same[0]}', but the model "
+                f"expects '{name}'; rename it."
             )
         return found
 
@@ -344,12 +344,12 @@ class Preprocessing(_Model):
         where = f"column '{encoder.name}' of {table.place or 'the table'}"
         if encoder.fill is None and column.missing()[wrong[0]]:
             raise DataError(
-                f"{where} has no number in row {wrong[0] + 1}, and the model knows none to put "
-                "there; fill it in."
+                f"{where} has no number in row {wrong[0] + 1} and the model has no default for it; "
+                "fill it in."
             )
         raise DataError(
-            f"{where} holds a number in row {wrong[0] + 1} that is too far from those in training "
-            "rows; mend it, or leave that value empty to have it filled."
+            f"{where} contains a number in row {wrong[0] + 1} that is too far from those in "
+            "training rows; fix it, or leave that value empty."
         )
 
     def _fits(self, name: str, column: Column, table: Table) -> None:
@@ -360,44 +360,44 @@ class Preprocessing(_Model):
             wrong = [i for i, level in enumerate(column.levels) if number(level) is None]
             row = int(np.flatnonzero(np.isin(column.codes, wrong))[0])
             raise DataError(
-                f"{where} holds texts where numbers are needed: '{_cut(column, row)}' in row "
-                f"{row + 1}; mend it, or leave that value empty."
+                f"{where} contains text instead of a number in row {row + 1} "
+                f"('{_cut(column, row)}'); fix it, or leave that value empty."
             )
         if not isinstance(column, Numbers):
-            held = HELD[column.kind]
-            raise DataError(f"{where} holds {held} where numbers are needed; mend it.")
+            found = CONTENT[column.kind]
+            raise DataError(f"{where} contains {found} instead of numbers; fix the column.")
         check_finite(table, name)
 
     def dump(self) -> str:
-        """As JSON."""
+        """Return the preprocessing as JSON text."""
         return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False) + "\n"
 
 
 def _cut(column: Words, row: int) -> str:
-    """A value, for a sentence."""
+    """Return a value, shortened for a message."""
     word = column.levels[int(column.codes[row])]
     return word if len(word) <= 30 else word[:27] + "..."
 
 
 def load(path: str | Path) -> Preprocessing:
-    """A saved preprocessing."""
+    """Read a saved preprocessing."""
     try:
         return Preprocessing.model_validate_json(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"cannot read {path} ({error.strerror}); check the path.") from error
     except (ValidationError, UnicodeDecodeError) as error:
         raise DataError(
-            f"{path} is no whole preprocessing; take the one beside the model it was trained with."
+            f"{path} is not a valid preprocessing file; use the one in the folder of the model."
         ) from error
 
 
 def of(values: Mapping[str, object]) -> Preprocessing:
-    """A preprocessing from plain values, as a federation or a model's card holds it."""
+    """Build a preprocessing from plain values, as stored in a federation or a model card."""
     return Preprocessing.model_validate(dict(values))
 
 
 def check_finite(table: Table, name: str) -> None:
-    """Refuse a number that is infinite, or larger than a feature or a target can be."""
+    """Raise DataError if a number is infinite or too large for a feature or a target."""
     column = table.columns[name]
     if not isinstance(column, Numbers) or column.values.dtype.kind != "f":
         return
@@ -406,6 +406,6 @@ def check_finite(table: Table, name: str) -> None:
         value = column.values[wrong[0]]
         size = "an infinite number" if np.isinf(value) else f"a number as large as {value:.0e}"
         raise DataError(
-            f"column '{name}' of {table.place or 'the table'} holds {size} in row "
-            f"{wrong[0] + 1}; mend it, or leave that value empty."
+            f"column '{name}' of {table.place or 'the table'} contains {size} in row "
+            f"{wrong[0] + 1}; fix it, or leave that value empty."
         )

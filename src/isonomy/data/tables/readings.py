@@ -1,8 +1,8 @@
-"""How a column's published values are read, before anything else is done with them.
+"""How published values of a column are translated before they are used.
 
-A published file writes codes where a person wants words (A11 for an account below 0), marks where
-a value is missing (999 days), or has two things in one column. Whoever predicts new rows has them
-in that form, so it is kept with the model. Values that are read already stay as they are.
+Published files contain codes instead of words (A11 for an account below 0), marks for missing
+values (999 days), or two facts in one column. New rows to predict have the same form, so these
+translations are saved with the model. Values that are already translated are left unchanged.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from isonomy.data.tables.columns import (
 
 
 class Reading(BaseModel):
-    """One column: what its values stand for, and which of its numbers say that there is none."""
+    """The translation of one column: what its values mean, and which of them mean missing."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    of: str = ""  # the column it is read from, where a table has none of this name
-    values: dict[str, str] = {}  # published values and what they stand for
-    below: float | None = None  # numbers below it are missing
-    gone: tuple[str, ...] = ()  # values that are missing
+    of: str = ""  # the column to read from if the table has none called `name`
+    values: dict[str, str] = {}  # published values and their meanings
+    below: float | None = None  # numbers below this are missing
+    gone: tuple[str, ...] = ()  # values that mean missing
 
     def read(self, given: Column) -> Column:
-        """The column as the model knows it."""
+        """Return the translated column."""
         if isinstance(given, Words) and self.gone:
             kept = np.array([*(level not in self.gone for level in given.levels), True])
             given = Words(np.where(kept[given.codes], given.codes, -1), given.levels)
@@ -68,7 +68,7 @@ class Reading(BaseModel):
 
 
 def read(table: Table, readings: Sequence[Reading]) -> Table:
-    """A table with its columns as the model knows them."""
+    """Return a table with its columns translated."""
     columns = dict(table.columns)
     for reading in readings:
         given = table.columns.get(reading.name, table.columns.get(reading.of))
@@ -83,11 +83,11 @@ def like(
     missing: Sequence[str] = MISSING,
     comma: bool = False,
 ) -> Column:
-    """An arrow array as a column of categories, whose levels are known.
+    """Convert an arrow array to a column of categories with known levels.
 
-    What a whole table showed to be numbers or words, a few rows do not show: "01" alone reads as
-    a number, "true" as yes or no. So texts stay texts, and only what is no level as it stands is
-    tried as the number it may be.
+    A few rows do not show whether a column contains numbers or text: "01" alone would be read as a
+    number, "true" as a truth value. So text stays text, and only a text that is not a level is
+    tried as a number.
 
     >>> like(pa.array(["01", "1.0", "x", None]), ["1", "x"]).levels
     ('1', 'x')

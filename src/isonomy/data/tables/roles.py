@@ -1,4 +1,4 @@
-"""What each column of a table is: label, protected, feature, client, split."""
+"""The roles of columns: label, protected, feature, split."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Literal
 from isonomy.data.tables.columns import MISSING
 from isonomy.errors import ConfigError, did_you_mean
 
-MANY = 100  # groups that a column of numbers can be cut into
+MANY = 100  # largest number of groups of a column of numbers
 
 
 @dataclass(frozen=True)
 class Roles:
-    """The user's statement about a table; what is left out is found from the data.
+    """What the user states about the columns; the rest is found from the data.
 
-    `protected` names columns, or intersections such as "sex*race". `bins` says where a protected
-    column of numbers is cut: edges, or a number of equally large groups. `positive` is the label
-    that becomes class 1. `features` are all other columns unless named; protected ones are no
-    features unless `keep_protected`.
+    `protected` names columns, or intersections such as "sex*race". `bins` divides a protected
+    column of numbers into groups: edges, or a number of equally large groups. `positive` is the
+    label that becomes class 1. `features` are all other columns unless named; protected columns
+    are not used as features unless `keep_protected` is set.
     """
 
     label: str
@@ -41,7 +41,7 @@ class Roles:
 
     def __post_init__(self) -> None:
         if not self.label:
-            raise ConfigError("no label was named; say which column is to be predicted: label.")
+            raise ConfigError("no label is set; set data.label to the column to predict.")
         for name, kinds in (
             ("task", ("auto", "classification", "regression")),
             ("impute", ("mean", "median", "zero")),
@@ -49,18 +49,18 @@ class Roles:
         ):
             if getattr(self, name) not in kinds:
                 raise ConfigError(
-                    f"{name} is '{getattr(self, name)}'; give one of {', '.join(kinds)}."
+                    f"{name} is '{getattr(self, name)}'; set it to one of {', '.join(kinds)}."
                 )
         if self.rare < 1:
-            raise ConfigError(f"rare is {self.rare}; give 1 or more.")
+            raise ConfigError(f"rare is {self.rare}; set it to 1 or more.")
         if len(set(self.protected)) < len(self.protected):
             raise ConfigError(f"protected is {list(self.protected)}; name every attribute once.")
         for attribute in self.protected:
             names = parts(attribute)
             if not all(names) or len(set(names)) < len(names):
                 raise ConfigError(
-                    f"protected names '{attribute}'; write a column, or different columns with * "
-                    "between them, such as 'sex*race'."
+                    f"protected contains '{attribute}'; name a column, or different columns joined "
+                    "by *, such as 'sex*race'."
                 )
         for name, edges in self.bins.items():
             self._check_bins(name, edges)
@@ -69,38 +69,38 @@ class Roles:
                 raise ConfigError(f"column '{name}' is both numeric and categorical; choose one.")
         if self.label in (*self.protected_columns, *self.features, *self.drop, self.split):
             raise ConfigError(
-                f"column '{self.label}' is the label and cannot be protected, a feature, dropped "
-                "or the split as well; take it out there."
+                f"column '{self.label}' is the label and cannot also be protected, a feature, "
+                "dropped or the split; remove it there."
             )
         for name in self.protected_columns:
             if name in self.drop:
                 raise ConfigError(
-                    f"column '{name}' is protected and dropped; protected columns are no features "
-                    "anyway, so take it out of drop."
+                    f"column '{name}' is protected and dropped; protected columns are not used as "
+                    "features anyway, so remove it from drop."
                 )
         for name in self.features:
             if name in self.drop:
                 raise ConfigError(f"column '{name}' is a feature and dropped; choose one.")
             if name in self.protected_columns and not self.keep_protected:
                 raise ConfigError(
-                    f"column '{name}' is protected and named among the features; set "
-                    "keep_protected = true, or take it out of features."
+                    f"column '{name}' is protected and listed in features; set keep_protected = "
+                    "true, or remove it from features."
                 )
         if self.split and self.split in (*self.features, *self.protected_columns):
             raise ConfigError(
-                f"column '{self.split}' is the split and cannot be a feature or protected as well; "
-                "take it out there."
+                f"column '{self.split}' is the split and cannot also be a feature or protected; "
+                "remove it there."
             )
 
     def _check_bins(self, name: str, edges: Sequence[float] | int) -> None:
         if name not in self.protected_columns:
             raise ConfigError(
-                f"bins cuts '{name}', which is not protected; protected columns are "
+                f"bins names '{name}', which is not protected; protected columns are "
                 f"{', '.join(self.protected_columns) or 'none'}."
             )
         if isinstance(edges, int):
             if isinstance(edges, bool) or not 2 <= edges <= MANY:
-                raise ConfigError(f"bins of '{name}' is {edges}; give 2 to {MANY} groups.")
+                raise ConfigError(f"bins of '{name}' is {edges}; set it to 2 to {MANY} groups.")
             return
         numbers = isinstance(edges, list | tuple) and all(
             isinstance(e, int | float) and not isinstance(e, bool) and abs(e) < 1e300 for e in edges
@@ -113,11 +113,11 @@ class Roles:
 
     @property
     def protected_columns(self) -> tuple[str, ...]:
-        """The columns that protected attributes are made of, each once."""
+        """The columns that protected attributes consist of, each once."""
         return tuple(dict.fromkeys(p for name in self.protected for p in parts(name)))
 
     def named(self) -> tuple[str, ...]:
-        """Every column that is named anywhere."""
+        """Return every column that has a role."""
         every = (
             self.label,
             *self.protected_columns,
@@ -130,27 +130,27 @@ class Roles:
         return tuple(dict.fromkeys(name for name in every if name))
 
     def check(self, known: Iterable[str], clients: int) -> None:
-        """Refuse a named column that none of the clients' tables has."""
+        """Raise ConfigError if a named column is in none of the clients' tables."""
         known = list(known)
         for name in self.named():
             if name not in known:
                 lacks = "the table has no" if clients == 1 else "no client has a"
                 star = [a for a in self.protected if a in known and name in parts(a)]
                 raise ConfigError(
-                    f"{lacks} column '{name}'; there are {listed(known)}."
+                    f"{lacks} column '{name}'; the columns are {listed(known)}."
                     f"{did_you_mean(name, known)}"
                     if not star
-                    else f"column '{star[0]}' cannot be protected by that name, in which * stands "
-                    "between two columns; rename it."
+                    else f"column '{star[0]}' cannot be protected under this name, because * joins "
+                    "two columns; rename it."
                 )
 
 
 def parts(attribute: str) -> list[str]:
-    """The columns of an attribute: "sex*race" has two."""
+    """Return the columns of an attribute: "sex*race" has two."""
     return [part.strip() for part in attribute.split("*")]
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:
-    """Names in a sentence; some of them where there are many."""
+    """Join names for a sentence; long lists are shortened."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

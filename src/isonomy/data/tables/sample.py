@@ -1,7 +1,7 @@
-"""A look at tables without reading all of them: some files, some rows, every file's header.
+"""Sample tables without reading all of them: some files, some rows, the header of every file.
 
-What is looked at is bounded, so that a first look at a terabyte takes seconds. Of a large file
-stretches from its whole length are taken, since files are often sorted.
+The amount that is read is bounded, so sampling a terabyte takes seconds. Of a large file, pieces
+from all over the file are read, because files are often sorted.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from isonomy.data.tables.columns import MISSING, Table, column
 from isonomy.data.tables.files import PARQUET, column_names, find, read, read_piece
 from isonomy.errors import DataError
 
-FILES = 20  # looked into; of others only the header
-BYTES = 8 << 20  # of a CSV file
-ROWS = 100_000  # of a Parquet file
-_STRETCHES = 64
+FILES = 20  # files of which rows are read; of others only the header is read
+BYTES = 8 << 20  # that are read of a CSV file
+ROWS = 100_000  # that are read of a Parquet file
+_PIECES = 64
 _START = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """What was seen of the tables at a path.
+    """A sample of the tables at a path.
 
-    `headers` are every file's column names, `tables` the files looked into, by their number.
-    `rows` is of all files, an estimate unless `whole`.
+    `headers` are the column names of every file; `tables` are the sampled files, by their index.
+    `rows` is the number of rows of all files, an estimate unless `whole` is set.
     """
 
     paths: tuple[Path, ...]
@@ -48,7 +48,7 @@ class Look:
 
     @property
     def told(self) -> str:
-        """The number of rows for people: an estimate is rounded."""
+        """The number of rows as text; an estimate is rounded."""
         if self.whole:
             return f"{self.rows:,}"
         return f"about {float(f'{self.rows:.2g}'):,.0f}"
@@ -57,7 +57,7 @@ class Look:
 def look_at(
     path: str | Path, missing: Sequence[str] = MISSING, *, files: int = FILES, most: int = BYTES
 ) -> Look:
-    """Look at the tables of a folder, or at one table; a folder of one table is that table."""
+    """Sample the tables of a folder, or one table; a folder with one table counts as that table."""
     paths, folder = find(path)
     folder = folder and len(paths) > 1
     chosen = spread(len(paths), files)
@@ -75,7 +75,7 @@ def look_at(
 
 
 def spread(count: int, most: int) -> list[int]:
-    """At most so many of the numbers below `count`, evenly spaced.
+    """Return at most `most` of the numbers below `count`, evenly spaced.
 
     >>> spread(3, 5), spread(9, 3)
     ([0, 1, 2], [0, 4, 8])
@@ -91,7 +91,7 @@ def spread(count: int, most: int) -> list[int]:
 def _sample(
     path: Path, missing: Sequence[str], encoding: str, most: int
 ) -> tuple[Table, int, bool]:
-    """Some of a file's rows, how many it has by all appearance, and whether these are all."""
+    """Return some rows of a file, its estimated number of rows, and whether these are all."""
     if path.name.lower().endswith(PARQUET):
         return _sample_parquet(path, missing)
     if path.stat().st_size <= most and not path.name.lower().endswith(".gz"):
@@ -109,7 +109,7 @@ def _sample_parquet(path: Path, missing: Sequence[str]) -> tuple[Table, int, boo
     if rows <= ROWS:
         table = read(path, missing)
         return table, rows, True
-    chosen = spread(groups, _STRETCHES)
+    chosen = spread(groups, _PIECES)
     batches = []
     for group in chosen:
         left = ROWS // len(chosen)
@@ -125,10 +125,10 @@ def _sample_parquet(path: Path, missing: Sequence[str]) -> tuple[Table, int, boo
 
 
 def _pieces(path: Path, most: int) -> tuple[list[bytes], bool]:
-    """Whole lines from along a CSV file, without its first line, and whether these are all.
+    """Return complete lines from all over a CSV file, and whether these are all; no header.
 
-    Where texts hold line breaks, a stretch could begin inside of one: then the file's beginning
-    has to do, as it has for a packed file.
+    If values contain line breaks, a piece could begin inside a value. Then only the beginning of
+    the file is read, as for a compressed file.
     """
     with _opened(path) as stream:
         start = stream.read(most)
@@ -137,18 +137,18 @@ def _pieces(path: Path, most: int) -> tuple[list[bytes], bool]:
         first = start[start.find(b"\n") + 1 :]
         if path.name.lower().endswith(".gz") or broken_lines(start):
             return [first], whole
-        share = most // _STRETCHES
+        share = most // _PIECES
         out = [_whole_lines(first[:share])]
-        for i in range(1, _STRETCHES):
-            stream.seek((_length(path) - share) * i // (_STRETCHES - 1))
-            stretch = stream.read(share)
-            cut = _whole_lines(stretch[stretch.find(b"\n") + 1 :])
+        for i in range(1, _PIECES):
+            stream.seek((_length(path) - share) * i // (_PIECES - 1))
+            piece = stream.read(share)
+            cut = _whole_lines(piece[piece.find(b"\n") + 1 :])
             out.append(cut if cut.endswith(b"\n") else cut + b"\n")
     return out, False
 
 
 def _length(path: Path) -> int:
-    """Bytes of a file's text; a packed one tells it at its end, but for whole multiples of 4 GB."""
+    """Return the size of a file's text; gzip stores it modulo 4 GB at the end of the file."""
     size = path.stat().st_size
     if not path.name.lower().endswith(".gz"):
         return size
@@ -166,7 +166,7 @@ def _whole_lines(raw: bytes) -> bytes:
 
 
 def broken_lines(raw: bytes) -> bool:
-    r"""Whether a quoted text holds a line break.
+    r"""Whether a quoted value contains a line break.
 
     >>> broken_lines(b'a,b\n"x","y"\n'), broken_lines(b'a,b\n"x\ny",2\n')
     (False, True)
@@ -182,7 +182,7 @@ def broken_lines(raw: bytes) -> bool:
 
 
 def encoding_of(paths: Sequence[Path], chosen: Sequence[int], most: int = BYTES) -> str:
-    """What CSV files are written in: UTF-8, or else what Windows writes in the West."""
+    """Return the encoding of CSV files: UTF-8, or else the Windows encoding cp1252 or latin-1."""
     kinds: dict[str, Path] = {}
     for k, path in enumerate(paths):
         if path.name.lower().endswith(PARQUET):
@@ -191,7 +191,7 @@ def encoding_of(paths: Sequence[Path], chosen: Sequence[int], most: int = BYTES)
             with _opened(path) as stream:
                 raw = stream.read(most if k in chosen else _START)
         except (OSError, EOFError):
-            continue  # reading says what is wrong
+            continue  # the error is reported when the file is read
         if raw[:2] not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and b"\0" not in raw:
             kinds.setdefault(text_kind(raw), path)
     odd = kinds.get("cp1252") or kinds.get("latin-1")
@@ -199,14 +199,14 @@ def encoding_of(paths: Sequence[Path], chosen: Sequence[int], most: int = BYTES)
         return "utf-8"
     if "utf-8" in kinds:
         raise DataError(
-            f"{odd} is not UTF-8 text and {kinds['utf-8'].name} is; save all files as UTF-8, so "
-            "that letters such as ä or é are read alike."
+            f"{odd} is not UTF-8 text but {kinds['utf-8'].name} is; save all files as UTF-8, so "
+            "that letters such as ä or é are read correctly."
         )
     return "latin-1" if "latin-1" in kinds else "cp1252"
 
 
 def text_kind(raw: bytes) -> str:
-    """The plainest encoding that can read a text.
+    """Return the simplest encoding that can decode a text.
 
     >>> text_kind(b"age"), text_kind("Müller".encode()), text_kind("Müller".encode("cp1252"))
     ('ascii', 'utf-8', 'cp1252')

@@ -1,0 +1,101 @@
+"""Predictions of rows, and how they are made from a network's outputs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from isonomy.core.task import Task
+from isonomy.deploy.rows import Features
+
+PAGE = 1 << 22  # numbers of features at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """The predictions of some rows, in the order of the rows.
+
+    `values` are the names of the predicted classes, or the predicted numbers. `probabilities`
+    [n, classes] are those of the classes `labels`, and None if the loss defines none; then
+    `margins` are the signed distances from the decision boundary, if there is one. `notes` name
+    columns that were not used and values that the model does not know.
+    """
+
+    values: list[str] | list[float]
+    labels: tuple[str, ...] = ()
+    probabilities: NDArray[np.float32] | None = None
+    margins: NDArray[np.float32] | None = None
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def columns(self) -> dict[str, Any]:
+        """The predictions as the columns of a table."""
+        out: dict[str, Any] = {"prediction": self.values}
+        if self.probabilities is not None:
+            each = zip(self.labels, self.probabilities.T, strict=True)
+            out |= {f"p({label})": column for label, column in each}
+        if self.margins is not None:
+            out["margin"] = self.margins
+        return out
+
+    def csv(self) -> str:
+        """The predictions as CSV."""
+        text, columns = io.StringIO(), self.columns()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(columns)
+        formatted = [
+            [v if isinstance(v, str) else f"{v:.9g}" for v in values]
+            for values in (list(column) for column in columns.values())
+        ]
+        writer.writerows(zip(*formatted, strict=True))
+        return text.getvalue()
+
+    def parquet(self) -> bytes:
+        """The predictions as a Parquet file."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table(self.columns()), sink)
+        return bytes(sink.getvalue().to_pybytes())
+
+
+def probabilities(loss: str, outputs: Tensor) -> Tensor | None:
+    """The probability of each class [n, classes]; None if the loss defines none."""
+    if loss == "cross_entropy":
+        return outputs.softmax(-1)
+    if loss == "logistic":
+        return torch.cat([(-outputs).sigmoid(), outputs.sigmoid()], -1)
+    return None
+
+
+def predictions(task: Task, labels: Sequence[str], outputs: Tensor, given: Features) -> Predictions:
+    """The predictions from a network's raw outputs [n, o] for the given features."""
+    if not task.classes:
+        return Predictions(outputs.squeeze(-1).tolist(), notes=given.notes)
+    names = tuple(labels) or tuple(str(k) for k in range(task.classes))
+    found = probabilities(task.loss_name, outputs)
+    return Predictions(
+        values=[names[k] for k in task.decide(outputs).tolist()],
+        labels=names,
+        probabilities=None if found is None else found.numpy(),
+        margins=outputs.squeeze(-1).numpy() if found is None else None,
+        notes=given.notes,
+    )
+
+
+def in_pages(outputs: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """The outputs of all rows, computed for a limited number of rows at a time."""
+    rows = max(1, PAGE // max(1, x[:1].numel()))
+    with torch.no_grad():
+        return torch.cat([outputs(part) for part in torch.split(x, rows)])

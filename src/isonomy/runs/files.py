@@ -1,0 +1,56 @@
+"""Files of a run: written atomically, and trees of tensors with a checksum."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from isonomy.core import tree
+from isonomy.core.tree import Tree
+
+Description = dict[str, Any]
+"""What `decode` needs beside the bytes, as JSON values: the trees' `shapes` and the `sha256`."""
+
+
+def write_atomically(target: Path, content: bytes) -> None:
+    """Write a file that is complete or absent, also after a power failure."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.partial")
+    try:
+        with open(partial, "wb") as file:
+            file.write(content)
+            flush_to_disk(file)
+        os.replace(partial, target)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def flush_to_disk(file: BinaryIO) -> None:
+    """Make the operating system write the file to the disk."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def encode(trees: dict[str, Tree]) -> tuple[bytes, Description]:
+    """Named trees as the bytes of a safetensors file, and their description."""
+    arrays, shapes = tree.pack(trees)
+    # clones: safetensors refuses tensors that share memory, as trees may
+    content = save_tensors({k: v.contiguous().clone() for k, v in arrays.items()})
+    return content, {"shapes": shapes, "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def decode(content: bytes, description: Description) -> dict[str, Tree]:
+    """The inverse of `encode`; raises a ValueError if the content does not fit its description."""
+    if hashlib.sha256(content).hexdigest() != description["sha256"]:
+        raise ValueError("its checksum does not match")
+    try:
+        return dict(tree.unpack(load_tensors(content), description["shapes"]))
+    except (SafetensorError, KeyError, TypeError) as error:
+        raise ValueError(str(error)) from None
