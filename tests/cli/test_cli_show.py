@@ -167,10 +167,10 @@ class Mine(Algorithm):
     assert "Mine: an algorithm of three phases." in text
     lines = [" ".join(line.split()) for line in text.splitlines()]
     for words in (
-        "many whole number 3 the number of steps",
+        "many a whole number 3 the number of steps",
         "fast true or false true whether it is fast",
-        "limit number or unset unset the largest norm",
-        'way "a" or "b" "a" which way',
+        "limit a number unset the largest norm",
+        "way one of 'a', 'b' \"a\" which way",
     ):
         assert words in lines
     assert list(phases(text)) == [
