@@ -121,7 +121,7 @@ def test_celebrities_as_clients(columns, tmp_path):
     with pytest.raises(DataError, match="cannot read"):
         celeba.identities(tmp_path / "nothing", pictures(2))
     path.write_text("000001.jpg 2880\n")
-    with pytest.raises(DataError, match=r"does not say who is seen in 000002\.jpg"):
+    with pytest.raises(DataError, match=r"has no identity for 000002\.jpg"):
         celeba.identities(path, pictures(2))
 
 

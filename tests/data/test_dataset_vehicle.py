@@ -85,7 +85,7 @@ def test_where_it_is_looked_for(tmp_path, monkeypatch):
     federation = load("vehicle")
     assert len(federation) == 2
     assert federation.origin == "the local cache"
-    with pytest.raises(DataError, match="holds no JSON file"):
+    with pytest.raises(DataError, match="contains no JSON file"):
         load("vehicle", options={"path": str(write(tmp_path / "a" / "b.txt", 1).parent)})
 
 

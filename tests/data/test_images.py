@@ -274,7 +274,7 @@ def test_files_that_do_not_belong_together(files):
     paths, arrays = files
     with pytest.raises(DataError, match="has 1 dimensions, not 3"):
         parse_idx([paths[1], paths[0], paths[2], paths[3]])
-    with pytest.raises(DataError, match="holds 4 labels for 7 images"):
+    with pytest.raises(DataError, match="contains 4 labels for 7 images"):
         parse_idx([paths[0], paths[3], paths[2], paths[3]])
     paths[2].write_bytes(idx(arrays[2][:, :4]))
     with pytest.raises(DataError, match="images of different sizes"):
