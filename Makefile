@@ -3,15 +3,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help quickstart test federation lint types format bench clean
+.PHONY: help quickstart test test-all federation lint types format bench clean
 
 help:
-	@echo "make quickstart  install, fetch data, train and compare; writes runs/quickstart/report.html"
-	@echo "make test        the whole test suite"
-	@echo "make federation  tests of a real federation: kills, strangers, bad replies; half an hour"
-	@echo "make lint        style; make format mends it"
-	@echo "make types       static types"
-	@echo "make bench       speed, against a plain PyTorch loop"
+	@echo "make quickstart  install, download data, train and compare; writes runs/quickstart/report.html"
+	@echo "make test        the test suite, without the tests marked slow; prints its time"
+	@echo "make test-all    every test, including the slow ones"
+	@echo "make federation  all tests of a real federation (kills, unknown keys, bad replies); half an hour"
+	@echo "make lint        check the style; make format fixes it"
+	@echo "make types       check static types"
+	@echo "make bench       measure speed, against a plain PyTorch loop"
 	@echo "make clean       remove the virtual environment and caches (runs are kept)"
 
 .venv/bin/python:
@@ -31,6 +32,9 @@ quickstart: .venv/installed
 
 test: .venv/developing
 	$(BIN)/python -m pytest -n 2
+
+test-all: .venv/developing
+	$(BIN)/python -m pytest -n 2 -m 'slow or not slow'
 
 federation: .venv/developing
 	$(BIN)/python -m pytest -m 'slow or not slow' tests/federation

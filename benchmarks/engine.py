@@ -149,7 +149,10 @@ class Side:
 
     def round(self) -> dict[str, Tensor]:
         cohort = self.engine.cohort(self.engine.everyone(), work=self.work, round=0)
-        out: dict[str, Tensor] = FedAvg().round({"params": self.params}, cohort)["params"]
+        fedavg = FedAvg()
+        server = fedavg.init_server(self.task, self.params, cohort.clients)
+        server = fedavg.round(server, cohort)
+        out: dict[str, Tensor] = fedavg.model(self.task, fedavg.deployed(server), ())
         return out
 
 
@@ -267,7 +270,7 @@ class First(r.Listener):
         if done == 1:
             print(time.perf_counter() - begin)
 config = {"data": "synthetic", "rounds": 2, "model": "mlp", "evaluate": {"every": 2}}
-r.run(parse(config), listener=First())
+r.run(parse(config), listeners=[First()])
 """
 
 

@@ -7,6 +7,7 @@ python benchmarks/federation.py 2 10
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -122,8 +123,8 @@ def run(clients: int, rounds: int = 8, hidden: int = 256) -> None:
         "seconds an exchange": [round(s, 2) for s in (spent[0], spent[len(spent) // 2], spent[-1])],
         "bytes of a message's tree": down // clients,
         "bytes handed to Flower over the trees'": [
-            round(last["wire"]["sent"] / (down * (rounds + 1)), 4),  # one evaluation
-            round(last["wire"]["received"] / (up * rounds), 4),
+            round(last["traffic"]["sent"] / (down * (rounds + 1)), 4),  # one evaluation
+            round(last["traffic"]["received"] / (up * rounds), 4),
         ],
         "bytes of rounds over the network over the trees', down and up": [
             round(counted[0] / down / (rounds - 2), 4),
@@ -232,7 +233,9 @@ def floor(clients: int) -> None:
 
 
 if __name__ == "__main__":
-    counts = [int(count) for count in sys.argv[1:] or ("2", "10")]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("counts", type=int, nargs="*", default=[2, 10], help="numbers of clients")
+    counts = parser.parse_args().counts
     for count in counts:
         print(f"load average before: {os.getloadavg()[0]:.1f}", flush=True)
         floor(count)

@@ -85,7 +85,7 @@ def measuring() -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure each in a process of its own."""
+    """Measure each case in a separate process."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--case", help=argparse.SUPPRESS)

@@ -5,7 +5,7 @@
     python benchmarks/tables.py --keep FOLDER      keep the files there, and use them again
 
 The rows are written as Parquet in two forms, one shuffled file with a client column and a folder
-with one file a client. Each form is read in a new process by what `isonomy data describe` runs.
+with one file per client. Each form is read in a new process by what `isonomy data describe` runs.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def write(folder: Path, rows: int, clients: int) -> None:
 
 
 def measure(path: str, client: str) -> None:
-    """In a process of its own: load, describe, and print what it took."""
+    """In a separate process: load, describe, and print what it took."""
     begin = time.perf_counter()
     from isonomy.data import load
     from isonomy.data.profile import describe

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from isonomy.core.task import Task
     from isonomy.data.federation import Federation
     from isonomy.errors import IsonomyError
+    from isonomy.runs.listener import Listener
     from isonomy.runs.record import Record
-    from isonomy.runs.training import Listener
 
     __version__: str
 
@@ -88,7 +88,7 @@ _MODULES = {  # of the names that are imported when they are first used
     "Config": "isonomy.config.schema",
     "Federation": "isonomy.data.federation",
     "IsonomyError": "isonomy.errors",
-    "Listener": "isonomy.runs.training",
+    "Listener": "isonomy.runs.listener",
     "Record": "isonomy.runs.record",
     "Task": "isonomy.core.task",
     "descend": "isonomy.blocks.descent",

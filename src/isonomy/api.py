@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from isonomy.deploy.export import Exported
     from isonomy.deploy.model import Model
     from isonomy.deploy.predictor import Predictor
+    from isonomy.runs.listener import Listener
     from isonomy.runs.record import Record
-    from isonomy.runs.training import Listener
     from isonomy.studies.compare import Method
     from isonomy.studies.suggest import Suggestion
 
@@ -64,7 +64,7 @@ def run(
     from isonomy.runs import training
 
     return training.run(
-        _config(config), folder, overwrite=overwrite, keep=keep, **listener_argument(listeners)
+        _config(config), folder, overwrite=overwrite, keep=keep, listeners=listeners
     )
 
 
@@ -75,7 +75,7 @@ def resume(folder: str | Path, *, keep: bool = False, listeners: Sequence[Listen
     """
     from isonomy.runs import training
 
-    return training.resume(folder, keep=keep, **listener_argument(listeners))
+    return training.resume(folder, keep=keep, listeners=listeners)
 
 
 def suggest(
@@ -157,15 +157,14 @@ def run_methods(
     from isonomy.runs import training
     from isonomy.studies import compare as comparison
 
-    arguments = listener_argument(listeners)
     if folder is not None:
         return comparison.run_all(
-            list(chosen), list(seeds), folder, overwrite=overwrite, jobs=jobs, **arguments
+            list(chosen), list(seeds), folder, overwrite=overwrite, jobs=jobs, listeners=listeners
         )
     if jobs != 1:
         raise ConfigError(f"jobs = {jobs} needs a folder for the runs; give a folder, or jobs = 1.")
     return [
-        training.run(method.config.model_copy(update={"seed": seed}), **arguments)
+        training.run(method.config.model_copy(update={"seed": seed}), listeners=listeners)
         for method in chosen
         for seed in seeds
     ]
@@ -183,32 +182,6 @@ def check_methods(
 
     for method in chosen:
         build(method.config.model_copy(update={"seed": seed}), note)
-
-
-def listener_argument(listeners: Sequence[Listener]) -> dict[str, Any]:
-    """The listeners as `runs` and `studies` expect them: the only place that knows how."""
-    if len(listeners) < 2:
-        return {"listener": listeners[0] if listeners else None}
-    from isonomy.runs.training import Listener
-
-    class All(Listener):
-        def begin(self, *arguments: Any) -> None:
-            for one in listeners:
-                one.begin(*arguments)
-
-        def round(self, *arguments: Any) -> None:
-            for one in listeners:
-                one.round(*arguments)
-
-        def end(self, *arguments: Any) -> None:
-            for one in listeners:
-                one.end(*arguments)
-
-        def note(self, text: str) -> None:
-            for one in listeners:
-                one.note(text)
-
-    return {"listener": All()}
 
 
 def narrowed(

@@ -1,4 +1,4 @@
-"""A federation small enough to work with pencil and paper.
+"""A federation that is small enough to compute by hand.
 
 The model is y = w x, one weight, squared loss. Client 0 holds (x, y) = (1, 2) and (2, 2), client 1
 holds (1, -1). Clients take full-batch gradient steps with rate 0.1 from w = 1. The gradients are

@@ -1,4 +1,4 @@
-"""Running a few rounds while writing down what was asked and what came back."""
+"""Running a few rounds while recording what was asked and replied."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from isonomy.engines.base import Engine
 
 
 class Asked(NamedTuple):
-    """One exchange: the phase's name, the parts sent and replied, who answered."""
+    """One exchange: the phase's name, the parts sent and replied, and the clients that answered."""
 
     phase: str
     sent: tuple[str, ...]
@@ -26,7 +26,7 @@ class Asked(NamedTuple):
 
 
 def listening(heard: list[Asked]) -> Any:
-    """A wrapper of the exchange that writes down what passes."""
+    """Middleware that records every exchange."""
 
     def wrap(exchange: Exchange) -> Exchange:
         def wrapped(ask: Ask) -> Iterator[Replies]:

@@ -21,7 +21,7 @@ TASK = Task(lambda: mlp((3,), 2, hidden=(4,)), classes=2, levels=(2,), attribute
 
 
 def federation(sizes: tuple[int, ...] = (12, 7, 9), validation: int = 6) -> Federation:
-    """Clients whose labels depend on x and whose groups lean to the positive label."""
+    """Clients whose labels depend on x and whose second group has more positive labels."""
     rng = np.random.default_rng(0)
     xs, ys, zs = [], [], []
     parts: dict[Any, list[torch.Tensor]] = {"train": [], "validation": [], "test": []}
@@ -59,7 +59,7 @@ def played(
     ids: list[int] | None = None,
     wrap: tuple[Any, ...] = (),
 ) -> tuple[Any, Engine]:
-    """Server and engine after some rounds."""
+    """The server's state and the engine after some rounds."""
     params = TASK.init(0)
     engine = kind(TASK, data, seed=3)
     engine.reset(algorithm.init_client(TASK, params))
@@ -91,7 +91,7 @@ def rays_of(client: int, count: int, name: str = "preferences") -> np.ndarray:
 def heads(
     flat: np.ndarray, lam: np.ndarray, d: int = 4, o: int = 2
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Weight and bias of the head that a hypernet makes."""
+    """Weight and bias of the head that a hypernet generates."""
     width = max(4, d)
     made = d * d + d + o * d
     sizes = [width * len(lam), width, width * width, width, made * width, made]

@@ -1,6 +1,6 @@
-"""Three small clients with groups, and what they compute, in plain numpy.
+"""Three small clients with groups, and what they compute, in numpy.
 
-The model is a logit w x of one weight with the logistic loss. Client 2 has nobody of group 1.
+The model is a logit w x of one weight with the logistic loss. Client 2 has no example of group 1.
 Clients take full-batch steps of rate 0.1 from w = 0.5.
 """
 
@@ -81,7 +81,7 @@ def play(
 
 
 def overhearing(part: str, heard: list[float]) -> Any:
-    """A wrapper of the exchange that keeps a number of every reply that has it."""
+    """Middleware of the exchange that records a part of every reply that has it."""
 
     def wrap(exchange: Any) -> Any:
         def wrapped(ask: Any) -> Any:

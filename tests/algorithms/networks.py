@@ -15,12 +15,12 @@ from isonomy.engines.base import Engine
 from isonomy.models import make_task
 
 CLIENTS = 4
-STILL = Work(epochs=1, batch=0, lr=1e-30)  # training that leaves every weight as it is
+STILL = Work(epochs=1, batch=0, lr=1e-30)  # training that changes no weight
 STEPS = Work(steps=3, batch=0, lr=0.2)
 
 
 def same(shape: tuple[int, ...] = (4,), rows: int = 12, *, classes: int = 3) -> Federation:
-    """Clients that hold the same examples, the first one of them twice, so that it is largest."""
+    """Clients with the same examples; the first one has them twice, so it is the largest."""
     random = torch.Generator().manual_seed(11)
     x = torch.randn(rows, *shape, generator=random)
     y = torch.arange(rows) % classes if classes else x.flatten(1).sum(1)
@@ -48,7 +48,7 @@ def cnn(federation: Federation) -> Task:
 
 
 def shuffled(server: Any) -> Any:
-    """Each client but the first has the server's neurons in an order of its own."""
+    """Give each client except the first the server's neurons in a different order."""
     random = torch.Generator().manual_seed(12)
 
     def mixed(at: Tensor) -> Tensor:

@@ -91,7 +91,7 @@ def wrong_projection(v: torch.Tensor) -> torch.Tensor:
     return (v + shift).clamp(min=0)
 
 
-def test_a_sum_without_its_last_term_is_seen() -> None:
+def test_a_sum_without_its_last_term_is_detected() -> None:
     with pytest.raises(AssertionError):
         check_projection(wrong_projection)
 
@@ -164,7 +164,7 @@ class IgnoresLambda(Algorithm[Server]):
         return after._replace(lam=project(server.lam + rise))
 
 
-def test_an_ignored_lambda_is_seen() -> None:
+def test_an_ignored_lambda_is_detected() -> None:
     with pytest.raises(AssertionError):
         check_by_hand(IgnoresLambda())
 

@@ -42,7 +42,7 @@ both = pytest.mark.parametrize("kind", ENGINES)
 
 
 def greedy(gain: np.ndarray, mass: np.ndarray, most: float) -> np.ndarray:
-    """The program has one row: what pays most for its mass is filled up first."""
+    """The program has one constraint: the kernels with the largest gain per mass come first."""
     a, left = np.zeros(len(gain)), mass.sum()
     for m in np.argsort(-gain / mass):
         a[m] = min(most, left / mass[m])
@@ -50,7 +50,7 @@ def greedy(gain: np.ndarray, mass: np.ndarray, most: float) -> np.ndarray:
     return a
 
 
-def test_the_program_is_solved() -> None:
+def test_the_worst_weights_solve_the_program() -> None:
     rng = np.random.default_rng(3)
     for _ in range(20):
         gain, mass = rng.random(6) * 100, rng.random(6) * 1000 + 1
@@ -82,15 +82,17 @@ def test_the_mixture_is_no_worse_than_any_other() -> None:
     assert mixture(torch.tensor([1.0]), torch.tensor([[-1.0]])) is None
 
 
-def by_hand(rounds: int, lies: Any, *, pace: float, most: float, penalty: float, tau: float) -> Any:
-    """The rounds, with theta = sum_m a_m K_m from `lies(k)` [n, kernels]."""
-    w, a, n = START, np.ones(lies(0).shape[1]), 10.0
+def by_hand(
+    rounds: int, kernels: Any, *, pace: float, most: float, penalty: float, tau: float
+) -> Any:
+    """The rounds, with theta = sum_m a_m K_m and K = `kernels(k)` [n, kernels] at client k."""
+    w, a, n = START, np.ones(kernels(0).shape[1]), 10.0
     share = sum((t == 1).sum() for t in TWO) / n
     for _ in range(rounds):
-        mass = sum(lies(k).sum(0) for k in range(3))
-        gain = sum(losses(w, k) @ lies(k) for k in range(3))
+        mass = sum(kernels(k).sum(0) for k in range(3))
+        gain = sum(losses(w, k) @ kernels(k) for k in range(3))
         a = a + pace * (greedy(gain, mass, most) - a)
-        theta = [lies(k) @ a for k in range(3)]
+        theta = [kernels(k) @ a for k in range(3)]
         c = (
             sum((theta[k] * ((TWO[k] == 1) - share) * sigmoid(w * X[k])).sum() for k in range(3))
             / n
@@ -99,8 +101,8 @@ def by_hand(rounds: int, lies: Any, *, pace: float, most: float, penalty: float,
         own = []
         for k in range(3):
             h = sigmoid(w * X[k])
-            lean = pull * ((TWO[k] == 1) - share) * h * (1 - h) * X[k]
-            own.append(w - RATE * float((theta[k] * (slopes(w, k) + lean)).mean()))
+            penalised = pull * ((TWO[k] == 1) - share) * h * (1 - h) * X[k]
+            own.append(w - RATE * float((theta[k] * (slopes(w, k) + penalised)).mean()))
         w = by_size(own)
     return w, a, c
 
@@ -135,13 +137,13 @@ def test_kernels_by_hand(kind: type[Engine]) -> None:
     assert weight_of(server) == pytest.approx(w, abs=1e-5)
 
 
-def test_no_pull_within_tau() -> None:
+def test_no_penalty_within_tau() -> None:
     server, _ = play(AgnosticFair(most=1.0, tau=10.0, penalty=1e6), Loop)
     assert weight_of(server) == pytest.approx(by_size([step(START, k) for k in range(3)]), abs=1e-6)
 
 
-def told(how: AgnosticFair) -> Any:
-    """What client 1 says of the first model; it has two examples of group 0 and one of group 1."""
+def reply_of_client_1(how: AgnosticFair) -> Any:
+    """Its sums for the first model; it has two examples of group 0 and one of group 1."""
     task, federation = world()
     engine = Loop(task, federation)
     engine.reset(())
@@ -151,23 +153,23 @@ def told(how: AgnosticFair) -> Any:
 
 def test_small_groups_are_withheld() -> None:
     how = AgnosticFair(kernels=4)
-    full, some = told(how), told(replace(how, least=2))
+    full, some = reply_of_client_1(how), reply_of_client_1(replace(how, least=2))
     assert full["groups"].tolist() == [2.0, 1.0]
     assert some["groups"].tolist() == [2.0, 0.0]
     assert full["hit"][:, 1].all()
     assert not some["hit"][:, 1].any()
-    for name in ("mass", "loss", "positive", "size"):  # of all its examples, whoever they are
+    for name in ("mass", "loss", "positive", "size"):  # these are over all its examples
         assert torch.equal(full[name], some[name])
     server, _ = play(replace(how, least=100), Loop, rounds=2)
     assert weight_of(server) == weight_of(play(replace(how, penalty=0.0), Loop, rounds=2)[0])
 
 
 def test_small_cells_are_withheld() -> None:
-    """No cell of client 1 holds two examples; with none told, this is FedAvg."""
+    """No cell of client 1 has two examples; if all are withheld, this is FedAvg."""
     how = AgnosticFair(basis="cells", least=2)
-    assert told(replace(how, least=1))["mass"].sum() == 3.0
+    assert reply_of_client_1(replace(how, least=1))["mass"].sum() == 3.0
     for name in ("mass", "loss", "positive", "hit"):
-        assert not told(how)[name].any()
+        assert not reply_of_client_1(how)[name].any()
     server, _ = play(replace(how, least=100), Loop)
     assert weight_of(server) == pytest.approx(by_size([step(START, k) for k in range(3)]), abs=1e-6)
 

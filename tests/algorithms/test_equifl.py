@@ -1,4 +1,4 @@
-"""EquiFL: the penalty and what stays at home, by hand."""
+"""EquiFL: the penalty and the part of the model that is not shared, by hand."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ def test_covariance_by_hand(kind: type[Engine]) -> None:
         z = (TWO[k] == 1) - (TWO[k] == 1).mean()
         h = sigmoid(START * X[k])
         cov = (z * h).mean()
-        lean = 2 * 3.0 * np.sign(cov) * (z * h * (1 - h) * X[k]).mean()
-        own.append(START - RATE * (slopes(START, k).mean() + lean))
+        penalty = 2 * 3.0 * np.sign(cov) * (z * h * (1 - h) * X[k]).mean()
+        own.append(START - RATE * (slopes(START, k).mean() + penalty))
     server, _ = play(EquiFL(penalty=3.0), kind)
     assert weight_of(server) == pytest.approx(by_size(own), abs=1e-6)
 
 
 @both
 def test_product_by_hand(kind: type[Engine]) -> None:
-    """mean ((z - mean z) (o - mean o))^2 with o = w x: its slope is 2 / w of itself."""
+    """mean ((z - mean z) (o - mean o))^2 with o = w x: its derivative is 2 / w times itself."""
     own = []
     for k in range(3):
         z, o = TWO[k] - TWO[k].mean(), START * (X[k] - X[k].mean())
-        lean = 0.5 * 2 / START * ((z * o) ** 2).mean()
-        own.append(START - RATE * (slopes(START, k).mean() + lean))
+        penalty = 0.5 * 2 / START * ((z * o) ** 2).mean()
+        own.append(START - RATE * (slopes(START, k).mean() + penalty))
     server, _ = play(EquiFL(penalty=0.5, form="product"), kind)
     assert weight_of(server) == pytest.approx(by_size(own), abs=1e-6)
 
@@ -67,7 +67,7 @@ def with_bias() -> Task:
 
 
 @both
-def test_what_stays_at_home(kind: type[Engine]) -> None:
+def test_what_stays_with_the_client(kind: type[Engine]) -> None:
     """The weight is averaged; each client keeps its own bias and predicts with it."""
     how, task, federation = EquiFL(penalty=0.0), with_bias(), world()[1]
     params = {"weight": torch.tensor([[START]]), "bias": torch.zeros(1)}

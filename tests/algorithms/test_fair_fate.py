@@ -1,4 +1,4 @@
-"""FAIR-FATE: momentum by hand, and rounds in which nobody is fairer."""
+"""FAIR-FATE: momentum by hand, and rounds in which no client is fairer."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_by_hand(kind: type[Engine], notion: Any, groups: int, fairer: int) -> N
     assert float(server.momentum["weight"]) == pytest.approx(v, abs=1e-6)
 
 
-def test_nobody_fairer_leaves_the_momentum() -> None:
+def test_the_momentum_stays_if_no_client_is_fairer() -> None:
     """Client 2 has one group and does not count as fairer."""
     server, _ = play(FairFate(), Loop, ids=(2,))
     assert float(server.momentum["weight"]) == 0.0
@@ -76,10 +76,10 @@ def test_nobody_fairer_leaves_the_momentum() -> None:
 
 
 def test_small_cells_are_withheld() -> None:
-    """With fewer examples of a group than `least` no client says how fair it is."""
-    told: list[float] = []
-    server, _ = play(FairFate(least=3), Loop, wrap=(overhearing("fairness", told),))
-    assert told == [-1.0, -1.0, -1.0]
+    """Clients with fewer examples of a group than `least` do not report their fairness."""
+    sent: list[float] = []
+    server, _ = play(FairFate(least=3), Loop, wrap=(overhearing("fairness", sent),))
+    assert sent == [-1.0, -1.0, -1.0]
     assert float(server.momentum["weight"]) == 0.0
 
 

@@ -26,8 +26,8 @@ from algorithms.group_by_hand import (
 from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.fairfed import FairFed
-from isonomy.blocks.groups import Cells, local_gap
-from isonomy.core.notions import NOTIONS
+from isonomy.blocks.groups import Cells, gap, local_gap
+from isonomy.core.notions import NOTIONS, Notion
 from isonomy.core.phase import phase
 from isonomy.core.task import Task
 from isonomy.engines.base import Engine
@@ -42,7 +42,7 @@ def rate_gap(count: Any, positive: Any) -> float:
     return float(rate[0] - rate[1])
 
 
-def right(count: Any, positive: Any) -> float:
+def accuracy(count: Any, positive: Any) -> float:
     return float((positive[1].sum() + (count - positive)[0].sum()) / count.sum())
 
 
@@ -56,7 +56,7 @@ def distances(w: float) -> np.ndarray:
         far.append(
             abs(rate_gap(count, positive) - rate_gap(c, p))
             if both_groups
-            else abs(right(count, positive) - right(c, p))
+            else abs(accuracy(count, positive) - accuracy(c, p))
         )
     return np.array(far)
 
@@ -86,7 +86,7 @@ def test_exponential_weights_by_hand(kind: type[Engine]) -> None:
 
 
 def test_weights_sum_to_one_in_the_mean() -> None:
-    """A public version lets them sum to about 1.6, so that models grow from round to round.
+    """In a public implementation they sum to about 1.6, so models grow from round to round.
 
     Where every client answers with the model it was sent, the mean is that model.
     """
@@ -134,7 +134,7 @@ def test_small_cells_are_withheld() -> None:
     play(FairFed(least=2), Loop, wrap=(overhearing("distance", sent),))
     count, _, positive = sums(START)
     own = [sums(START, ids=(k,)) for k in range(3)]
-    by_hand = [abs(right(count, positive) - right(c, p)) for c, _, p in own]
+    by_hand = [abs(accuracy(count, positive) - accuracy(c, p)) for c, _, p in own]
     assert sent == pytest.approx(by_hand, abs=1e-6)
     assert by_hand != pytest.approx(distances(START), abs=1e-3)
 
@@ -154,6 +154,18 @@ def test_a_gap_is_reported_only_if_all_its_cells_are(
     assert bool(reported) is expected
     whole = {"dp": 4 / 10 - 3 / 6, "eo": 3 / 6 - 2 / 5}[notion]
     assert float(value) == pytest.approx(whole)  # never the gap of the remaining cells
+
+
+def test_a_notion_of_another_label() -> None:
+    """A notion that compares the examples with label 0, and a client without such of group 1."""
+    notion = Notion("fpr", "false_positive_parity", "false positive parity", "", (0,))
+    count = torch.tensor([[4.0, 2.0], [6.0, 5.0]])
+    positive = torch.tensor([[1.0, 1.0], [3.0, 2.0]])
+    value, known = gap(Cells(count, torch.zeros(2, 2), positive), notion)
+    assert float(value) == pytest.approx(1 / 4 - 1 / 2)
+    assert bool(known)
+    without = torch.tensor([[4.0, 0.0], [6.0, 5.0]])
+    assert not bool(gap(Cells(without, torch.zeros(2, 2), positive), notion)[1])
 
 
 def test_one_client_and_silent_clients() -> None:

@@ -1,4 +1,4 @@
-"""FCFL: both stages by hand, and what the programs promise."""
+"""FCFL: both stages by hand, and what the linear programs guarantee."""
 
 from __future__ import annotations
 
@@ -93,15 +93,15 @@ def test_stage_one_by_hand(kind: type[Engine], epsilon: float, notion: Any) -> N
 
 @both
 def test_stage_two_by_hand(kind: type[Engine]) -> None:
-    """One weight: if gradients differ in sign, only standing still harms nobody."""
+    """One weight: if gradients differ in sign, only a step of 0 increases no client's loss."""
     g = np.array([slopes(START, k).mean() for k in range(3)])
     assert g.min() < 0 < g.max()
     server, _ = play(FCFL(first=0, epsilon=1.0), kind)
     assert weight_of(server) == pytest.approx(START, abs=1e-6)
 
 
-def test_stage_two_harms_nobody() -> None:
-    """Random gradients in many dimensions: aligned with the mean, against none of them."""
+def test_stage_two_increases_no_loss() -> None:
+    """Random gradients in many dimensions: aligned with the mean, opposed to none of them."""
     rng = np.random.default_rng(0)
     how = FCFL()
     for trial in range(20):
@@ -118,19 +118,19 @@ def test_stage_two_harms_nobody() -> None:
         assert float(gain @ plain) >= float(gain @ weight) - 1e-9 * float(products.abs().max())
 
 
-def test_without_a_bound_the_worst_loss_leads() -> None:
+def test_without_a_bound_only_the_worst_loss_matters() -> None:
     server, _ = play(FCFL(epsilon=math.inf, delta=1e-4), Loop, rounds=1)
     worst = int(np.argmax([losses(START, k).mean() for k in range(3)]))
     assert weight_of(server) == pytest.approx(START - RATE * slopes(START, worst).mean(), abs=1e-5)
 
 
 def test_small_groups_are_withheld() -> None:
-    """Client 0 has two of group 1, client 1 one, client 2 nobody."""
+    """Client 0 has two examples of group 1, client 1 one, client 2 none."""
     for least, kept in ((0, (0, 1)), (2, (0,)), (3, ())):
-        told: list[float] = []
-        play(FCFL(least=least), Loop, wrap=(overhearing("disparity", told),))
+        sent: list[float] = []
+        play(FCFL(least=least), Loop, wrap=(overhearing("disparity", sent),))
         by_hand = [disparity(START, k)[0] if k in kept else 0.0 for k in range(3)]
-        assert told == pytest.approx(by_hand, abs=1e-6)
+        assert sent == pytest.approx(by_hand, abs=1e-6)
 
 
 def test_silent_clients_are_left_out() -> None:

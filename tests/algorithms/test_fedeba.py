@@ -62,7 +62,7 @@ def entropy(p: np.ndarray, q: np.ndarray) -> float:
 
 @pytest.mark.parametrize("with_prior", [False, True])
 @pytest.mark.parametrize("tau", [0.3, 1.0, 5.0])
-def test_largest_entropy_of_all_with_the_same_mean_loss(tau: float, with_prior: bool) -> None:
+def test_the_entropy_is_the_largest_for_the_mean_loss(tau: float, with_prior: bool) -> None:
     """No step along a direction that keeps sum p = 1 and sum p F raises the entropy."""
     random = np.random.default_rng(3)
     losses = random.exponential(1.0, 7)
@@ -104,7 +104,7 @@ def test_limits_of_the_weights() -> None:
 
 
 @pytest.mark.parametrize("losses", [[0.0, 0.0], [1e30, 1e30], [7.0]])
-def test_equal_losses_weigh_equally(losses: list[float]) -> None:
+def test_equal_losses_give_equal_weights(losses: list[float]) -> None:
     assert entropy_weights(torch.tensor(losses), 0.1).tolist() == [1 / len(losses)] * len(losses)
     assert fair_angle(torch.tensor(losses)) == 0.0
 
@@ -468,8 +468,8 @@ def test_the_fair_gradient_on_all_examples(kind: type[Engine]) -> None:
 
 
 @both
-def test_a_client_that_falls_silent_does_not_weigh(kind: type[Engine]) -> None:
-    """Client 0 gives its loss and its gradient, then no model: the mean is client 1's alone."""
+def test_a_client_that_drops_out_has_no_weight(kind: type[Engine]) -> None:
+    """Client 0 sends its loss and its gradient, then no model: the mean is client 1's model."""
     fair = float(softmax([0.5, 4.0], 2.0) @ [-1.0, 4.0])
     engine = kind(TASK, FEDERATION)
     work = Work(epochs=2, batch=0, lr=0.1)
@@ -484,7 +484,7 @@ def test_a_client_that_falls_silent_does_not_weigh(kind: type[Engine]) -> None:
 
 @pytest.mark.parametrize("theta", [0.0, 90.0])
 def test_the_cheap_variant_by_hand(theta: float) -> None:
-    """Two rounds of two steps: the second leans to the first's mean step if that was unfair."""
+    """Two rounds of two steps: the second is aligned to the first's mean step if it was unfair."""
     p_of = lambda own: softmax([F[k](own[k]) for k in (0, 1)], 2.0)  # noqa: E731
     own = [descended(k, 1.0, 2) for k in (0, 1)]
     w = float(p_of(own) @ own)

@@ -65,7 +65,7 @@ def test_three_groups_by_hand(kind: type[Engine]) -> None:
     assert weight_of(server) == pytest.approx(w, abs=1e-6)
 
 
-def test_the_weights_make_the_lagrangian() -> None:
+def test_the_weighted_losses_are_the_lagrangian() -> None:
     """A step on the weighted means is a step on L + (a - b) d: the gradient by differences."""
     multiplier = 0.37
 
@@ -87,7 +87,7 @@ def test_the_weights_make_the_lagrangian() -> None:
     assert task.levels == (2,)
 
 
-def test_multipliers_are_bounded_and_fall_back_to_zero() -> None:
+def test_multipliers_are_bounded() -> None:
     server, _ = play(FedFair(epsilon=0.0, eta=100.0, most=0.3), Loop)
     assert float(server.multipliers.max()) == 0.3
     assert float(server.multipliers.min()) == 0.0

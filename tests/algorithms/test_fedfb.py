@@ -1,4 +1,4 @@
-"""FedFB: rounds by hand for three groups, the faults of public code, client parity."""
+"""FedFB: rounds by hand for three groups, faults of public implementations, client parity."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ from algorithms.group_by_hand import (
 from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.fedfb import FedFB
-from isonomy.blocks.groups import cells
+from isonomy.blocks import fairbatch
+from isonomy.blocks.groups import Cells, cells
+from isonomy.core.notions import NOTIONS, Notion
 from isonomy.core.phase import phase
 from isonomy.core.task import Task
 from isonomy.core.work import Work
@@ -39,7 +41,7 @@ both = pytest.mark.parametrize("kind", ENGINES)
 
 
 def parity(rounds: int, groups: int, alpha: float, bug: str = "") -> tuple[float, np.ndarray]:
-    """The paper's box for demographic parity, with lambda itself; or with a public fault."""
+    """The paper's algorithm for demographic parity, or the same with a fault of public code."""
     w = START
     count, _, _ = sums(w, groups)
     m, n = count.sum(0), count.sum()
@@ -47,7 +49,7 @@ def parity(rounds: int, groups: int, alpha: float, bug: str = "") -> tuple[float
     lam = np.stack([p, p])
     for t in range(1, rounds + 1):
         own = [step(w, k, lam[Y[k], parts(groups)[k]] * n / m[parts(groups)[k]]) for k in range(3)]
-        if bug == "first client":  # it enters the sum without its weight, which the rest divide
+        if bug == "first client":  # its model enters the sum without its weight
             w = (own[0] + SIZES[1] * own[1] + SIZES[2] * own[2]) / SIZES.sum()
         else:
             w = by_size(own)
@@ -77,7 +79,7 @@ def test_parity_by_hand(kind: type[Engine], groups: int) -> None:
 
 @pytest.mark.parametrize("bug", ["mass", "constant", "first client"])
 def test_faults_of_public_code_would_be_seen(bug: str) -> None:
-    """Group 0's mass for all, the constant once a client, the first client's weight lost."""
+    """Group 0's mass for all, the constant once per client, the first client's weight lost."""
     right, wrong = parity(3, 3, 0.2), parity(3, 3, 0.2, bug)
     assert abs(right[0] - wrong[0]) > 1e-3
     server, _ = play(FedFB(alpha=0.2), Loop, rounds=3, groups=3)
@@ -85,14 +87,14 @@ def test_faults_of_public_code_would_be_seen(bug: str) -> None:
 
 
 def test_each_group_has_its_own_mass() -> None:
-    """However far weights go, those of a group's two labels add up to twice its own share."""
+    """For a large step, the weights of a group's two labels still add up to twice its share."""
     server, _ = play(FedFB(alpha=50.0), Loop, rounds=2, groups=3)
     assert server.ratio.sum(0).tolist() == [2.0, 2.0, 2.0]
     assert server.ratio.min() >= 0
 
 
 def test_the_constant_enters_once() -> None:
-    """Cutting the same examples into other clients does not change what the weights see."""
+    """Distributing the same examples differently over clients does not change the update."""
     whole = parity(1, 2, 0.2)[1]
     server, _ = play(FedFB(alpha=0.2), Loop)
     assert server.ratio.numpy() == pytest.approx(whole, abs=1e-5)
@@ -104,7 +106,7 @@ def test_the_constant_enters_once() -> None:
 
 @both
 def test_opportunity_by_hand(kind: type[Engine]) -> None:
-    """Group shares of label 1's mass move by alpha (l_z - l_0), and are cut and brought to 1."""
+    """Groups' shares of label 1's mass move by alpha (l_z - l_0), clipped and normalised."""
     w = by_size([step(START, k) for k in range(3)])
     count, loss, _ = sums(w, 3)
     own = count[1] / count[1].sum()
@@ -118,6 +120,19 @@ def test_opportunity_by_hand(kind: type[Engine]) -> None:
     assert weight_of(server) == pytest.approx(w, abs=1e-6)
     assert server.ratio[1].numpy() == pytest.approx(expected, abs=1e-5)
     assert server.ratio[0].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_notion_of_label_0_moves_its_mass() -> None:
+    """The same step on the row of label 0; the row of label 1 stays."""
+    notion = Notion("fpr", "false_positive_parity", "false positive parity", "", (0,))
+    count, loss, positive = (torch.tensor(part) for part in sums(START, 3))
+    ratio = fairbatch.start(3)
+    got = fairbatch.update(ratio, Cells(count, loss, positive), 0.2, notion)
+    flipped = Cells(*(part.flip(0) for part in (count, loss, positive)))
+    expected = fairbatch.update(ratio, flipped, 0.2, NOTIONS["eo"])
+    assert torch.equal(got, expected.flip(0))
+    assert not torch.equal(got[0], ratio[0])
+    assert torch.equal(got[1], ratio[1])
 
 
 @both
@@ -178,7 +193,7 @@ def test_bad_options_are_refused(options: dict[str, Any], words: str) -> None:
         make("fedfb", options)
 
 
-def test_what_cannot_be_compared_is_refused() -> None:
+def test_tasks_without_comparable_groups_are_refused() -> None:
     def refused(words: str, task: Task, **options: Any) -> None:
         with pytest.raises(ConfigError, match=words):
             make("fedfb", options).init_server(task, {}, 3)

@@ -78,7 +78,7 @@ def test_coefficients_are_projections(alpha: float) -> None:
         np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_how_many_keep_their_update() -> None:
+def test_how_many_updates_are_not_changed() -> None:
     losses = torch.arange(10.0)
     opposed = torch.full((10, 10), -1.0) + 11 * torch.eye(10)
     for alpha, kept in ((0.0, 0), (0.1, 1), (0.3, 3), (1 / 3, 4), (1.0, 10)):
@@ -135,8 +135,8 @@ def test_conflicts_are_summed_by_round_the_oldest_first() -> None:
 
 
 @both
-def test_updates_that_cancel_leave_the_model(kind: type[Engine]) -> None:
-    """Opposite updates project to nothing: there is no direction to give a length to."""
+def test_updates_that_cancel_do_not_change_the_model(kind: type[Engine]) -> None:
+    """Opposite updates project to 0, so there is no direction to rescale."""
     x = (0.3, -0.7)
     for y in (-5.0, -0.37):  # exactly, and but for rounding
         task, federation = lines([[(x, 5.0)], [(x, y)]])

@@ -102,7 +102,7 @@ def test_blocks_of_inputs_are_moved_together() -> None:
 
 
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
-def test_a_part_in_another_order_computes_the_same(model: str) -> None:
+def test_reordered_units_give_the_same_outputs(model: str) -> None:
     federation = same(IMAGE)
     task = networks.cnn(federation) if model == "cnn" else networks.mlp(federation, [6, 5])
     params = task.init(5)
@@ -135,9 +135,7 @@ def test_permuted_copies_of_a_convolutional_network(kind: type[Engine]) -> None:
 
 @both
 @pytest.mark.parametrize("model", ["one", "two", "cnn", "number"])
-def test_clients_with_the_same_data_are_averaged_as_they_stand(
-    kind: type[Engine], model: str
-) -> None:
+def test_clients_with_the_same_data_are_averaged_in_place(kind: type[Engine], model: str) -> None:
     """Whatever the order that they have their neurons in: trained alike, and matched back."""
     federation = same(IMAGE if model == "cnn" else (4,), classes=0 if model == "number" else 3)
     if model == "cnn":
@@ -159,7 +157,7 @@ def test_clients_with_the_same_data_are_averaged_as_they_stand(
 
 
 @both
-def test_one_layer_an_exchange(kind: type[Engine]) -> None:
+def test_one_layer_per_exchange(kind: type[Engine]) -> None:
     federation = same()
     task = networks.mlp(federation, [6, 5])
     heard: list[Asked] = []
@@ -172,7 +170,7 @@ def test_one_layer_an_exchange(kind: type[Engine]) -> None:
 
 
 @both
-def test_a_client_that_falls_silent_on_the_way(kind: type[Engine]) -> None:
+def test_a_client_that_drops_out_during_a_round(kind: type[Engine]) -> None:
     """Client 1 sends its first layer and then no more: that layer is as with everybody, and in
     the next round it is given what most clients have.
     """

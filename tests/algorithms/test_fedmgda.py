@@ -64,7 +64,7 @@ def test_as_good_as_a_general_solver(n: int, radius: float) -> None:
 
 
 def check_optimal(G: np.ndarray, centre: np.ndarray, radius: float, p: np.ndarray) -> None:
-    """Nobody who may gain weight has a smaller slope than one who may lose it."""
+    """No weight that may increase has a smaller slope than one that may decrease."""
     slope = G @ p
     gain = slope[p < np.minimum(1, centre + radius) - 1e-12]
     lose = slope[p > np.maximum(0, centre - radius) + 1e-12]
@@ -137,8 +137,8 @@ def test_no_clients_direction_is_opposed(kind: type[Engine]) -> None:
 
 
 @both
-def test_a_client_at_rest(kind: type[Engine]) -> None:
-    """One that fits already has no direction: alone nothing moves, and nothing is divided by 0."""
+def test_a_client_without_an_update(kind: type[Engine]) -> None:
+    """A client with loss 0 has no direction: it moves nothing, without a division by 0."""
     task, federation = lines([[((1.0, 0.0), 0.0)], [A]])
     got = play(FedMGDA(epsilon=1.0), kind, task, federation, [0.0, 0.0], WORK)
     assert weight_of(got).tolist() == [0.0, 0.0]

@@ -77,7 +77,7 @@ def test_proximal_by_hand(kind: type[Engine]) -> None:
 
 
 def test_size_weights() -> None:
-    """By size the copies 1.15 and 0.28 weigh 2 to 1: 0.86."""
+    """By size the copies 1.15 and 0.28 have weights 2 and 1: 0.86."""
     server, _ = rounds(FMTL(weight="size"), Loop, steps=2)
     assert weight(server) == pytest.approx(0.86, abs=1e-6)
 
@@ -93,7 +93,7 @@ def test_a_huge_pull_is_the_rounds_global_model(kind: type[Engine]) -> None:
 
 
 def test_personal_models_approach_the_global_one_as_lam_grows() -> None:
-    """To the end of training: |v_k - w*| falls in lam, to nothing."""
+    """After training to convergence, |v_k - w*| falls to 0 as lam grows."""
     apart = []
     for lam in (0.0, 1.0, 10.0, 100.0, 1e6):
         server, engine = rounds(FMTL(lam=lam, pull="proximal"), Batched, steps=1, rounds=100)
@@ -133,7 +133,7 @@ def test_the_pull_grows_with_the_distance() -> None:
 
 @pytest.mark.parametrize("kind", ENGINES)
 def test_a_first_time_client_starts_from_the_initial_model(kind: type[Engine]) -> None:
-    """Not from the model of whoever trained before: client 1 alone, after client 0 alone.
+    """Not from the model of the client that trained before: client 1 alone, after client 0.
 
     Client 0's round leaves w = 1.1. Client 1's v starts from 1: gradient 4, pull 0.5 (1 - 1.1).
     """
@@ -185,12 +185,12 @@ def test_lam_is_chosen_on_validation_examples() -> None:
 
 @pytest.mark.parametrize("count", [0, 3])
 def test_too_few_validation_examples_mean_the_given_lam(count: int) -> None:
-    """lam = 0: 0.6 - 0.1 * 3.2 = 0.28, whatever the few would say."""
+    """lam = 0: 0.6 - 0.1 * 3.2 = 0.28, whatever the few examples would choose."""
     assert choose(held_out(1.0, count), FMTL(lam=0.0, lams=(1.0, 5.0))) == pytest.approx(0.28)
 
 
 def test_a_step_that_overflows_is_not_chosen() -> None:
-    """A validation loss that is no number counts as infinite: lam = 1 is kept, 0.32."""
+    """A validation loss that is NaN counts as infinite: lam = 1 is chosen, 0.32."""
     federation = held_out(-1.0, 4).federation
     algorithm = FMTL(lam=0.0, lams=(1e38, 1.0), least=1)
     engine = Loop(TASK, federation)
@@ -282,7 +282,7 @@ def test_lemma_1(rows: Any, anchor: Any, logistic: bool) -> None:
     assert apart[-1] <= 0.05 * (1 + apart[0] + float(w.norm()))  # eq. 9: the limit is w*
 
 
-def test_both_ways_to_pull_have_the_same_end() -> None:
+def test_both_kinds_of_pull_converge_to_the_same_point() -> None:
     """Where the gradient and the pull balance, for small rates: 2 (v + 1) + v - 1 = 0."""
 
     def gradient(v: torch.Tensor) -> torch.Tensor:

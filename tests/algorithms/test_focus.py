@@ -31,7 +31,7 @@ from isonomy.metrics import faa
 # --- steps by hand --------------------------------------------------------------------------------
 
 
-def with_models(*weights: float, clients: int = 2) -> dict[str, Any]:
+def with_models(*weights: float, clients: int = 2) -> Server:
     """A server with these one-weight models and uniform shares."""
     count = len(weights)
     return Server(
@@ -111,8 +111,8 @@ def test_the_first_rounds_numbers() -> None:
 
 @pytest.mark.parametrize("kind", ENGINES)
 @pytest.mark.parametrize("rounds", [1, 2, 7, 60])
-def test_shares_multiply_up(kind: type[Engine], rounds: int) -> None:
-    """With models that stand still (rate 0), pi after k rounds is softmax(-k l)."""
+def test_shares_accumulate_over_rounds(kind: type[Engine], rounds: int) -> None:
+    """With models that do not change (rate 0), pi after k rounds is softmax(-k l)."""
     server, _ = run(PLAIN, kind, with_models(1.0, 0.0, 0.875), rounds=rounds, rate=0.0)
     losses = np.array([[0.5, 4.0, 0.6640625], [4.0, 1.0, 3.515625]])
     score = -rounds * losses
@@ -123,7 +123,7 @@ def test_shares_multiply_up(kind: type[Engine], rounds: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-def test_a_model_that_nobody_wants_is_still_a_mean(kind: type[Engine]) -> None:
+def test_a_model_with_negligible_shares_is_still_a_mean(kind: type[Engine]) -> None:
     """Both clients' share in the second model is e^-2000 and less: 0 / 0 in plain numbers.
 
     Only the ratio matters: client 1's share is e^-5 of client 0's. From w = 3 the steps lead to
@@ -149,7 +149,7 @@ def test_huge_losses_stay_finite(kind: type[Engine]) -> None:
     assert engine.states.stacked["pi"].tolist() == [[0.0, 1.0], [0.0, 1.0]]
 
 
-def test_clients_outside_of_the_cohort_keep_their_share() -> None:
+def test_clients_outside_the_cohort_keep_their_shares() -> None:
     server = with_models(1.0, 0.0)
     server.log_pi[0] = torch.tensor([-3.0, math.log1p(-math.exp(-3.0))])
     made, _ = run(PLAIN, Batched, server, ids=(1,))
@@ -179,7 +179,7 @@ def test_a_client_predicts_the_mixture_with_its_own_shares() -> None:
     torch.testing.assert_close(task.each_loss(got, y), -mixture[range(5), y].log())
 
 
-def test_a_client_never_seen_mixes_evenly() -> None:
+def test_a_client_without_training_has_uniform_shares() -> None:
     task = Task(lambda: nn.Linear(1, 1, bias=False), loss_name="squared", classes=0)
     models = {"weight": torch.tensor([1.0, 2.0]).reshape(2, 1, 1)}
     state = Focus().init_client(task, task.init(0))
@@ -199,7 +199,7 @@ def test_a_new_client_takes_one_e_step_from_uniform_shares(kind: type[Engine]) -
     np.testing.assert_allclose(got, odds / odds.sum(1, keepdims=True), rtol=1e-6)
 
 
-def test_clients_never_asked_do_so_at_the_end() -> None:
+def test_finish_gives_shares_to_clients_that_were_never_asked() -> None:
     """Client 1 trains; client 0 was never in a cohort and takes its shares from the last models."""
     made, engine = run(PLAIN, Batched, with_models(1.0, 0.0), ids=(1,))
     before = made.log_pi.clone()
@@ -218,7 +218,7 @@ def test_clients_never_asked_do_so_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-def test_a_model_whose_clients_fall_silent_stays(kind: type[Engine]) -> None:
+def test_a_model_whose_clients_drop_out_does_not_change(kind: type[Engine]) -> None:
     """Only client 1 has a share in the second model, and is silent in the M step."""
     server = with_models(1.0, 0.0)
     server = server._replace(log_pi=torch.tensor([[0.0, -50.0], [-50.0, 0.0]], dtype=torch.float64))
@@ -227,15 +227,15 @@ def test_a_model_whose_clients_fall_silent_stays(kind: type[Engine]) -> None:
     assert weights(made) == pytest.approx([1.1, 0.0], abs=1e-6)
 
 
-def test_when_all_fall_silent_the_round_is_void() -> None:
+def test_a_round_in_which_all_clients_drop_out_has_no_effect() -> None:
     server = with_models(1.0, 0.0)
     for phase in (0, 1, 2):
         with pytest.raises(NoReplies):
             run(PLAIN, Loop, server, wrap=(silent({phase: {0, 1}}),))
 
 
-def test_too_few_answers_put_the_split_off() -> None:
-    """Three models, two clients: the common model goes on, and the split waits."""
+def test_too_few_answers_postpone_the_split() -> None:
+    """Three models, two clients: the common model is trained on, and the split is postponed."""
     algorithm = Focus(models=3, warmup=0)
     server = algorithm.init_server(TASK, {"weight": torch.ones(1, 1)}, 2)
     made, _ = run(algorithm, Batched, server)
@@ -255,7 +255,7 @@ def test_equal_models_never_separate() -> None:
     assert server.log_pi.exp().flatten().tolist() == pytest.approx([0.5] * 4)
 
 
-def test_independent_models_differ_and_belong_to_the_run() -> None:
+def test_independent_models_differ_and_are_reproducible() -> None:
     task = Task(lambda: nn.Linear(3, 2), classes=2)
     algorithm = Focus(models=3, start="independent")
     one = algorithm.init_server(task, task.init(5), 4).models
@@ -268,7 +268,7 @@ def test_independent_models_differ_and_belong_to_the_run() -> None:
     assert not torch.equal(one["weight"][1], other["weight"][1])
 
 
-def test_models_that_cannot_start_apart_are_refused() -> None:
+def test_models_that_cannot_start_differently_are_refused() -> None:
     class Zero(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -297,7 +297,7 @@ def test_models_that_cannot_start_apart_are_refused() -> None:
         {"start": "random", "models": 2},
     ],
 )
-def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
+def test_bad_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         make("focus", options)
 
@@ -428,7 +428,7 @@ def test_clusters_right_in_200_seeds(make_data: Any, task: Task) -> None:
     assert hits >= 198
 
 
-def test_clients_that_are_alike_share_one_model() -> None:
+def test_similar_clients_share_one_model() -> None:
     """Ten clients of one line, 100 examples each: no clusters, so FedAvg from then on."""
     task = drawn(10, 1.0)
     for seed in range(5):
@@ -439,7 +439,7 @@ def test_clients_that_are_alike_share_one_model() -> None:
     assert torch.equal(server.models["weight"][0], fedavg.params["weight"])
 
 
-def test_an_early_mistake_is_mended() -> None:
+def test_an_early_mistake_is_corrected() -> None:
     """One client is put into the wrong cluster at the split; EM moves it in a few rounds."""
     federation = whitened(parameters(10, 0))
     focus, task = Focus(models=2), drawn(10, 1.0)
@@ -457,7 +457,7 @@ def test_an_early_mistake_is_mended() -> None:
 # --- skipping -------------------------------------------------------------------------------------
 
 
-def test_skipping_changes_nothing_to_the_third_digit_and_asks_less() -> None:
+def test_skipping_keeps_three_digits_and_asks_fewer_clients() -> None:
     federation = whitened(parameters(10, 1))
     task = drawn(10, 1.0)
     ends, asked = [], []
@@ -480,7 +480,7 @@ def test_skipping_changes_nothing_to_the_third_digit_and_asks_less() -> None:
     assert sum(phase == "expect" for phase, _ in asked[0]) < 12
 
 
-def test_settled_clients_are_asked_again_now_and_then() -> None:
+def test_settled_clients_are_asked_again_periodically() -> None:
     """With check = 4, in rounds 4 and 8 (counted from 0) and not in between."""
     server = with_models(1.1, -1.0)
     server = server._replace(log_pi=torch.tensor([[0.0, -50.0], [-50.0, 0.0]], dtype=torch.float64))
@@ -511,7 +511,7 @@ def both_faas(mu: np.ndarray) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_theorem_3_with_its_sign_mended(seed: int) -> None:
+def test_theorem_3_with_its_sign_corrected(seed: int) -> None:
     """FAA_focus <= r^2 and FAA_avg >= R^2 (E - 2) / E - 2 R r / E - r^2.
 
     mu* is the mean of the normal clients, r their largest distance from it, R the outlier's.
@@ -530,7 +530,7 @@ def test_theorem_3_with_its_sign_mended(seed: int) -> None:
 def test_theorem_3_as_printed_is_wrong() -> None:
     """Nine normals on a circle of radius 0.2, the outlier at 1 across: 0.76, between the bounds.
 
-    Printed, with + r^2: at least 0.8 - 0.04 + 0.04 = 0.80. Mended, with - r^2: at least 0.72.
+    Printed, with + r^2: at least 0.8 - 0.04 + 0.04 = 0.80. Corrected, with - r^2: at least 0.72.
     """
     angle = 2 * np.pi * np.arange(9) / 9
     mu = np.zeros((10, 3))
@@ -580,7 +580,7 @@ def test_the_bound_of_theorem_1_under_lemma_1s_condition(seed: int) -> None:
     assert float(own.min()) >= bound - 1e-5
 
 
-def test_the_condition_printed_in_theorem_1_does_not_do() -> None:
+def test_the_condition_printed_in_theorem_1_is_not_enough() -> None:
     """Centres 0 and 1, models -100 and 1, Delta = 0.4, r = 0.
 
     |w_1 - 0| = 100 <= |w_1 - 1| - 2 * 0.4 = 100.2 and |w_2 - 1| = 0 <= 1 - 0.8: it holds, and the

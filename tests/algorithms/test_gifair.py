@@ -30,7 +30,7 @@ both = pytest.mark.parametrize("kind", ENGINES)
 @both
 @pytest.mark.parametrize("groups", [2, 3])
 def test_groups_by_hand(kind: type[Engine], groups: int) -> None:
-    """lambda is 0.8 of min share / (groups - 1); an example of z weighs 1 + lambda r_z n / m_z."""
+    """lambda is 0.8 min share / (groups - 1); an example of z has weight 1 + lambda r_z n / m_z."""
     w = START
     for _ in range(2):
         count, loss, _ = sums(w, groups)
@@ -46,7 +46,7 @@ def test_groups_by_hand(kind: type[Engine], groups: int) -> None:
 
 @both
 def test_clients_by_hand(kind: type[Engine]) -> None:
-    """Client k weighs n_k / n + lambda r_k, lambda = 0.5 of the smallest share over two others."""
+    """Client k has weight n_k / n + lambda r_k, with lambda half of (smallest share) / 2."""
     mean = np.array([losses(START, k).mean() for k in range(3)])
     p = SIZES / SIZES.sum()
     r = np.array([np.sign(m - mean).sum() for m in mean])
@@ -58,8 +58,8 @@ def test_clients_by_hand(kind: type[Engine]) -> None:
     )
 
 
-def test_the_weights_are_the_penalty_s_gradient() -> None:
-    """The step is on L + lambda |L_0 - L_1|, by differences."""
+def test_the_weights_follow_the_gradient_of_the_penalty() -> None:
+    """The step is that on L + lambda |L_0 - L_1|, by finite differences."""
     lam = 0.5 * 0.3  # three of ten examples are of group 1
 
     def objective(w: float) -> float:
@@ -81,7 +81,7 @@ def test_no_weight_is_negative_at_full_strength() -> None:
     share = count.double() / 10
     assert float((factor * share).sum()) == pytest.approx(1.0)  # the signs of pairs cancel
     gone = GIFAIR(strength=1.0).factors(loss.double(), torch.tensor([0.0, 5.0, 4.0]).double())
-    assert gone[0] == 1.0  # nobody there to weigh
+    assert gone[0] == 1.0  # a group without examples
 
 
 def test_silent_and_single() -> None:

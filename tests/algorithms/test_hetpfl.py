@@ -1,4 +1,4 @@
-"""HetPFL: where it samples, by hand; the fusion; what the authors' code gets wrong; refusals."""
+"""HetPFL: its sampler by hand; the fusion; faults of the authors' code; refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.preference.hetpfl import HetPFL
 from isonomy.blocks import fusion, preferences
-from isonomy.core import random
+from isonomy.core import random, tree
 from isonomy.core.task import Batch
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
@@ -43,7 +43,7 @@ def state_of(engine: Engine, client: int) -> Tree:
     return {k: v[client] for k, v in engine.states.stacked.items() if isinstance(v, torch.Tensor)}
 
 
-def test_renewal_by_hand() -> None:
+def test_update_of_the_sampler_by_hand() -> None:
     """Four preferences and losses, alpha (1.5, 2): contributions by moocore, the score in closed
     form, and Adam's first step, which is its rate in the direction of the gradient's sign.
     """
@@ -54,7 +54,7 @@ def test_renewal_by_hand() -> None:
     gain = np.array(
         [whole - moocore.hypervolume(np.delete(losses, i, 0), ref=reference) for i in range(4)]
     )
-    assert gain[3] == 0  # it made the reference: the worst in an objective adds nothing
+    assert gain[3] == 0  # the worst point in an objective is the reference, so it adds nothing
     alpha = np.array([1.5, 2.0])
     score = np.log(lam) - digamma(alpha) + digamma(alpha.sum())
     g = -(gain[:, None] * score).mean(0) + 1e-4 * alpha  # with weight decay
@@ -76,7 +76,7 @@ def test_renewal_by_hand() -> None:
     assert float(again["memory"].step) == 2
 
 
-def test_alpha_keeps_to_its_limits() -> None:
+def test_alpha_stays_within_its_limits() -> None:
     method = HetPFL(kappa=10.0, limits=(1.0, 3.0))
     _, engine = played(method, Loop, federation(), LONG, rounds=2)
     alpha = engine.states.stacked["mixture"]["alpha"]
@@ -85,8 +85,8 @@ def test_alpha_keeps_to_its_limits() -> None:
     assert float(alpha.max()) == 3 or float(alpha.min()) == 1
 
 
-def test_where_to_sample_is_learnt_on_every_batch() -> None:
-    """In the authors' code an overwritten variable leaves all but an epoch's first batch out.
+def test_the_sampler_is_updated_on_every_batch() -> None:
+    """In the authors' code an overwritten variable skips all but the first batch of an epoch.
 
     Three passes of 12 / 6 = 2 batches: of 6 steps 3 are the body's, and each of the other 3 must
     be a step of alpha too.
@@ -125,7 +125,7 @@ def fused() -> tuple[HetPFL, Any, Engine]:
 
 
 def test_weights_are_a_distribution_that_depends_on_the_preference(fused: Any) -> None:
-    """FusionNet is used: the authors' code never does, and tunes the mean instead."""
+    """FusionNet is used; the authors' code tunes the mean instead."""
     _, server, _ = fused
     each = torch.stack(
         [fusion.fusion_weights(server.net, ray, server.has) for ray in preferences.grid(10, 2)]
@@ -152,8 +152,8 @@ def test_global_model_in_numpy(fused: Any) -> None:
     assert not method.joint(method.deployed(method.init_server(TASK, TASK.init(0), 3)))
 
 
-def test_fusion_leaves_a_mean_that_is_of_no_use(fused: Any) -> None:
-    """Hypernets with nothing in common, of which one is good: FusionNet starts near that one."""
+def test_fusion_does_not_start_from_a_useless_mean(fused: Any) -> None:
+    """Very different hypernets, of which one is good: FusionNet starts near that one."""
     method, server, engine = fused
     cohort = engine.cohort(engine.everyone(), work=LONG, round=2)
     revealed = fusion.FusionData(**cohort.gather(method.reveal, {"psi": server.kept}).value)
@@ -179,7 +179,7 @@ def test_fusion_leaves_a_mean_that_is_of_no_use(fused: Any) -> None:
 
 
 def test_fusion_lowers_its_loss(fused: Any) -> None:
-    """Eq. 10 on all training examples, in numpy, is smaller than with the weights it began with."""
+    """Eq. 10 on all training examples, in numpy, is smaller than with the initial weights."""
     method, server, engine = fused
     data = federation()
     hypernets = engine.states.stacked["kept"].double().numpy()
@@ -210,7 +210,7 @@ def test_fusion_lowers_its_loss(fused: Any) -> None:
     assert eq10(longer) < eq10(first)
 
 
-def test_shown_examples_are_ones_own_and_no_more_than_asked(fused: Any) -> None:
+def test_revealed_examples_are_the_clients_own_and_at_most_as_many_as_allowed(fused: Any) -> None:
     method, server, engine = fused
     cohort = engine.cohort(engine.everyone(), work=LONG, round=2)
     revealed = fusion.FusionData(**cohort.gather(method.reveal, {"psi": server.kept}).value)
@@ -251,14 +251,14 @@ def test_the_mean_and_the_tuned_mean() -> None:
         for t in (revealed.latent, revealed.y, revealed.groups, revealed.weight)
     ]
     order = random.permutation(key, "tuned", torch.tensor(28), 28, 1)[0]
-    held = Batch(*(t[order[22:]] for t in rows))  # the fifth that was held back
+    held = Batch(*(t[order[22:]] for t in rows))  # the fifth that is held out
     before = fusion.front_volume(TASK, lambda _: mean, held, method.terms, key)
     tuned = server.hypernets[0]
     after = fusion.front_volume(TASK, lambda _: tuned, held, method.terms, key)
-    assert float(after) >= float(before) - 1e-6  # it may be the mean itself, never a worse one
+    assert float(after) >= float(before) - 1e-6  # it may be the mean itself, but not worse
 
 
-def test_what_crosses_the_wire() -> None:
+def test_what_clients_send() -> None:
     heard: list[Asked] = []
     played(
         HetPFL(refit=1, fusion_steps=1),
@@ -325,7 +325,7 @@ def test_three_objectives() -> None:
     assert bool(torch.isfinite(model["linear2.weight"]).all())
 
 
-def test_mixture_parts_stay_apart() -> None:
+def test_components_of_the_mixture_stay_different() -> None:
     _, engine = played(HetPFL(parts=2, fusion="none"), Loop, federation(), LONG, rounds=2)
     alpha = engine.states.stacked["mixture"]["alpha"]
     assert alpha.shape == (3, 2, 2)
@@ -347,6 +347,39 @@ def test_a_new_client_trains_its_hypernet_only(fused: Any) -> None:
     assert float((own - start).norm()) < float((own - far).norm())
     model = method.at(TASK, deployed, state_of(engine, 0), torch.tensor([0.5, 0.5]))
     assert torch.equal(model["linear1.weight"], server.kept["linear1.weight"])
+
+
+@pytest.mark.parametrize("fusion_by", ["net", "none"])
+def test_the_deployed_model_survives_packing(fused: Any, fusion_by: str) -> None:
+    """Saved tensors keep their names, and a decoded model adapts and predicts as before."""
+    method, server, _ = fused
+    if fusion_by == "none":
+        method = HetPFL(fusion="none")
+        server = method.init_server(TASK, TASK.init(0), 3)
+    deployed = method.deployed(server)
+    arrays, shape = tree.pack(deployed)
+    names = {"psi/linear1.weight", "psi/linear1.bias"}
+    if fusion_by == "net":
+        names |= {"hypernets", "has", *(f"net/{k}" for k in fusion.fusion_net(3, 2))}
+    assert set(arrays) == names
+    decoded = tree.unpack(arrays, shape)
+    assert method.joint(decoded) == method.joint(deployed) == (fusion_by == "net")
+    states = []
+    for model in (deployed, decoded):
+        engine = Loop(TASK, federation(sizes=(9,)), seed=9)
+        engine.reset(method.init_client(TASK, TASK.init(0)))
+        cohort = engine.cohort(engine.everyone(), work=STEP, round=0)
+        cohort.gather(method.adapt, {"model": model})
+        states.append(state_of(engine, 0))
+    assert torch.equal(states[0]["kept"], states[1]["kept"])
+    ray = torch.tensor([0.5, 0.5])
+    if fusion_by == "none":
+        with pytest.raises(ValueError, match="no front for all clients"):
+            method.at(TASK, decoded, None, ray)
+    else:
+        head = "linear2.weight"
+        same = [method.at(TASK, model, None, ray)[head] for model in (deployed, decoded)]
+        assert torch.equal(*same)
 
 
 def test_one_client() -> None:

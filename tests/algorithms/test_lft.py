@@ -1,4 +1,4 @@
-"""LFT+FedAvg and LFT+Ensemble: FairBatch at each client by hand, the mixture, who has a say."""
+"""LFT+FedAvg and LFT+Ensemble: FairBatch at each client by hand, the mixture, the weights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ both = pytest.mark.parametrize("kind", ENGINES)
 
 
 def fair_step(w: float, k: int, ratio: np.ndarray, t: int, alpha: float) -> tuple[float, Any]:
-    """Train with a client's weights, then move them by its own losses."""
+    """Train with a client's weights, then update them from its own losses."""
     w = step(w, k, ratio[Y[k], TWO[k]])
     count, loss, _ = sums(w, ids=(k,))
     m = count.sum(0)
@@ -82,8 +82,8 @@ def test_ensemble_by_hand(kind: type[Engine]) -> None:
     assert out.sigmoid().tolist() == pytest.approx(likely.tolist(), abs=1e-6)
 
 
-def test_who_never_took_part_has_no_say() -> None:
-    """A public version measures a network that was never trained."""
+def test_a_client_that_never_took_part_has_no_weight() -> None:
+    """A public implementation measures a network that was never trained."""
     how = LFTEnsemble()
     server, _ = play(how, Loop, wrap=(silent({0: {1, 2}}),))
     assert server.say.tolist() == [5.0, 0.0, 0.0]

@@ -25,7 +25,7 @@ def test_by_hand(kind: type[Engine]) -> None:
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-def test_clients_outside_the_cohort_rest(kind: type[Engine]) -> None:
+def test_clients_outside_the_cohort_do_not_train(kind: type[Engine]) -> None:
     _, engine = rounds(Local(), kind, steps=1, rounds=3, ids=(1,))
     weights = engine.states.stacked["params"]["weight"].flatten()
     assert weights.tolist() == pytest.approx([1.0, 0.024], abs=1e-6)  # 0.6, 0.28, 0.024

@@ -1,4 +1,4 @@
-"""Matching: one assignment by hand, all of them tried, and what stays put."""
+"""Matching: one assignment by hand, a brute-force check, and invariances."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_prior_has_its_own_variance() -> None:
     assert theta.item() == pytest.approx(1.625 / 0.75)
 
 
-# --- nothing is better ----------------------------------------------------------------------------
+# --- no assignment is better ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("units", [1, 2, 3, 4, 5])
@@ -136,8 +136,8 @@ def squeezed(at: np.ndarray, j: int) -> np.ndarray:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("sweeps", [1, 2, 50])
 def test_the_client_matched_last_cannot_do_better(seed: int, sweeps: int) -> None:
-    """Every way of matching it anew, tried: none adds more than the one found. (Of the others it
-    need not be true: the r-th new neuron's 2 log r belongs to the client that is matched.)
+    """Brute force over all its assignments: none adds more than the one found. (For the other
+    clients this need not hold: the 2 log r of the r-th new neuron belongs to the matched client.)
     """
     random = np.random.default_rng(seed)
     units, clients = 3, 3
@@ -214,7 +214,7 @@ def test_the_order_of_clients_does_not_matter_even_of_one_size() -> None:
     assert torch.equal(moved, at[order])
 
 
-def test_what_is_not_seen_does_not_count() -> None:
+def test_unobserved_coordinates_do_not_count() -> None:
     """Precision 0: the coordinate adds nothing to any match, and 0 is what is known of it."""
     v = torch.tensor([[1.0, 5.0]])
     pool = GlobalNeurons(torch.tensor([[1.0, 0.0]], dtype=F), torch.tensor([[1.0, 0.0]], dtype=F),

@@ -1,4 +1,4 @@
-"""PFNM: a round by hand, permuted copies, growth, who is away, and what is refused."""
+"""PFNM: a round by hand, permuted copies, growth, absent clients, and what is refused."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_by_hand() -> None:
     assert got["b.bias"].tolist() == pytest.approx([7 / 6, 6.25 / 1.5])
 
 
-def test_weights_to_a_neuron_one_does_not_have_are_not_zeros() -> None:
+def test_weights_to_a_missing_neuron_are_unobserved() -> None:
     """Two hidden layers of one neuron each. The lower neurons are alike and matched; the upper
     ones are opposite and stay apart. The weight from the one lower neuron to client 0's upper
     neuron is client 0's, 3, not the mean of 3 and a 0 of client 1, who has no such neuron.
@@ -143,7 +143,7 @@ def test_one_client_keeps_its_model(kind: type[Engine]) -> None:
 
 
 @both
-def test_networks_that_have_nothing_in_common_are_joined(kind: type[Engine]) -> None:
+def test_networks_without_common_neurons_are_joined(kind: type[Engine]) -> None:
     """Own starts and a small sigma: each client keeps neurons of its own, up to the limit; what a
     client gets in the next round are its own again.
     """
@@ -164,7 +164,7 @@ def test_networks_that_have_nothing_in_common_are_joined(kind: type[Engine]) -> 
 
 
 @both
-def test_a_client_that_was_away_gets_what_most_have(kind: type[Engine]) -> None:
+def test_an_absent_client_gets_the_most_common_neurons(kind: type[Engine]) -> None:
     federation = same()
     task = networks.mlp(federation, [6])
     how = PFNM(sigma=0.02, start="own", sigma0=math.inf)
@@ -181,7 +181,7 @@ def test_a_client_that_was_away_gets_what_most_have(kind: type[Engine]) -> None:
 
 
 @both
-def test_silent_clients_are_as_if_never_asked(kind: type[Engine]) -> None:
+def test_clients_that_drop_out_are_as_if_never_asked(kind: type[Engine]) -> None:
     federation = same()
     task = networks.mlp(federation, [6])
     how = PFNM(sigma=0.05)
@@ -265,8 +265,8 @@ def test_bad_options_are_refused(options: dict[str, Any]) -> None:
         make("pfnm", options)
 
 
-def test_huge_weights_are_told_by_the_run() -> None:
-    """A diverged client reaches the run's own check, which has the sentence for it."""
+def test_diverged_weights_do_not_stop_the_round() -> None:
+    """A diverged client reaches the run's own check, which reports it."""
     federation = same()
     task = networks.mlp(federation, [6])
     work = Work(steps=20, batch=0, lr=1e12)

@@ -1,4 +1,4 @@
-"""PraFFL: a round worked in numpy, the mean of bodies, selection, draws, refusals."""
+"""PraFFL: a round in numpy, the mean of bodies, selection, draws, refusals."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def test_a_round_in_numpy(kind: type, scalar: str) -> None:
     assert server.psi["linear1.weight"].flatten().numpy() == pytest.approx(body[:12], abs=2e-5)
     assert server.psi["linear1.bias"].numpy() == pytest.approx(body[12:], abs=2e-5)
     assert engine.states.stacked["hypernet"][1].numpy() == pytest.approx(expected, abs=2e-4)
-    assert "linear2.weight" not in server.psi  # the head is nobody's to send
+    assert "linear2.weight" not in server.psi  # heads are not sent
 
 
-def test_every_client_counts_in_the_mean() -> None:
-    """The authors' mean leaves out the client that comes first; here all weigh the same."""
+def test_every_client_is_in_the_mean() -> None:
+    """The authors' mean leaves out the first client; here all have the same weight."""
     data = federation()
     method = PraFFL(select=0)
     bodies = []
@@ -90,7 +90,7 @@ def test_every_client_counts_in_the_mean() -> None:
 
 
 def test_preferences_differ_from_client_to_client_and_round_to_round() -> None:
-    """The authors' code seeds anew at every client and round, so that all repeat."""
+    """The authors' code sets the same seed at every client and round, so that draws repeat."""
     first, second = rays_of(0, 4), rays_of(1, 4)
     assert not np.allclose(first, second)
     data = federation(sizes=(8, 8))
@@ -102,7 +102,7 @@ def test_preferences_differ_from_client_to_client_and_round_to_round() -> None:
     assert not torch.allclose(twins[0], twins[1])  # same examples, other preferences
 
 
-def test_body_rests_while_the_hypernet_learns_and_the_other_way_round() -> None:
+def test_the_body_is_fixed_while_the_hypernet_trains_and_vice_versa() -> None:
     data, start = federation(), nets.initial(TASK, TASK.init(0), 2)
     only_body, engine = played(PraFFL(share=1.0, select=0), Loop, data, STEP)
     assert torch.equal(engine.states.stacked["hypernet"], start.expand(3, -1))
@@ -113,7 +113,7 @@ def test_body_rests_while_the_hypernet_learns_and_the_other_way_round() -> None:
 
 
 def test_the_best_round_is_kept() -> None:
-    """A huge rate after round 0 spoils the fronts; what was kept is round 0's."""
+    """A huge learning rate after round 0 makes the fronts worse; round 0 is kept."""
     data, method, kind = federation(), PraFFL(select=20), Loop
     good, engine = played(method, kind, data, STEP)
     kept = engine.states.stacked["kept"].clone()
@@ -138,7 +138,7 @@ def test_no_validation_examples_keeps_every_round() -> None:
     assert torch.equal(engine.states.stacked["kept"], engine.states.stacked["hypernet"])
 
 
-def test_what_crosses_the_wire() -> None:
+def test_what_clients_send() -> None:
     heard: list[Asked] = []
     played(PraFFL(), Batched, federation(), STEP, wrap=(listening(heard),))
     assert [(a.phase, a.replied) for a in heard] == [
@@ -155,7 +155,7 @@ def test_huge_inputs_stay_finite() -> None:
     assert bool(torch.isfinite(engine.states.stacked["hypernet"]).all())
 
 
-def test_predicts_with_the_preference_chosen() -> None:
+def test_predicts_with_the_given_preference() -> None:
     data = federation()
     server, engine = played(PraFFL(), Loop, data, STEP)
     state = {k: v[0] for k, v in engine.states.stacked.items()}

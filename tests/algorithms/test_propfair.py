@@ -41,7 +41,7 @@ def test_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("beyond", "factor"), [("tangent", 4.0), ("flat", 1 / 4.1)])
-def test_beyond_the_logarithm_by_hand(beyond: Any, factor: float) -> None:
+def test_the_continued_logarithm_by_hand(beyond: Any, factor: float) -> None:
     """M = 4.1, epsilon = 0.25: client 1's utility at w = 1 is 0.1, its gradient 4."""
     how = PropFair(M=4.1, epsilon=0.25, beyond=beyond)
     check_weight(how, 1 - 0.1 * 4 * factor, steps=1, ids=(1,))
@@ -62,7 +62,7 @@ def test_the_surrogate_and_its_slope() -> None:
     assert flat(losses)[-2:].tolist() == pytest.approx([1 / 3, 1 / 3])
 
 
-def test_the_worse_off_pull_more() -> None:
+def test_larger_losses_have_more_influence() -> None:
     """The fixed point of (w - 2)^2, (w - 1.9)^2 and (w + 1)^2 moves from the mean to the middle."""
     task, federation = lines([[((1.0,), 2.0)], [((1.0,), 1.9)], [((1.0,), -1.0)]])
 

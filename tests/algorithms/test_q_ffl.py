@@ -135,12 +135,12 @@ class Faulty(Algorithm[Global]):
         return {"delta": tree.scale(D, loss), "h": h}, client.state
 
 
-def test_the_faultless_one_passes() -> None:
+def test_the_version_without_a_fault_passes() -> None:
     check_by_hand(Faulty())
 
 
 @pytest.mark.parametrize("fault", ["loss after training", "aliased", "loss of a minibatch"])
-def test_faults_are_seen(fault: str) -> None:
+def test_faults_are_detected(fault: str) -> None:
     with pytest.raises(AssertionError):
         check_by_hand(Faulty(fault))
 

@@ -58,7 +58,7 @@ def test_finetune_by_hand(kind: type[Engine]) -> None:
     assert finished(Finetune(lam=1.0, epochs=2), kind)[0] == pytest.approx([1.095, 0.221])
 
 
-def test_finetune_has_a_rate_of_its_own() -> None:
+def test_finetune_can_use_another_rate() -> None:
     """Rate 0.2, one step: 0.85 + 0.35 = 1.2 and 0.85 - 0.74 = 0.11."""
     assert finished(Finetune(steps=1, lr=0.2), Loop)[0] == pytest.approx([1.2, 0.11])
 
@@ -66,7 +66,7 @@ def test_finetune_has_a_rate_of_its_own() -> None:
 @pytest.mark.parametrize(
     "algorithm", [Finetune(steps=1), EWC(steps=1)], ids=lambda algorithm: algorithm.name
 )
-def test_a_client_silent_at_the_end_keeps_the_common_model(algorithm: Algorithm) -> None:
+def test_a_client_that_misses_the_last_stage_keeps_the_common_model(algorithm: Algorithm) -> None:
     served = finished(algorithm, Loop, who=(1,))[1]
     assert served[0] == pytest.approx(0.85)
     assert served[1] == pytest.approx(0.48)
@@ -119,7 +119,7 @@ def test_divergence_by_hand() -> None:
     assert got.item() == pytest.approx(logit / 4)
 
 
-def test_symmetric_kl_holds_predictions() -> None:
+def test_symmetric_kl_keeps_predictions_close() -> None:
     """Logistic loss, one example (x, y) = (1, class 1), from w = 0, so p = 1/2.
 
     Plain steps, rate 1: w = 1/2, then w + 1 - s(w). With lam the second step adds minus lam times

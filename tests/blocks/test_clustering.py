@@ -118,7 +118,7 @@ def test_noise_as_large_as_the_distance_shows_nothing() -> None:
     assert [count([5, 5], 0.0, 2.0, 12, seed) for seed in range(5)] == [1] * 5
 
 
-def test_clients_that_differ_gradually_are_no_clusters() -> None:
+def test_clients_that_differ_gradually_are_not_clustered() -> None:
     """Twenty points along a line, known almost exactly: two clusters would halve the dispersion."""
     more = 0
     for seed in range(10):
@@ -133,7 +133,7 @@ def test_clients_that_differ_gradually_are_no_clusters() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_too_few_points_to_tell(n: int) -> None:
+def test_too_few_points_for_clusters(n: int) -> None:
     at = torch.eye(n, dtype=torch.float64)
     assert count_clusters(at, 0 * at, torch.ones(n, dtype=torch.float64), torch.arange(n), 10) == 1
 
@@ -174,8 +174,8 @@ def test_halves_by_hand(kind: type) -> None:
         )
 
 
-def test_small_clients_weigh_little() -> None:
-    """A client of one example is far out by chance; the real clusters are found all the same."""
+def test_small_clients_have_little_weight() -> None:
+    """A client with one example is an outlier by chance; the real clusters are still found."""
     gradient = torch.tensor([0.0, 0.01, 0.02, 1.0, 1.01, 6.0])
     both = tree.stack([gradient, gradient]).T.reshape(6, 2, 1)
     sizes = torch.tensor([1000, 1000, 1000, 1000, 1000, 1])

@@ -114,7 +114,7 @@ def test_the_rounds_rate_is_used_not_the_first() -> None:
         assert_close(half[n] - params[n], (full[n] - params[n]) / 2, rtol=1e-4, atol=1e-7)
 
 
-def test_descend_leaves_its_arguments_alone() -> None:
+def test_descend_does_not_change_its_arguments() -> None:
     work = Work(steps=5, batch=4, momentum=0.9)
     client = client_of(work)
     before = {n: p.clone() for n, p in world().params.items()}

@@ -1,4 +1,4 @@
-"""What a preference weighs: the trained measures by hand, the measured ones against metrics."""
+"""Objectives of a preference: what is trained, by hand; what is measured, against metrics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AIMS = objectives.aims(("error", "dp", "dp.race", "eo.race"), ("sex", "race"))
 
 
 def batch(n: int = 30, padding: int = 5) -> Batch:
-    """Random rows, the last ones padding with wild numbers."""
+    """Random rows; the last ones are padding with large numbers."""
     real = torch.tensor([1.0] * n + [0.0] * padding)
     groups = torch.tensor(np.stack([RNG.integers(0, k, n + padding) for k in LEVELS], 1))
     x = torch.tensor(RNG.normal(size=(n + padding, 4)), dtype=torch.float32)
@@ -74,7 +74,9 @@ def test_gap_by_hand() -> None:
         everyone, positive = np.ones(30, bool), y == 1
         expected = [gap(g[:, 0], everyone), gap(g[:, 1], everyone), gap(g[:, 1], positive)]
         assert found[1:] == pytest.approx(expected, rel=1e-4)
-    near = objectives.losses(1e3 * out, made, widths, "gap")  # sure of itself: what is measured
+    near = objectives.losses(
+        1e3 * out, made, widths, "gap"
+    )  # confident outputs: equal to what is measured
     task = Task(lambda: torch.nn.Linear(4, 2), classes=2, levels=LEVELS)
     for v in range(2):
         measured = objectives.measures(task, out[v], at, AIMS)
@@ -82,7 +84,7 @@ def test_gap_by_hand() -> None:
 
 
 def test_gap_without_one_of_the_groups() -> None:
-    """Nobody to compare with: fair, and no gradient that is not a number."""
+    """Without a group to compare with, the gap is 0 and its gradient finite."""
     at = batch()._replace(groups=torch.zeros(35, 2, dtype=torch.int64))
     made = objectives.examples(at.x, at, AIMS, LEVELS, "one-hot")
     out = torch.tensor(RNG.normal(size=(35, 2)), dtype=torch.float32, requires_grad=True)
@@ -93,8 +95,8 @@ def test_gap_without_one_of_the_groups() -> None:
     assert bool(torch.isfinite(out.grad).all())
 
 
-def test_groups_are_names_not_numbers() -> None:
-    """Numbering three groups another way leaves the loss as it is; as numbers it does not."""
+def test_the_numbering_of_groups_does_not_matter() -> None:
+    """With one-hot codes another numbering gives the same loss; with numbers it does not."""
     at = batch()
     other = at._replace(groups=torch.stack([at.groups[:, 0], (at.groups[:, 1] + 1) % 3], 1))
     out = torch.tensor(RNG.normal(size=(35, 2)), dtype=torch.float32)
@@ -110,7 +112,7 @@ def test_groups_are_names_not_numbers() -> None:
 
 
 def test_measures_are_those_of_the_metrics() -> None:
-    """The error and the largest distance of a group to everyone, not a ratio of counts."""
+    """The error, and the largest distance between a group's rate and everyone's."""
     task = Task(lambda: torch.nn.Linear(4, 2), classes=2, levels=LEVELS)
     at = batch()
     out = torch.tensor(RNG.normal(size=(35, 2)), dtype=torch.float32)

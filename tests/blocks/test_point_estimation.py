@@ -112,7 +112,7 @@ positive = st.floats(0.05, 2.0)
 
 @settings(max_examples=50, deadline=None)
 @given(clients=st.integers(3, 40), sigma=positive, tau=positive, more=positive, data=st.data())
-def test_more_adversaries_ask_for_less_pull(
+def test_more_adversaries_need_a_smaller_lam(
     clients: int, sigma: float, tau: float, more: float, data: st.DataObject
 ) -> None:
     """lam_a* falls in the number and the power of adversaries, and the least error rises."""

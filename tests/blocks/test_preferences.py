@@ -15,7 +15,7 @@ from isonomy.core import random
 
 
 def given(count: int, m: int, seed: int = 0) -> Draws:
-    """Draws as a client makes them."""
+    """Random numbers as a client draws them."""
     key = random.key(seed)
     inner = (count, m, preferences.TRIES)
     normal, uniform = random.normal(key, "n", inner), random.uniform(key, "u", inner)
@@ -54,8 +54,8 @@ def test_mixture_has_its_distribution_and_density() -> None:
         assert float(log.exp()) == pytest.approx(both("pdf", np.array(x)), rel=1e-4)
 
 
-def test_no_lane_sees_another() -> None:
-    """The first ten samples are the same whatever else is sampled."""
+def test_samples_do_not_depend_on_others() -> None:
+    """The first ten samples are the same, whatever else is sampled."""
     few, many = given(10, 3), given(50, 3)
     mixture = preferences.start(2, 3, 1.05)
     same = preferences.sample(mixture, many)[:10]
@@ -107,7 +107,7 @@ def test_evolution_estimates_the_analytic_gradient(baseline: bool) -> None:
     assert got.numpy() == pytest.approx(expected, abs=0.006)
 
 
-def test_baseline_cuts_the_noise() -> None:
+def test_baseline_reduces_the_variance() -> None:
     """The spread of the estimate from 8 preferences, gains around 1."""
     mixture = {"alpha": torch.tensor([[1.5, 2.5]]), "logits": torch.zeros(1)}
     found: dict[bool, list[float]] = {True: [], False: []}
@@ -121,13 +121,13 @@ def test_baseline_cuts_the_noise() -> None:
 
 
 def toy(points: Tensor) -> Tensor:
-    """A front that only preferences with lam_1 below .4 reach; the others all end in its corner."""
+    """A front that only preferences with lam_1 below .4 reach; the others all give one point."""
     lam = points[:, 0].clamp(max=0.4)
     return torch.stack([lam / 0.4, 1 - lam / 0.4], -1) * 0.9
 
 
 def test_sampling_adapts_where_it_should() -> None:
-    """What lies above .4 repeats one point, so mass must move below it, and the volume grow."""
+    """Preferences above .4 repeat one point, so mass must move below, and the volume grow."""
     reference, m = torch.ones(2), 2
     mixture = preferences.start(1, m, 1.05)
 
@@ -160,7 +160,7 @@ def test_grid() -> None:
     assert len({tuple(r) for r in three.tolist()}) == 990
 
 
-def test_parts_of_a_mixture_start_apart() -> None:
+def test_components_of_a_mixture_start_different() -> None:
     alone = preferences.start(1, 2, 1.05)
     assert alone["alpha"].tolist() == [[pytest.approx(1.05)] * 2]
     two = preferences.start(2, 2, 1.05)["alpha"].numpy()

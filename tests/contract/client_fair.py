@@ -6,7 +6,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from contract.checks import Outcome, Transport, check, check_same_run, close, run
+from contract.checks import check_same_run
+from contract.running import Outcome, Transport, check, close, field, run
 from contract.world import world
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.client_fair.afl import AFL
@@ -24,7 +25,7 @@ EQUAL = FedAvg(weight="equal")
 
 
 def _model(got: Outcome) -> Any:
-    return got.server["params"], got.outputs
+    return field(got.server, "params"), got.outputs
 
 
 @check

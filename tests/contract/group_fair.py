@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from contract.checks import Outcome, Transport, check_same_run, close, run
+from contract.checks import check_same_run
+from contract.running import Outcome, Transport, close, field, run
 from contract.world import world
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.group_fair.agnosticfair import AgnosticFair
@@ -27,7 +28,7 @@ ALONE = [torch.tensor([5])] * 3
 
 
 def _model(got: Outcome) -> Any:
-    return got.server["params"], got.outputs
+    return field(got.server, "params"), got.outputs
 
 
 def fedfb(transport: Transport) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from contract.checks import Outcome, Transport, check_same_run
+from contract.checks import check_same_run
+from contract.running import Outcome, Transport, field
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.group_fair.group_fedavg import GroupFedAvg
 from isonomy.algorithms.group_fair.local_bgl import LocalBGL
@@ -16,7 +17,7 @@ EQUAL = FedAvg(weight="equal")
 
 
 def _model(got: Outcome) -> Any:
-    return got.server["params"]
+    return field(got.server, "params")
 
 
 def pffl(transport: Transport) -> None:

@@ -9,27 +9,29 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from contract.checks import Outcome, Transport, check_same_run, run
+from contract.checks import check_same_run
+from contract.running import Outcome, Transport, field, run
 from contract.world import world
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.matched.fedma import FedMA
 from isonomy.algorithms.matched.pfnm import PFNM
 from isonomy.algorithms.personal.local import Local
 from isonomy.blocks.descent import descend
-from isonomy.core.algorithm import Algorithm
+from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message
 from isonomy.core.cohort import Cohort
+from isonomy.core.phase import Part, phase
 from isonomy.core.task import Task
 
 ALONE = [torch.tensor([5])] * 3
 
 
 def _model(got: Outcome) -> Any:
-    return got.server["params"], got.outputs
+    return field(got.server, "params"), got.outputs
 
 
 @dataclass(frozen=True)
-class LayerByLayer(Algorithm):
+class LayerByLayer(Algorithm[Global]):
     """FedMA with nothing to match: each layer of the network is averaged as it stands, those
     below it frozen. For networks in which every layer is a weight and a bias.
     """
@@ -42,23 +44,28 @@ class LayerByLayer(Algorithm):
     def init_client(self, task: Task, params: Any) -> Any:
         return dict(params)
 
-    def round(self, server: Any, cohort: Cohort) -> Any:
-        params, fixed = server["params"], {}
-        cohort.sum(self.take, {"params": params})
-        for _ in range(len(params) // 2):
-            layer = cohort.mean(self.layer, {"fixed": fixed}, weight="equal")
-            fixed = {**fixed, **layer}
-        return {"params": fixed}
+    def init_server(self, task: Task, params: Any, clients: int) -> Global:
+        return Global(params)
 
+    def round(self, server: Global, cohort: Cohort) -> Global:
+        fixed: dict[str, Tensor] = {}
+        cohort.sum(self.take, {"params": server.params})
+        for _ in range(len(server.params) // 2):
+            got = cohort.mean(self.layer, {"fixed": fixed}, weight="equal")
+            fixed = {**fixed, **got["layer"]}
+        return Global(fixed)
+
+    @phase("sum")
     def take(self, task: Task, message: Message, client: Client) -> Any:
         return {}, dict(message["params"])
 
+    @phase("mean", layer=Part("model"))
     def layer(self, task: Task, message: Message, client: Client) -> Any:
         fixed = message["fixed"]
         free = {k: v for k, v in client.state.items() if k not in fixed}
         free = descend(lambda p, batch: task.loss({**fixed, **p}, batch), free, client)
         sent = list(free)[:2]
-        return {k: free[k] for k in sent}, {**client.state, **free}
+        return {"layer": {k: free[k] for k in sent}}, {**client.state, **free}
 
 
 def pfnm(transport: Transport) -> None:
@@ -84,6 +91,6 @@ def fedma(transport: Transport) -> None:
 
 
 def _nothing_moved(got: Outcome) -> None:
-    for at in got.server["assigned"].values():
+    for at in field(got.server, "assigned").values():
         order: Tensor = torch.arange(at.shape[1]).expand_as(at)
         assert torch.equal(at, order), "in this world neurons were to stay where they are"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from contract.checks import Outcome, Transport, check, check_same_run, run, same_bits
+from contract.checks import check_same_run
+from contract.running import Outcome, Transport, check, field, named, run, same_bits
 from contract.world import world
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.personal.apfl import APFL
@@ -27,18 +28,24 @@ def _outputs(got: Outcome) -> Any:
 
 
 def _server(got: Outcome) -> Any:
-    return got.server
+    return named(got.server)
+
+
+def _server_and_outputs(got: Outcome) -> Any:
+    return named(got.server), got.outputs
 
 
 def _personal(got: Outcome) -> Any:
-    return got.states["params"]
+    return field(got.states, "params")
 
 
 @check
 def check_same_finish(one: Algorithm, other: Algorithm, transport: Transport) -> None:
     """Two algorithms leave the same server and predictions after the last phase."""
     got, expected = (run(a, transport, world(), finish=True) for a in (one, other))
-    same_bits((got.server, got.outputs), (expected.server, expected.outputs), f"{one}")
+    same_bits(
+        (named(got.server), got.outputs), (named(expected.server), expected.outputs), f"{one}"
+    )
 
 
 def fmtl(transport: Transport) -> None:
@@ -55,7 +62,7 @@ def fmtl(transport: Transport) -> None:
 
 def finetune(transport: Transport) -> None:
     """Until the last phase it is FedAvg."""
-    check_same_run(Finetune(), EQUAL, transport, part=lambda got: (got.server, got.outputs))
+    check_same_run(Finetune(), EQUAL, transport, part=_server_and_outputs)
     check_same_run(Finetune(weight="size"), FedAvg(), transport, part=_outputs)
 
 
@@ -72,7 +79,7 @@ def symmetric_kl(transport: Transport) -> None:
 
 def apfl(transport: Transport) -> None:
     """alpha = 0 is FedAvg, alpha = 1 local training."""
-    check_same_run(APFL(alpha=0.0), EQUAL, transport, part=lambda got: (got.server, got.outputs))
+    check_same_run(APFL(alpha=0.0), EQUAL, transport, part=_server_and_outputs)
     check_same_run(APFL(alpha=1.0), Local(), transport, part=_outputs)
 
 
@@ -89,7 +96,7 @@ def l2sgd_running(transport: Transport) -> None:
 def perfedavg(transport: Transport) -> None:
     """alpha = 0 on the same batch is FedAvg, before and after the last phase."""
     none = PerFedAvg(alpha=0.0, batches="same")
-    check_same_run(none, EQUAL, transport, part=lambda got: (got.server, got.outputs))
+    check_same_run(none, EQUAL, transport, part=_server_and_outputs)
     check_same_finish(none, EQUAL, transport)
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from contract.checks import Outcome, Transport, check, check_same_run, run, same_bits
+from contract.checks import check_same_run
+from contract.running import Outcome, Transport, check, field, run, same_bits
 from contract.world import FEATURES, world
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.preference.hetpfl import HetPFL
@@ -44,12 +45,16 @@ def praffl(transport: Transport) -> None:
         body = nets.split(where.task, where.params)[1]
         other = replace(where, task=fixed, params=body)
         expected = run(FedAvg(weight=weight), transport, other)  # type: ignore[arg-type]
-        same_bits(got.server["psi"], expected.server["params"], f"PraFFL's body, weight {weight}")
+        same_bits(
+            field(got.server, "psi"),
+            field(expected.server, "params"),
+            f"PraFFL's body, weight {weight}",
+        )
 
 
 def _common(got: Outcome) -> Any:
-    server = {k: got.server[k] for k in ("psi", "kept", "score")}
-    return server, got.states["hypernet"], got.states["kept"], got.outputs
+    server = {k: field(got.server, k) for k in ("psi", "kept", "score")}
+    return server, field(got.states, "hypernet"), field(got.states, "kept"), got.outputs
 
 
 @check

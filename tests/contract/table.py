@@ -1,4 +1,4 @@
-"""What the contract suite has to be told: a row for each algorithm and each engine."""
+"""What the contract suite runs over: one row per algorithm and one per engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 import torch
 
 from contract import client_fair, group_fair, group_loss, matched, personal, preference
-from contract.checks import LOOP, Transport, check_same_run
+from contract.checks import check_same_run
+from contract.running import LOOP, Transport
+from contract.world import World, deep_world, linear_world
 from isonomy.algorithms import registry
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.average.fedprox import FedProx
@@ -23,15 +25,15 @@ from isonomy.data.federation import Federation
 from isonomy.engines.base import Engine
 from isonomy.engines.batched.engine import Batched
 from isonomy.engines.batched.program import Programs
-from isonomy.federation.flower.engine import Together
+from isonomy.federation.flower.engine import InProcessFlower
 
 # --- engines --------------------------------------------------------------------------------------
 
-_programs = Programs()  # one cache for all engines of the suite: a stale program would show
+_programs = Programs()  # one cache for all engines of the suite, so a stale program would show
 
 
 def sharing(kind: type[Batched]) -> Callable[..., Batched]:
-    """Makes engines of this kind that share their traced programs: tracing is the slow part."""
+    """A function that makes engines that share their traced programs: tracing is slow."""
 
     def make(task: Task, federation: Federation, **options: Any) -> Batched:
         engine = kind(task, federation, **options)
@@ -42,22 +44,22 @@ def sharing(kind: type[Batched]) -> Callable[..., Batched]:
 
 
 class OnFlower(Transport):
-    """Clients keep their states themselves."""
+    """Flower: every client stores its own state."""
 
     def states(self, engine: Engine) -> Tree:
-        assert isinstance(engine, Together)
-        return engine.kept()
+        assert isinstance(engine, InProcessFlower)
+        return engine.stored_states()
 
     def restore(self, engine: Engine, states: Tree) -> None:
-        assert isinstance(engine, Together)
+        assert isinstance(engine, InProcessFlower)
         for k, client in enumerate(engine.clients):
             client.store.save(max(client.store.rounds(), default=0), tree.take(states, k))
 
 
 ENGINES: dict[str, Transport] = {
     "loop": LOOP,
-    "batched": Transport(sharing(Batched), chunks=({}, {"chunk": 1}, {"chunk": 2}, {"chunk": 3})),
-    "flower": OnFlower(Together),
+    "batched": Transport(sharing(Batched), chunks=({}, {"chunk": 2})),
+    "flower": OnFlower(InProcessFlower),
 }
 
 
@@ -66,14 +68,19 @@ ENGINES: dict[str, Transport] = {
 
 @dataclass(frozen=True)
 class Row:
-    """`variants`: the options to check under, the first of which must reach every part of the
-    algorithm. `limit` states in what limit it equals what, on a given engine. `classes`: how many
-    classes the algorithm can be given.
+    """How an algorithm is checked.
+
+    `variants` are the options to check it with. All clauses run on the first, the main one, which
+    must reach as much of the algorithm as possible. The others are only recorded and compared
+    between engines. `limit` states in which limit it equals another algorithm, on a given engine.
+    `classes` are the numbers of classes that the algorithm supports. `worlds` are further worlds
+    in which it is recorded, for phases that the usual ones do not reach.
     """
 
     limit: Callable[[Transport], None] | None
     variants: tuple[dict[str, Any], ...] = ({},)
     classes: tuple[int, ...] = (3, 2)
+    worlds: tuple[Callable[[], World], ...] = ()
 
 
 _ALONE = [torch.tensor([5])] * 3
@@ -148,6 +155,7 @@ ROWS: dict[str, Row] = {
             {"theta": 0.0, "tau": 0.5, "gradient": "full"},
             {"align": "model", "tau": 0.5, "ideal_scale": "K", "eta": 0.5},
             {"align": "gradient", "prior": "size", "weight_loss": "global_before"},
+            {"align": "none"},
         ),
     ),
     "fedfair": Row(
@@ -167,6 +175,7 @@ ROWS: dict[str, Row] = {
             {"sigma": 0.05, "gamma": 50.0, "later": 50.0},
             {"average": "posterior", "start": "own", "output": "equal", "grow": 1.0},
         ),
+        worlds=(deep_world,),
     ),
     "fedmgda": Row(
         client_fair.fedmgda,
@@ -229,6 +238,7 @@ ROWS: dict[str, Row] = {
             {"constraint": "cbgl", "factor": 1, "report": "last", "scale": False},
             {"constraint": "minmax", "beta": 0.0, "B": 1.0, "zeta": 0.0, "eta": 0.5},
         ),
+        worlds=(linear_world,),
     ),
     "l2sgd": Row(personal.l2sgd, variants=({"p": 0.6}, {"lam": 0.5, "p": 0.2})),
     "l2sgd_running": Row(personal.l2sgd_running, variants=({"lam": 0.5},)),
@@ -268,15 +278,26 @@ ROWS: dict[str, Row] = {
 
 
 def row(name: str) -> Row:
-    """An algorithm's row; one without a row joins with its default options."""
+    """An algorithm's row; an algorithm without a row is checked with its default options."""
     return ROWS.get(name, Row(limit=None))
 
 
-def algorithms() -> dict[str, Algorithm]:
-    """Every registered algorithm in every variant, by a readable name."""
+def variants(name: str) -> list[Algorithm]:
+    """An algorithm in every variant, the main one first."""
+    return [registry()[name](**options) for options in row(name).variants]
+
+
+def algorithms(*, main: bool = False) -> dict[str, Algorithm]:
+    """Every registered algorithm in every variant, or in its main one, by a readable name."""
     made: dict[str, Algorithm] = {}
-    for name, kind in registry().items():
-        for options in row(name).variants:
+    for name in registry():
+        for options, algorithm in zip(row(name).variants, variants(name), strict=True):
             label = ",".join(f"{k}={v}" for k, v in options.items())
-            made[f"{name}({label})"] = kind(**options)
+            made[f"{name}({label})"] = algorithm
+            if main:
+                break
     return made
+
+
+NEVER_ASKED: dict[tuple[str, str], str] = {}
+"""Phases (algorithm, phase) that no variant asks here, with the reason."""

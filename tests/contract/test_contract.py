@@ -1,25 +1,32 @@
 """Every algorithm on every engine, clause by clause.
 
 A new algorithm joins by being registered, and needs a row in `table.ROWS`; a new engine joins by
-a row in `table.ENGINES`.
+a row in `table.ENGINES`. All clauses run on the main variant of every algorithm; its other variants
+are recorded and compared between engines.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import isonomy.algorithms
 from contract import checks
-from contract.checks import Transport
-from contract.table import ENGINES, ROWS, algorithms, row
+from contract.recording import Record, check_recorded, never_asked
+from contract.running import Transport, home
+from contract.table import ENGINES, NEVER_ASKED, ROWS, algorithms, row, variants
 from contract.world import world
 from isonomy.algorithms import registry
 from isonomy.core.algorithm import Algorithm
 
-every_algorithm = pytest.mark.parametrize("algorithm", algorithms().values(), ids=algorithms())
+every_variant = pytest.mark.parametrize("algorithm", algorithms().values(), ids=algorithms())
+every_algorithm = pytest.mark.parametrize(
+    "algorithm", algorithms(main=True).values(), ids=algorithms(main=True)
+)
 every_name = pytest.mark.parametrize("name", registry())
 every_engine = pytest.mark.parametrize("transport", ENGINES.values(), ids=ENGINES)
 
@@ -65,24 +72,46 @@ def test_declaration(name: str) -> None:
 
 @every_name
 def test_what_a_client_uses_is_a_model(name: str) -> None:
-    """Who predicts in a way of its own has to say which model that is, or it has no export."""
+    """An algorithm that overrides `predict` also overrides `model`: otherwise it has no export."""
     kind = registry()[name]
-    said = kind.model is not Algorithm.model or kind.at is not Algorithm.at
-    assert said or kind.predict is Algorithm.predict
+    assert kind.model is not Algorithm.model or kind.predict is Algorithm.predict
+
+
+def agreeing() -> Iterator[Any]:
+    """Every variant with the class counts to compare engines on: main variants with all of them."""
+    main = set(algorithms(main=True))
+    for label, algorithm in algorithms().items():
+        supported = row(algorithm.name).classes
+        for classes in supported if label in main else supported[:1]:
+            yield pytest.param(algorithm, classes, id=f"{label}-{classes}")
 
 
 @every_engine
-@every_algorithm
-@pytest.mark.parametrize("classes", [3, 2])
-def test_engines_agree(algorithm: Algorithm, transport: Transport, classes: int) -> None:
-    if classes not in row(algorithm.name).classes:
-        pytest.skip(f"{algorithm.name} is not made for {classes} classes")
+@pytest.mark.parametrize(("algorithm", "classes"), list(agreeing()))
+def test_engines_agree(algorithm: Algorithm, classes: int, transport: Transport) -> None:
     checks.check_engines_agree(algorithm, transport, world(classes))
 
 
-@every_algorithm
+@every_variant
 def test_phases_pure(algorithm: Algorithm) -> None:
     checks.check_phases_pure(algorithm)
+
+
+@every_name
+def test_recorded(name: str) -> None:
+    records: list[Record] = []
+    for algorithm in variants(name):
+        for where in (home(algorithm), *(make() for make in row(name).worlds)):
+            check_recorded(algorithm, where, kept=records)
+    unused = {
+        (phase, verb)
+        for phase, verb in never_asked(registry()[name], records)
+        if (name, phase) not in NEVER_ASKED
+    }
+    assert not unused, (
+        f"{name} declares {unused}, but no variant in tests/contract/table.py asks it: add a "
+        "variant, or the reason to NEVER_ASKED, or remove the declaration"
+    )
 
 
 @every_engine

@@ -1,17 +1,15 @@
-"""A fault of each kind, planted once, to see that the contract suite catches it.
+"""One planted fault of each kind in an algorithm, to see that the contract suite catches it.
 
-Each faulty algorithm or engine breaks one clause; the matching check has to raise. Beside them
-stands `Sound`, which does all that a contract allows (two phases, client state, a server table by
-client, draws, a message for each client) and passes every check, so that the checks do not simply
-refuse everything.
+Each faulty algorithm breaks one clause, and the matching check has to raise. `Sound` does all that
+the contract allows (two phases, client state, a server table by client, draws, a message for each
+client) and passes every check, which shows that the checks do not simply refuse everything.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 import torch
@@ -19,80 +17,19 @@ from torch import Tensor
 
 from algorithms.test_fedprox import check_by_hand
 from contract import checks
-from contract.checks import LOOP, Transport
-from contract.table import ENGINES, sharing
+from contract.planted import BATCHED, Planted, Sound, averaged, both, caught
+from contract.recording import check_recorded
+from contract.running import Transport
 from contract.test_contract import CLAUSES
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.average.fedprox import FedProx
-from isonomy.algorithms.personal.local import Local
 from isonomy.blocks.descent import descend
 from isonomy.core import tree
-from isonomy.core.algorithm import Algorithm
+from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message
-from isonomy.core.cohort import Ask, Cohort
+from isonomy.core.cohort import Cohort
+from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
-from isonomy.core.tree import Tree
-from isonomy.core.work import Plan
-from isonomy.engines.base import Engine
-from isonomy.engines.batched.engine import Batched
-from isonomy.engines.loop import Loop
-
-BATCHED = ENGINES["batched"]
-
-both = pytest.mark.parametrize("transport", [LOOP, BATCHED], ids=["loop", "batched"])
-
-
-class Planted(Algorithm):
-    """What the faulty algorithms share."""
-
-    name: ClassVar[str] = "planted"
-    family: ClassVar[str] = "test"
-    paper: ClassVar[str] = "none"
-    reveals: ClassVar[str] = "nothing"
-
-
-def caught(check: Callable[..., None], *args: Any, **kwargs: Any) -> str:
-    """The breach that a check reports; fails when it reports none."""
-    with pytest.raises(AssertionError) as breach:
-        check(*args, **kwargs)
-    return str(breach.value)
-
-
-# --- what is allowed ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Sound(Planted):
-    """Uses everything a contract offers, rightly."""
-
-    mixing: float = 0.3
-
-    def init_server(self, task: Task, params: Params, clients: int) -> Any:
-        return {"params": params, "loss": torch.zeros(clients), "noise": torch.zeros(2)}
-
-    def init_client(self, task: Task, params: Params) -> Any:
-        return {"own": params, "rounds": torch.zeros((), dtype=torch.int64)}
-
-    def round(self, server: Any, cohort: Cohort) -> Any:
-        first = cohort.gather(self.measure, {"params": server["params"]})
-        loss = server["loss"].clone()
-        loss[first.ids] = first.value["loss"]
-        each = {"share": torch.sigmoid(loss[first.ids] - loss.mean())}
-        mean = cohort.mean(self.train, {"params": server["params"]}, each=each)
-        return {"params": mean["params"], "loss": loss, "noise": mean["noise"]}
-
-    def measure(self, task: Task, message: Message, client: Client) -> Any:
-        state = {**client.state, "rounds": client.state["rounds"] + 1}
-        return {"loss": task.loss(message["params"], client.validation)}, state
-
-    def train(self, task: Task, message: Message, client: Client) -> Any:
-        start = tree.mix(message["params"], client.state["own"], self.mixing * message["share"])
-        own = descend(task.loss, start, client)
-        reply = {"params": own, "noise": client.normal("noise", (2,))}
-        return reply, {**client.state, "own": own}
-
-    def predict(self, task: Task, server: Any, state: Any, x: Tensor) -> Tensor:
-        return task.outputs(state["own"], x)
 
 
 @both
@@ -104,6 +41,7 @@ def test_sound_algorithm_passes(clause: Callable[..., None], transport: Transpor
 def test_sound_algorithm_is_pure_and_declared() -> None:
     checks.check_phases_pure(Sound())
     checks.check_declaration(Sound)
+    check_recorded(Sound())
 
 
 # --- algorithms that are not pure -----------------------------------------------------------------
@@ -114,8 +52,9 @@ class MutatesMessage(Planted):
     """Trains the server's own tensors in place."""
 
     def round(self, server: Any, cohort: Cohort) -> Any:
-        return cohort.mean(self.local, {"params": server["params"]})
+        return Global(cohort.mean(self.local, {"params": server.params})["params"])
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> Any:
         for p in message["params"].values():
             p.mul_(0.9)
@@ -136,9 +75,9 @@ class MutatesServer(Planted):
     """Writes the mean into the state it was given."""
 
     def round(self, server: Any, cohort: Cohort) -> Any:
-        mean = FedAvg().round(server, cohort)
-        for name, p in server["params"].items():
-            p.copy_(mean["params"][name])
+        mean = averaged(server, cohort)
+        for name, p in server.params.items():
+            p.copy_(mean.params[name])
         return server
 
 
@@ -149,11 +88,12 @@ def test_mutated_server(transport: Transport) -> None:
 
 @dataclass(frozen=True)
 class MutatesExamples(Planted):
-    """Normalises its examples where they lie."""
+    """Normalises its examples in place."""
 
     def round(self, server: Any, cohort: Cohort) -> Any:
-        return cohort.mean(self.local, {"params": server["params"]})
+        return Global(cohort.mean(self.local, {"params": server.params})["params"])
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> Any:
         client.pool.x.mul_(0.5)
         return FedAvg().local(task, message, client)
@@ -166,14 +106,15 @@ def test_mutated_examples(transport: Transport) -> None:
 
 @dataclass(frozen=True)
 class MutatesState(Planted):
-    """Changes the client's state in place and hands it back."""
+    """Changes the client's state in place and returns it."""
 
     def init_client(self, task: Task, params: Params) -> Any:
         return {"rounds": torch.zeros(())}
 
     def round(self, server: Any, cohort: Cohort) -> Any:
-        return cohort.mean(self.local, {"params": server["params"]})
+        return Global(cohort.mean(self.local, {"params": server.params})["params"])
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> Any:
         client.state["rounds"].add_(1.0)
         return FedAvg().local(task, message, client)
@@ -188,8 +129,9 @@ class RandomInPhase(Planted):
     """Draws from the global generator."""
 
     def round(self, server: Any, cohort: Cohort) -> Any:
-        return cohort.mean(self.local, {"params": server["params"]})
+        return Global(cohort.mean(self.local, {"params": server.params})["params"])
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> Any:
         return {"params": tree.tmap(lambda p: p + torch.rand(()), message["params"])}, client.state
 
@@ -209,8 +151,8 @@ class StateInGlobal(Planted):
 
     def round(self, server: Any, cohort: Cohort) -> Any:
         _seen.append(cohort.round)
-        mean = FedAvg().round(server, cohort)
-        return {"params": tree.scale(mean["params"], 1 / len(_seen))}
+        mean = averaged(server, cohort)
+        return Global(tree.scale(mean.params, 1 / len(_seen)))
 
 
 @dataclass(frozen=True)
@@ -218,10 +160,10 @@ class StateOnSelf(Planted):
     """Keeps momentum on the frozen dataclass."""
 
     def round(self, server: Any, cohort: Cohort) -> Any:
-        mean = FedAvg().round(server, cohort)["params"]
+        mean = averaged(server, cohort).params
         last = getattr(self, "last", mean)
         object.__setattr__(self, "last", mean)
-        return {"params": tree.mix(mean, last, 0.5)}
+        return Global(tree.mix(mean, last, 0.5))
 
 
 @both
@@ -231,22 +173,30 @@ def test_hidden_state(kind: type[Algorithm], transport: Transport) -> None:
     caught(checks.check_resume, kind(), transport)
 
 
+class Losses(NamedTuple):
+    """A model, and every client's loss."""
+
+    params: Params
+    loss: Tensor
+
+
 # --- algorithms that go by position, padding or the wrong number ----------------------------------
 
 
 @dataclass(frozen=True)
 class ByPosition(Planted):
-    """Files replies under their position instead of their client's id."""
+    """Stores replies by position instead of by client id."""
 
     def init_server(self, task: Task, params: Params, clients: int) -> Any:
-        return {"loss": torch.zeros(clients), "params": params}
+        return Losses(params, torch.zeros(clients))
 
     def round(self, server: Any, cohort: Cohort) -> Any:
-        got = cohort.gather(self.measure, {"params": server["params"]})
-        loss = server["loss"].clone()
+        got = cohort.gather(self.measure, {"params": server.params})
+        loss = server.loss.clone()
         loss[torch.arange(len(got.ids))] = got.value["loss"]
-        return {**server, "loss": loss}
+        return server._replace(loss=loss)
 
+    @phase("gather", loss="statistic")
     def measure(self, task: Task, message: Message, client: Client) -> Any:
         return {"loss": task.loss(message["params"], client.train)}, client.state
 
@@ -258,17 +208,17 @@ def test_position_for_id(transport: Transport) -> None:
 
 @dataclass(frozen=True)
 class TrustsCohort(Planted):
-    """Believes that everyone it asked has answered."""
+    """Assumes that every client that was asked has answered."""
 
     def init_server(self, task: Task, params: Params, clients: int) -> Any:
-        return {"loss": torch.zeros(clients), "params": params}
+        return Losses(params, torch.zeros(clients))
 
     def round(self, server: Any, cohort: Cohort) -> Any:
         asked = cohort.ids
-        got = cohort.gather(ByPosition().measure, {"params": server["params"]})
-        loss = server["loss"].clone()
+        got = cohort.gather(ByPosition().measure, {"params": server.params})
+        loss = server.loss.clone()
         loss[asked] = got.value["loss"]
-        return {**server, "loss": loss}
+        return server._replace(loss=loss)
 
 
 @dataclass(frozen=True)
@@ -277,17 +227,21 @@ class DividesByAsked(Planted):
 
     def round(self, server: Any, cohort: Cohort) -> Any:
         asked = len(cohort.ids)
-        total = cohort.sum(FedAvg().local, {"params": server["params"]})
-        return {"params": tree.tmap(lambda t: (t / asked).float(), total["params"])}
+        total = cohort.sum(self.local, {"params": server.params})
+        return Global(tree.tmap(lambda t: (t / asked).float(), total["params"]))
+
+    @phase("sum", params="model")
+    def local(self, task: Task, message: Message, client: Client) -> Any:
+        return FedAvg().local(task, message, client)
 
 
 @dataclass(frozen=True)
 class GoesOnAlone(Planted):
-    """Takes silence for agreement."""
+    """Continues when no client answers."""
 
     def round(self, server: Any, cohort: Cohort) -> Any:
         try:
-            return FedAvg().round(server, cohort)
+            return averaged(server, cohort)
         except Exception:
             return server
 
@@ -300,11 +254,12 @@ def test_missing_replies_overlooked(kind: type[Algorithm], transport: Transport)
 
 @dataclass(frozen=True)
 class CountsPadding(Planted):
-    """Takes the mean over all rows it is shown, padding included."""
+    """Takes the mean over all rows, including padding."""
 
     def round(self, server: Any, cohort: Cohort) -> Any:
-        return cohort.mean(self.local, {"params": server["params"]})
+        return Global(cohort.mean(self.local, {"params": server.params})["params"])
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> Any:
         loss = task.losses(message["params"], client.train).mean()
         return {"params": tree.tmap(lambda p: p - 0.1 * loss, message["params"])}, client.state
@@ -312,11 +267,12 @@ class CountsPadding(Planted):
 
 @dataclass(frozen=True)
 class UsesWidth(Planted):
-    """Takes the width it runs at for its own number of steps."""
+    """Uses the number of steps of its whole chunk as its own."""
 
     def round(self, server: Any, cohort: Cohort) -> Any:
-        return cohort.mean(self.local, {"params": server["params"]})
+        return Global(cohort.mean(self.local, {"params": server.params})["params"])
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> Any:
         step = 0.1 / client.steps
         return {"params": tree.tmap(lambda p: p - step, message["params"])}, client.state
@@ -327,8 +283,9 @@ class IgnoresWeights(Planted):
     """Trains on the padding of short batches."""
 
     def round(self, server: Any, cohort: Cohort) -> Any:
-        return cohort.mean(self.local, {"params": server["params"]})
+        return Global(cohort.mean(self.local, {"params": server.params})["params"])
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> Any:
         def loss(params: Params, batch: Batch) -> Tensor:
             return task.losses(params, batch).mean()
@@ -351,10 +308,19 @@ class FloatReply(Planted):
     """Replies with a Python number."""
 
     def round(self, server: Any, cohort: Cohort) -> Any:
-        return {**server, **cohort.mean(self.local, {"params": server["params"]})}
+        cohort.mean(self.local, {"params": server.params})
+        return server
 
+    @phase("mean", lr="statistic")
     def local(self, task: Task, message: Message, client: Client) -> Any:
         return {"lr": client.work.lr}, client.state
+
+
+class Counted(NamedTuple):
+    """A model, and the number of rounds as a Python number: not allowed."""
+
+    params: Params
+    round: int
 
 
 @dataclass(frozen=True)
@@ -362,19 +328,21 @@ class FloatServer(Planted):
     """Keeps a Python number on the server."""
 
     def init_server(self, task: Task, params: Params, clients: int) -> Any:
-        return {"params": params, "round": 0}
+        return Counted(params, 0)
 
     def round(self, server: Any, cohort: Cohort) -> Any:
-        return {**FedAvg().round(server, cohort), "round": server["round"] + 1}
+        return Counted(averaged(server, cohort).params, server.round + 1)
 
 
 @dataclass(frozen=True)
 class TextMessage(Planted):
-    """Sends a word."""
+    """Sends text."""
 
     def round(self, server: Any, cohort: Cohort) -> Any:
-        return cohort.mean(self.local, {"params": server["params"], "mode": "train"})
+        got = cohort.mean(self.local, {"params": server.params, "mode": "train"})
+        return Global(got["params"])
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> Any:
         return FedAvg().local(task, message, client)
 
@@ -394,9 +362,10 @@ class SmugglesByIdentity(Planted):
 
     def round(self, server: Any, cohort: Cohort) -> Any:
         _models.clear()
-        _models[id(server["params"]["linear1.bias"])] = 1.0
-        return cohort.mean(self.local, {"params": server["params"]})
+        _models[id(server.params["linear1.bias"])] = 1.0
+        return Global(cohort.mean(self.local, {"params": server.params})["params"])
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> Any:
         extra = _models.get(id(message["params"]["linear1.bias"]), 0.0)
         return {"params": tree.tmap(lambda p: p + extra, message["params"])}, client.state
@@ -418,7 +387,11 @@ class NearProx(Planted):
     mu: float = 0.0
 
     def round(self, server: Any, cohort: Cohort) -> Any:
-        return FedProx(mu=self.mu + 0.01).round(server, cohort)
+        return Global(cohort.mean(self.local, {"params": server.params})["params"])
+
+    @phase("mean", params="model")
+    def local(self, task: Task, message: Message, client: Client) -> Any:
+        return FedProx(mu=self.mu + 0.01).local(task, message, client)
 
 
 @both
@@ -434,8 +407,9 @@ class OtherProx(Planted):
     pull: str = "right"
 
     def round(self, server: Any, cohort: Cohort) -> Any:
-        return cohort.mean(self.local, {"params": server["params"]})
+        return Global(cohort.mean(self.local, {"params": server.params})["params"])
 
+    @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> Any:
         anchor = message["params"]
 
@@ -459,7 +433,7 @@ def test_wrong_pull(pull: str) -> None:
     caught(check_by_hand, OtherProx(pull), "size")
 
 
-def test_wrong_say_in_the_mean() -> None:
+def test_wrong_weight_in_the_mean() -> None:
     caught(check_by_hand, FedProx(mu=0.5, weight="equal"), "size")
 
 
@@ -487,7 +461,7 @@ class Child(FedAvg):
 
 @dataclass(frozen=True)
 class Nameless(Planted):
-    """Says nothing of its paper."""
+    """Names no paper."""
 
     paper: ClassVar[str] = " "
 
@@ -513,138 +487,3 @@ class Silent(Planted):
 )
 def test_bad_declaration(kind: type[Algorithm], words: str) -> None:
     assert words in caught(checks.check_declaration, kind)
-
-
-# --- engines --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class PaddedClient(Client):
-    """A client all of whose rows count."""
-
-    @property
-    def plan(self) -> Plan:
-        made = super().plan
-        return made._replace(weight=torch.ones_like(made.weight))
-
-
-@dataclass(frozen=True, eq=False)
-class OtherBatches(Client):
-    """A client whose batches depend on how wide its chunk is."""
-
-    @property
-    def plan(self) -> Plan:
-        return replace(self, key=self.key + self.widths[0])._base_plan()
-
-    def _base_plan(self) -> Plan:
-        return super().plan
-
-
-class CountsPaddingEngine(Batched):
-    def run_phase(self, ask: Ask, message: Any, lane: Any, shared: Any) -> Any:
-        return ask.phase(self.task, message, PaddedClient(**lane, **shared))
-
-
-class OtherBatchesEngine(Batched):
-    def run_phase(self, ask: Ask, message: Any, lane: Any, shared: Any) -> Any:
-        return ask.phase(self.task, message, OtherBatches(**lane, **shared))
-
-
-class SharedDraws(Batched):
-    """Gives all clients of a chunk the draws of its first."""
-
-    def client(self, ask: Ask, ids: Tensor) -> dict[str, Any]:
-        made = super().client(ask, ids)
-        key = made["lanes"]["key"]
-        made["lanes"]["key"] = key[:1].expand_as(key)
-        return made
-
-
-def engine(kind: type[Batched]) -> Transport:
-    return replace(BATCHED, make=sharing(kind))
-
-
-@pytest.mark.parametrize("kind", [CountsPaddingEngine, OtherBatchesEngine, SharedDraws])
-def test_engine_with_other_batches(kind: type[Batched]) -> None:
-    caught(checks.check_engines_agree, FedAvg(), engine(kind))
-    caught(checks.check_draws, engine(kind))
-    caught(checks.check_padding, FedAvg(), engine(kind))
-
-
-def _wrong_states(transport: Transport, change: Callable[[Any, Tensor, Tree], None]) -> Transport:
-    """An engine whose states are put by `change`."""
-
-    def make(*args: Any, **options: Any) -> Engine:
-        made = transport.make(*args, **options)
-        reset = made.reset
-
-        def reset_and_change(initial: Tree) -> None:
-            reset(initial)
-            states = made.states
-            put = states.put
-            states.put = lambda ids, new: change(put, ids, new)  # type: ignore[method-assign]
-
-        made.reset = reset_and_change  # type: ignore[method-assign]
-        return made
-
-    return replace(transport, make=make)
-
-
-def _to_the_next(put: Any, ids: Tensor, new: Tree) -> None:
-    put((ids + 1) % 8, new)
-
-
-def _forgets(put: Any, ids: Tensor, new: Tree) -> None:
-    others = torch.tensor([k for k in range(8) if k not in ids.tolist()], dtype=torch.int64)
-    if len(others):
-        put(others, tree.tmap(lambda t: torch.zeros(len(others), *t.shape[1:]).to(t.dtype), new))
-    put(ids, new)
-
-
-@both
-@pytest.mark.parametrize("change", [_to_the_next, _forgets])
-def test_engine_that_misplaces_states(change: Any, transport: Transport) -> None:
-    faulty = _wrong_states(transport, change)
-    caught(checks.check_outside_untouched, Local(), faulty)
-    caught(checks.check_engines_agree, Local(), faulty)
-
-
-def test_engine_that_mixes_up_replies() -> None:
-    class Mixed(Batched):
-        def exchange(self, ask: Ask) -> Any:
-            for chunk in super().exchange(ask):
-                yield chunk._replace(ids=chunk.ids.flip(0))
-
-    caught(checks.check_engines_agree, Sound(), engine(Mixed))
-    caught(checks.check_missing_replies, Sound(), engine(Mixed))
-
-
-def test_engine_with_a_generator_of_its_own() -> None:
-    """Draws in sequence: right until a run is resumed or one client less is asked."""
-
-    class Sequential(Loop):
-        def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options)
-            self.calls = itertools.count()
-
-        def client(self, ask: Ask, ids: Tensor) -> dict[str, Any]:
-            made = super().client(ask, ids)
-            made["lanes"]["key"] = torch.full_like(made["lanes"]["key"], next(self.calls))
-            return made
-
-    transport = replace(LOOP, make=Sequential)
-    caught(checks.check_resume, FedAvg(), transport)
-    caught(checks.check_order, FedAvg(), transport)
-    caught(checks.check_draws, transport)
-    checks.check_repeatable(FedAvg(), transport)  # which alone would not have told
-
-
-def test_engine_that_loses_precision() -> None:
-    class Rounded(Batched):
-        def exchange(self, ask: Ask) -> Any:
-            for chunk in super().exchange(ask):
-                yield chunk._replace(
-                    value=tree.tmap(lambda t: t.bfloat16().to(t.dtype), chunk.value)
-                )
-
-    caught(checks.check_engines_agree, FedAvg(), engine(Rounded))

@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 import torch
 
-from contract.checks import LOOP, Transport, begin, close, outcome, same_bits, scattered
+from contract.running import LOOP, Transport, begin, close, outcome, same_bits, scattered
 from contract.table import ENGINES, row
 from contract.world import World, world
 from isonomy.algorithms import registry
 from isonomy.core.algorithm import Algorithm
 from isonomy.engines.base import dropout
-from isonomy.robust.attacks import ATTACKS, Attack, Attacker
+from isonomy.robust.attacks import ATTACKS, Attack
 from isonomy.robust.combiners import COMBINERS, Combiner
 from isonomy.robust.defence import Defence, refusal
+from isonomy.robust.forging import Collusion, Count, Forging
 from isonomy.robust.screen import Screen
 
 MALICIOUS = torch.tensor([1, 4, 5])
@@ -33,6 +34,15 @@ def made(name: str) -> Algorithm:
     return registry()[name](**row(name).variants[0])
 
 
+def sides(attack: Attack | None, seed: int) -> tuple[list[Any], list[Any]]:
+    """The attack as middleware, of the client side or, if clients collude, of the server side."""
+    if attack is None or not attack.forges:
+        return [], []
+    if attack.alone:
+        return [Forging(attack, MALICIOUS, seed=seed)], []
+    return [], [Collusion(attack, MALICIOUS, seed=seed)]
+
+
 def run(
     algorithm: Algorithm,
     transport: Transport,
@@ -43,21 +53,25 @@ def run(
     wrap: tuple[Any, ...] = (),
     rounds: int = 3,
 ) -> tuple[Any, int, dict[int, str]]:
-    """What some rounds leave, how many replies were changed, and who was rejected."""
+    """The result of some rounds, the number of changed replies, and the rejected clients."""
     engine, server = begin(algorithm, transport, where)
     changed, rejected = 0, {}
     defence = None if rule is None else Defence(rule)
     for r in range(rounds):
-        ids, screen = where.ids(r), Screen()
-        around: list[Any] = [screen.learn]
-        attacker = None
-        if attack is not None:
-            attacker = Attacker(attack, MALICIOUS, seed=where.seed, cohort=len(ids))
-            around.append(attacker)
-        around += [*wrap, screen]
-        cohort = engine.cohort(ids, work=where.work, round=r, wrap=tuple(around), combine=defence)
+        screen, count = Screen(), Count(MALICIOUS)
+        client_side, server_side = sides(attack, where.seed)
+        if attack is not None and attack.forges:
+            server_side = [count, *server_side]
+        cohort = engine.cohort(
+            where.ids(r),
+            work=where.work,
+            round=r,
+            wrap=(screen.learn, *server_side, *wrap, screen),
+            around=tuple(client_side),
+            combine=defence,
+        )
         server = algorithm.round(server, cohort)
-        changed += attacker.changed if attacker else 0
+        changed += count.changed
         rejected |= screen.rejected
     return outcome(algorithm, transport, engine, server, where), changed, rejected
 
@@ -92,7 +106,7 @@ def test_defences(name: str, rule: Combiner) -> None:
 
 @pytest.mark.parametrize("transport", ENGINES.values(), ids=ENGINES)
 def test_order_repetition_and_dropout(transport: Transport) -> None:
-    """Draws depend on neither chunks nor what ran before; a smaller cohort is what is attacked."""
+    """Draws depend neither on chunks nor on earlier runs; a smaller cohort is attacked alike."""
     where = world()
     for attack in (ATTACKS["gaussian"](), ATTACKS["little"]()):
         first, *_ = run(made("fedavg"), transport, where, attack=attack)
@@ -107,7 +121,7 @@ def test_order_repetition_and_dropout(transport: Transport) -> None:
 
         some, *_ = run(made("fedavg"), transport, where, attack=attack, wrap=(quiet,))
         same, *_ = run(made("fedavg"), LOOP, where, attack=attack, wrap=(quiet,))
-        close(some, same, "with clients that fall silent")
+        close(some, same, "with clients that drop out")
 
 
 def test_resumed_rounds_draw_the_same() -> None:
@@ -116,7 +130,7 @@ def test_resumed_rounds_draw_the_same() -> None:
     engine, server = begin(made("fedavg"), LOOP, where)
     results = []
     for _ in range(2):
-        attacker = Attacker(ATTACKS["gaussian"](), MALICIOUS, seed=7, cohort=5)
-        cohort = engine.cohort(where.ids(1), work=where.work, round=1, wrap=(attacker,))
+        forging = Forging(ATTACKS["gaussian"](), MALICIOUS, seed=7)
+        cohort = engine.cohort(where.ids(1), work=where.work, round=1, around=(forging,))
         results.append(made("fedavg").round(server, cohort))
     same_bits(results[1], results[0], "the round done again")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from isonomy.core.examples import SPLITS, Attribute, Split
 from isonomy.core.task import Task
 from isonomy.core.work import Work
 from isonomy.data.federation import Federation, build
+from isonomy.models.linear import linear
 from isonomy.models.mlp import mlp
 
 FEATURES = 4
@@ -34,6 +36,24 @@ class World:
 
     def ids(self, round: int) -> Tensor:
         return torch.tensor(self.cohorts[round])
+
+
+def with_model(where: World, build: Callable[[], nn.Module]) -> World:
+    """The same federation with another network."""
+    task = Task(build, classes=where.task.classes, levels=where.task.levels)
+    return replace(where, task=task, params=task.init(3))
+
+
+@cache
+def linear_world() -> World:
+    """A world whose model is linear."""
+    return with_model(world(), lambda: linear((FEATURES,), 3))
+
+
+@cache
+def deep_world() -> World:
+    """A world whose network has two hidden layers."""
+    return with_model(world(), lambda: mlp((FEATURES,), 3, hidden=(5, 4)))
 
 
 @cache

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from contract.world import TRAIN, VALIDATION, world
 from isonomy.core import random
 from isonomy.core.client import Client, Pool
 from isonomy.core.examples import SPLITS
+from isonomy.core.phase import phase
 from isonomy.core.work import Work
 from isonomy.data.federation import Federation
 from isonomy.engines.base import Engine
@@ -30,6 +30,7 @@ def client_of(k: int, wider: int = 0, federation: Federation | None = None) -> C
     work = Work(batch=4)
     return Client(
         pool=Pool(federation.x, federation.y, federation.groups),
+        id=torch.tensor(k),
         starts=ranges[:, 0],
         sizes=sizes,
         key=random.key(0, 0, k),
@@ -117,11 +118,12 @@ def test_losses_on_an_empty_split_are_zero(kind: type[Engine]) -> None:
     where = world()
     engine = kind(where.task, without(1, 7))
 
-    def phase(task: Any, message: Any, client: Client) -> tuple[Tensor, Any]:
-        return task.loss(message["params"], client.validation), client.state
+    @phase("gather", loss="statistic")
+    def measure(task: Any, message: Any, client: Client) -> tuple[Any, Any]:
+        return {"loss": task.loss(message["params"], client.validation)}, client.state
 
     cohort = engine.cohort(torch.tensor([0, 7]), work=where.work, round=0)
-    got = cohort.gather(phase, {"params": where.params}).value
+    got = cohort.gather(measure, {"params": where.params}).value["loss"]
     assert float(got[1]) == 0.0
     assert float(got[0]) > 0.1
 

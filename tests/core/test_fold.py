@@ -639,7 +639,7 @@ def test_constants_made_in_the_body_are_traced() -> None:
 
     programs = both(lambda: fold(body, numbers("w", 2), numbers("x", 4, 2)))
     assert programs.traced == 1
-    assert not programs._refused
+    assert not programs.refused
 
 
 class Thing:

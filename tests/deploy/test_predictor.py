@@ -96,7 +96,7 @@ def test_an_unfinished_run_has_no_model_yet(tmp_path: Path) -> None:
             raise Stopped("enough", 2)
 
     with pytest.raises(Stopped):
-        isonomy.run(isonomy.make_config(**LINEAR), tmp_path / "run", listener=Impatient())
+        isonomy.run(isonomy.make_config(**LINEAR), tmp_path / "run", listeners=[Impatient()])
     with pytest.raises(RunError, match="unfinished"):
         isonomy.predictor(tmp_path / "run", 0)
 

@@ -18,6 +18,7 @@ from isonomy.algorithms import registry
 from isonomy.core import tree
 from isonomy.core.client import Client
 from isonomy.core.cohort import Ask, Replies
+from isonomy.core.phase import phase
 from isonomy.core.task import Task
 from isonomy.core.work import Work
 from isonomy.data.federation import Federation, build
@@ -28,6 +29,11 @@ from isonomy.engines.loop import Loop
 from isonomy.errors import IsonomyError
 
 ENGINES = [Loop, Batched]
+
+
+@phase("gather", n="statistic")
+def counting(task: Task, message: Any, client: Client) -> Any:
+    return {"n": client.size}, client.state
 
 
 def federation_of(*sizes: int) -> Federation:
@@ -189,7 +195,8 @@ def test_meter_of_a_round_of_fedavg(kind: type[Engine]) -> None:
     where, meter = world(), Meter()
     engine = kind(where.task, where.federation)
     cohort = engine.cohort(where.ids(0), work=where.work, round=0, wrap=(meter,))
-    registry()["fedavg"]().round({"params": where.params}, cohort)
+    fedavg = registry()["fedavg"]()
+    fedavg.round(fedavg.init_server(where.task, where.params, CLIENTS), cohort)
     assert (meter.down, meter.up) == (4 * 43 * 4, 4 * 43 * 4)
 
 
@@ -198,7 +205,7 @@ def test_wrappers_wrap_from_the_inside_out() -> None:
     engine = Loop(where.task, where.federation)
     half = functools.partial(dropout, probability=0.5, seed=3)
     cohort = engine.cohort(engine.everyone(), work=where.work, round=0, wrap=(inner, half, outer))
-    cohort.gather(lambda task, message, client: ({"n": client.size}, client.state), {})
+    cohort.gather(counting, {})
     assert outer.asked == CLIENTS
     assert inner.asked == outer.answered < CLIENTS
 
@@ -214,7 +221,12 @@ def test_cohort_carries_sizes_and_rate(kind: type[Engine]) -> None:
     assert (cohort.rate, cohort.round, cohort.clients) == (0.4, 2, CLIENTS)
     assert cohort.sizes.tolist() == [TRAIN[5], TRAIN[1]]
     cohort = engine.cohort(torch.tensor([5]), work=Work(lr=0.4), round=2, rate=0.1)
-    got = cohort.gather(lambda t, m, c: ({"rate": c.rate, "n": c.size}, c.state), {}).value
+
+    @phase("gather", rate="statistic", n="statistic")
+    def rate_and_size(task: Task, message: Any, client: Client) -> Any:
+        return {"rate": client.rate, "n": client.size}, client.state
+
+    got = cohort.gather(rate_and_size, {}).value
     assert got["rate"].tolist() == pytest.approx([0.1])
     assert got["n"].tolist() == [float(TRAIN[5])]
     assert engine.everyone().tolist() == list(range(CLIENTS))
@@ -227,11 +239,12 @@ def test_messages_for_each_client_reach_it(kind: type[Engine]) -> None:
     ids = torch.tensor([6, 2, 7, 0])
     cohort = engine.cohort(ids, work=where.work, round=0)
 
-    def phase(task: Task, message: Any, client: Client) -> Any:
+    @phase("gather", got="statistic", n="statistic")
+    def answer(task: Task, message: Any, client: Client) -> Any:
         return {"got": message["own"] + message["all"], "n": client.sizes[0]}, client.state
 
     each = {"own": ids.float() * 10}
-    got = cohort.gather(phase, {"all": torch.tensor(1.0)}, each=each)
+    got = cohort.gather(answer, {"all": torch.tensor(1.0)}, each=each)
     assert got.ids.tolist() == [6, 2, 7, 0]
     assert got.value["got"].tolist() == [61.0, 21.0, 71.0, 1.0]
     assert got.value["n"].tolist() == [TRAIN[k] for k in (6, 2, 7, 0)]
@@ -243,11 +256,12 @@ def test_states_change_only_where_asked_and_by_their_own_phase(kind: type[Engine
     engine = kind(where.task, where.federation)
     engine.reset({"n": torch.zeros(()), "i": torch.zeros((), dtype=torch.int64)})
 
-    def phase(task: Task, message: Any, client: Client) -> Any:
-        return (), {"n": client.state["n"] + client.size, "i": client.state["i"] + 1}
+    @phase("gather")
+    def change(task: Task, message: Any, client: Client) -> Any:
+        return {}, {"n": client.state["n"] + client.size, "i": client.state["i"] + 1}
 
     for ids in ([4, 1, 2], [2, 7]):
-        engine.cohort(torch.tensor(ids), work=where.work, round=0).gather(phase, {})
+        engine.cohort(torch.tensor(ids), work=where.work, round=0).gather(change, {})
     assert engine.states.stacked["i"].tolist() == [0, 1, 2, 0, 1, 0, 0, 1]
     own = [n * i for n, i in zip(TRAIN, [0, 1, 2, 0, 1, 0, 0, 1], strict=True)]
     assert engine.states.stacked["n"].tolist() == [float(n) for n in own]
@@ -269,15 +283,16 @@ def test_a_state_that_nobody_declared_is_not_lost_in_silence() -> None:
     engine = Loop(where.task, where.federation)
     engine.reset(())
     cohort = engine.cohort(where.ids(0), work=where.work, round=0)
+
+    @phase("gather")
+    def keeps_a_state(task: Task, message: Any, client: Client) -> Any:
+        return {}, {"n": client.size}
+
     with pytest.raises((IsonomyError, ValueError), match="state"):
-        cohort.gather(lambda task, message, client: ((), {"n": client.size}), {})
+        cohort.gather(keeps_a_state, {})
 
 
 # --- the batched engine's own ---------------------------------------------------------------------
-
-
-def counting(task: Task, message: Any, client: Client) -> Any:
-    return {"n": client.size}, client.state
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 8, "auto"])
@@ -314,7 +329,8 @@ def test_a_heavy_model_is_probed_once_and_leaves_no_trace(monkeypatch: pytest.Mo
     engine.reset(local.init_client(where.task, where.params))
     server = local.init_server(where.task, where.params, CLIENTS)
     cohort = engine.cohort(engine.everyone(), work=where.work, round=0)
-    assert float(local.round(server, cohort)["trained"]) == CLIENTS
+    (trained,) = tree.leaves(local.round(server, cohort))
+    assert float(trained) == CLIENTS
     assert engine.chunks["local"] in (1, 4, 16)
 
     again = Batched(where.task, where.federation, seed=1, chunks=engine.chunks)
@@ -340,7 +356,7 @@ def test_new_programs_give_the_same_bits() -> None:
     def one() -> Tensor:
         engine = Batched(where.task, where.federation, seed=1)
         engine.programs = Programs()
-        server: Any = {"params": where.params}
+        server = fedprox.init_server(where.task, where.params, CLIENTS)
         for r in range(2):
             server = fedprox.round(server, engine.cohort(where.ids(r), work=where.work, round=r))
         return torch.cat([t.flatten() for t in tree.leaves(server)])
@@ -371,10 +387,10 @@ def test_local_training_is_traced_and_right(loss: Any, optimiser: str) -> None:
         if isinstance(engine, Batched):
             engine.programs = programs
         cohort = engine.cohort(where.ids(1), work=work, round=0)
-        got.append(fedavg.round({"params": params}, cohort))
+        got.append(fedavg.round(fedavg.init_server(task, params, CLIENTS), cohort))
         if isinstance(engine, Batched):
             assert programs.traced > 0
-            assert not programs._refused
+            assert not programs.refused
     torch.testing.assert_close(got[1], got[0], rtol=1e-5, atol=1e-5)
 
 

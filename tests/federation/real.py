@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from federation.members import CONFIG, NAMES, write_tables
+from federation.participants import CONFIG, NAMES, write_tables
 from isonomy import api
 from isonomy.config.schema import read
 from isonomy.core import tree
@@ -24,7 +24,7 @@ from isonomy.runs.folder import RunFolder
 
 PATIENCE = 900.0  # a machine may be busy; what matters is told apart from slowness
 MARK = "ISONOMY_TEST"  # in the environment of all processes of a test, so that none is missed
-BAD = Path(__file__).with_name("bad_member.py")
+BAD = Path(__file__).with_name("bad_participant.py")
 
 
 def descendants(pid: int) -> list[int]:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from federation.members import CONFIG, NAMES, NODES, Room, member, write_tables
+from federation.participants import CONFIG, NAMES, NODES, Room, participant, write_tables
 from isonomy import api
 from isonomy.config.schema import read
 from isonomy.core import tree
@@ -54,12 +54,12 @@ def serve(here: Path, room: Room, *overrides: str, listener: Listener | None = N
 
 def conduct(plan, room, listener=None, nodes=NODES, wait=0.0):
     return organiser.conduct(
-        plan, room, nodes=nodes, wait=wait, timeout=5.0, listener=listener or Listener()
+        plan, room, nodes=nodes, wait=wait, timeout=5.0, listeners=[listener or Listener()]
     )
 
 
 def everyone(here: Path, **options: object) -> dict:
-    return {name: member(here, name, **options) for name in NAMES}
+    return {name: participant(here, name, **options) for name in NAMES}
 
 
 def same(a, b) -> None:
@@ -123,7 +123,7 @@ def test_stopped_and_resumed_it_ends_the_same(here: Path) -> None:
             "checkpoint.every=2",
             listener=Notes(stop_after=3),
         )
-    plan = organiser.again(here / "served")
+    plan = organiser.reopen(here / "served")
     assert plan.place.checkpoints() == [2]
     conduct(plan, Room(everyone(here)))  # participants were started again as well
     for name in ("rounds.jsonl", "clients.parquet"):
@@ -136,7 +136,7 @@ def test_stopped_and_resumed_it_ends_the_same(here: Path) -> None:
         ]
         assert all(same_bits)
     with pytest.raises(RunError, match="complete"):
-        organiser.again(here / "served")
+        organiser.reopen(here / "served")
 
 
 def test_a_participant_whose_process_lasts_one_message(here: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_participant_whose_process_lasts_one_message(here: Path) -> None:
 
     class Fleeting(Room):
         def ask(self, *args: object, **more: object):  # type: ignore[override]
-            self.members = {100 + k: member(here, name) for k, name in enumerate(NAMES)}
+            self.participants = {100 + k: participant(here, name) for k, name in enumerate(NAMES)}
             yield from super().ask(*args, **more)  # type: ignore[arg-type]
 
     changes = ("algorithm=local", "data.impute=median")
@@ -198,7 +198,7 @@ def test_one_that_leaves_and_comes_back(here: Path) -> None:
         def round(self, done: int, rounds: int, metrics: object) -> None:
             room.away = {101} if done == 1 else set()
             if done == 2:  # it is another process now, with what it kept on its disk
-                room.members[101] = member(here, "north")
+                room.participants[101] = participant(here, "north")
 
     listener = Coming()
     serve(here, room, "algorithm=local", "rounds=4", listener=listener)
@@ -227,7 +227,7 @@ def test_a_table_that_does_not_fit_is_told_why_before_anything_is_sent(here: Pat
     (here / "example").mkdir()
     (here / "tables" / "east.csv").rename(here / "example" / "east.csv")
     (here / "tables" / "east.csv").write_text((here / "example" / "east.csv").read_text())
-    members = everyone(here)
+    participants = everyone(here)
     sent: list[bytes] = []
 
     def watch(name: str, request: bytes, reply: bytes) -> bytes:
@@ -236,8 +236,8 @@ def test_a_table_that_does_not_fit_is_told_why_before_anything_is_sent(here: Pat
         return reply
 
     with pytest.raises(RunError, match="north"):
-        serve(here, Room(members, watch), "data.path=" + str(here / "example"))
-    trouble = members["north"].trouble
+        serve(here, Room(participants, watch), "data.path=" + str(here / "example"))
+    trouble = participants["north"].error
     assert isinstance(trouble, DataError)
     assert "no column 'income'" in str(trouble)
     assert "Did you mean 'incom'?" in str(trouble)
@@ -253,16 +253,16 @@ def test_consent_is_asked_once_and_a_no_is_a_no(here: Path) -> None:
         asked.append(charter)
         return False
 
-    members = everyone(here) | {"north": member(here, "north", decide=no)}
+    participants = everyone(here) | {"north": participant(here, "north", decide=no)}
     with pytest.raises(RunError, match="not here: north"):
-        serve(here, Room(members))
+        serve(here, Room(participants))
     assert len(asked) >= 1
-    assert isinstance(members["north"].trouble, ConfigError)
+    assert isinstance(participants["north"].error, ConfigError)
     assert asked[0]["reveals"].startswith("only the weighted sum")
 
 
 def test_it_runs_no_code_that_is_not_isonomys(here: Path) -> None:
-    members = everyone(here)
+    participants = everyone(here)
     with pytest.raises(RunError, match="not here"):
-        serve(here, Room(members), "model=torch.nn:Linear")
-    assert "--trust torch.nn:Linear" in str(members["north"].trouble)
+        serve(here, Room(participants), "model=torch.nn:Linear")
+    assert "--trust torch.nn:Linear" in str(participants["north"].error)

@@ -19,11 +19,11 @@ from isonomy.algorithms.preference.praffl import PraFFL
 from isonomy.core import tree
 from isonomy.errors import ConfigError
 from isonomy.federation.flower import codec
-from isonomy.federation.flower.phase_runner import OfAlgorithm
-from isonomy.federation.flower.state_store import Store
+from isonomy.federation.flower.phase_runner import AlgorithmPhases
+from isonomy.federation.flower.state_store import StateStore
 from isonomy.federation.flower.superlink import loopback_only, parse
-from isonomy.runs.evaluate import measure
-from isonomy.runs.front import measurement
+from isonomy.runs.client_counts import measure
+from isonomy.runs.measurements import measurement
 
 
 class Pair(NamedTuple):
@@ -98,30 +98,30 @@ def test_the_most_that_a_reply_may_take_leaves_room_for_its_description() -> Non
 )
 def test_a_message_cannot_run_what_is_no_phase(name: str) -> None:
     with pytest.raises(KeyError):
-        OfAlgorithm(FedAvg(), measurement).find(name)
+        AlgorithmPhases(FedAvg(), measurement).find(name)
 
 
 def test_phases_are_known_by_name() -> None:
-    known = OfAlgorithm(FedAvg(), measurement)
+    known = AlgorithmPhases(FedAvg(), measurement)
     assert known.name(FedAvg().local) == "local"
     assert known.name(measure(FedAvg(), "test")) == "measure:test"
-    front = OfAlgorithm(PraFFL(), measurement)
+    front = AlgorithmPhases(PraFFL(), measurement)
     assert front.name(front.find("measure:test:own")) == "measure:test:own"
     assert known.find("local").__func__ is FedAvg.local  # type: ignore[attr-defined]
 
 
 def test_a_store_goes_back_and_forgets(tmp_path: Path) -> None:
     for folder in (None, tmp_path / "state"):
-        store = Store({"w": torch.zeros(2)}, folder)
+        store = StateStore({"w": torch.zeros(2)}, folder)
         for r in range(6):
             store.save(r, {"w": torch.full((2,), float(r))})
-        again = store if folder is None else Store({"w": torch.zeros(2)}, folder)
+        again = store if folder is None else StateStore({"w": torch.zeros(2)}, folder)
         assert again.load()["w"].tolist() == [5, 5]
-        again.back_to(4)  # the server has done 4 rounds: 0 to 3
+        again.rewind(4)  # the server has done 4 rounds: 0 to 3
         assert again.load()["w"].tolist() == [3, 3]
-        again.settle(3)  # it can go back to 3 rounds: the state after round 2 is needed
+        again.forget_before(3)  # it can go back to 3 rounds: the state after round 2 is needed
         assert again.rounds() == [2, 3]
-        again.back_to(0)
+        again.rewind(0)
         assert again.load()["w"].tolist() == [0, 0]
 
 
@@ -230,7 +230,7 @@ def test_a_config_that_is_of_no_tables_is_refused(tmp_path: Path) -> None:
     from isonomy.config.schema import parse as config
     from isonomy.federation import organiser
 
-    with pytest.raises(ConfigError, match="participants' own tables"):
+    with pytest.raises(ConfigError, match=r"data\.name = 'synthetic'.*data\.path"):
         organiser.begin(config({"data": "synthetic"}), tmp_path / "run", ["a"])
     assert not (tmp_path / "run").exists()
 
@@ -260,7 +260,7 @@ def test_a_reply_counts_though_its_sender_has_left(monkeypatch: pytest.MonkeyPat
             return [made]
 
     monkeypatch.setattr(server_app, "Message", SimpleNamespace)  # the real one asks for a run
-    monkeypatch.setattr(server_app, "LOOK", 0.0)
+    monkeypatch.setattr(server_app, "CHECK_NODES", 0.0)
     monkeypatch.setattr(server_app, "PAUSE", 0.01)
     order = {"seconds": 5, "type": "query", "group": 0, "to": [[7, 0], [8, 0]]}
     got = list(server_app.exchange(Grid(), order, [b"?"]))  # type: ignore[arg-type]

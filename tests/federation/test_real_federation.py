@@ -14,8 +14,8 @@ import torch
 
 pytest.importorskip("flwr")
 
-from federation.bad_member import MEANINGS
-from federation.members import NAMES
+from federation.bad_participant import MEANINGS
+from federation.participants import NAMES
 from federation.real import Place, check_equal_to_loop, model, own, same, simulate
 from isonomy.config.schema import read
 from isonomy.core import tree

@@ -67,7 +67,7 @@ def test_count_of_regression_is_size_and_loss():
     assert found["loss"].tolist() == [[5], [4], [1]]
 
 
-def test_a_group_not_told_is_counted_with_everyone_only():
+def test_an_unknown_group_is_counted_with_everyone_only():
     outputs = torch.tensor([[1.0], [1.0], [-1.0]])
     page = batch([1, 1, 1], [[0, -1], [1, 1], [2, 0]], [1.0, 1.0, 1.0])
     found = count(task("logistic", 2, 1, (2, 2)), outputs, page)

@@ -48,7 +48,7 @@ def test_faa_leaves_out_clients_without_examples_only():
 def test_losses_of_different_clients_are_refused():
     with pytest.raises(DataError, match="same clients"):
         excess([0.1, 0.2], [0.1])
-    with pytest.raises(DataError, match="one size a client"):
+    with pytest.raises(DataError, match="one size"):
         faa([0.1, 0.2], sizes=[1])
 
 

@@ -13,6 +13,7 @@ from torch import nn
 
 import isonomy.metrics
 from isonomy.core.examples import Attribute
+from isonomy.core.notions import NOTIONS
 from isonomy.core.task import Batch, Task
 from isonomy.errors import ConfigError
 from isonomy.metrics import (
@@ -22,7 +23,10 @@ from isonomy.metrics import (
     describe,
     interval,
     intervals,
+    names,
+    parse,
     per_client,
+    registry,
     summarise,
 )
 from isonomy.metrics.client import gini, mean
@@ -287,6 +291,10 @@ def test_every_name_has_a_meaning_and_most_a_direction():
         plain = name in ("size", "client.number", "client.left_out", "excess")
         undirected = plain or ":" in name or "positive_rate." in name
         assert (better(name) is None) == undirected, name
+        metric = parse(name)
+        assert metric.name == name
+        assert metric.title
+        assert metric.over in ("clients", "examples", None)
     sentences = {describe(name) for name in set(names)}
     assert len(sentences) == len(set(names))
 
@@ -298,15 +306,15 @@ def test_every_name_has_a_meaning_and_most_a_direction():
         (
             "client.loss.worst5",
             "lower",
-            "The mean of the highest-loss clients' loss, 5 % of the clients rounded up.",
+            "The mean loss of the highest-loss clients, 5 % of the clients rounded up.",
         ),
         (
             "client.accuracy.best5",
             "higher",
-            "The mean of the highest-accuracy clients' accuracy, 5 % of the clients rounded up.",
+            "The mean accuracy of the highest-accuracy clients, 5 % of the clients rounded up.",
         ),
         ("group.age.min_accuracy", "higher", "the smallest accuracy of a group of age."),
-        ("group.age.accuracy.low", "higher", "the share predicted right in group low of age."),
+        ("group.age.accuracy.low", "higher", "the share predicted correctly in group low of age."),
         ("group.a.b.max_loss", "lower", "the largest mean loss of a group of a.b."),
         ("group.{x}.loss.{y}", "lower", "the mean loss in group {y} of {x}."),
         ("accuracy:low", None, "Lower end of the bootstrap percentile interval over clients of"),
@@ -317,9 +325,9 @@ def test_meaning_and_direction(name, direction, sentence):
     assert sentence in describe(name)
 
 
-def test_inside_a_client_the_sentence_says_so():
+def test_the_meaning_inside_a_client():
     text = describe("group.sex.demographic_parity", inside_client=True)
-    assert text.startswith("Over the client's own examples, the largest minus the smallest share")
+    assert text.startswith("Over the client's own examples, the largest difference in the share")
 
 
 def test_an_unknown_name_is_refused():
@@ -328,13 +336,45 @@ def test_an_unknown_name_is_refused():
             describe(name)
 
 
+def test_a_name_is_parsed_into_its_parts():
+    gap = parse("group.a.b.equal_opportunity_overall")
+    assert (gap.attribute, gap.kind, gap.level) == ("a.b", "equal_opportunity_overall", None)
+    assert gap.compares_groups
+    assert gap.title == "equal-opportunity gap to everyone (a.b)"
+    rate = parse("group.a.b.positive_rate.x.y")
+    assert (rate.attribute, rate.kind, rate.level) == ("a.b", "positive_rate", "x.y")
+    assert not rate.compares_groups
+    end = parse("client.loss.worst10:high")
+    assert end.end_of == parse("client.loss.worst10")
+    assert [parse(name).scope for name in ("faa", "accuracy", "bytes", "hv")] == [
+        "over clients",
+        "over examples",
+        "per run",
+        "",
+    ]
+
+
+def test_an_unknown_name_is_found_without_a_direction():
+    found = names.find_metric("my.number")
+    assert (found.title, found.better, found.scope) == ("my.number", None, "")
+    assert found.meaning().endswith(".")
+
+
+def test_every_notion_has_its_metrics():
+    for notion in NOTIONS.values():
+        assert notion.name in registry.GROUP_METRICS
+        assert (notion.overall_name in registry.GROUP_METRICS) == (len(notion.given) == 1)
+
+
 def test_the_public_names_are_there_and_documented():
     assert isonomy.metrics.__all__ == sorted(isonomy.metrics.__all__)
     for name in isonomy.metrics.__all__:
         assert getattr(isonomy.metrics, name).__doc__
 
 
-@pytest.mark.parametrize("module", ["counts", "client", "group", "excess", "front", "summary"])
+@pytest.mark.parametrize(
+    "module", ["counts", "client", "group", "excess", "front", "names", "summary"]
+)
 def test_examples_in_docstrings_run(module):
     found = doctest.testmod(importlib.import_module(f"isonomy.metrics.{module}"))
     assert found.attempted > 0

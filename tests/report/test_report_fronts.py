@@ -7,8 +7,8 @@ import pytest
 from isonomy.config.schema import parse
 from isonomy.report import figures, fronts, page
 from isonomy.runs.record import Record
-from isonomy.studies.compare import grid
 from isonomy.studies.reproduce import _expanded
+from isonomy.studies.sweep import grid
 
 LOSS, GAP = "group.sex.max_loss", "group.sex.demographic_parity"
 
@@ -68,7 +68,7 @@ def test_tables_figure_and_page() -> None:
         "one b",
         "two a",
     ]
-    plot = figures.trade_offs(RECORDS)
+    plot = figures.setting_fronts.draw(RECORDS)
     assert plot is not None
     shown = [trace for trace in plot.data if trace.visible]
     assert [list(trace.x) for trace in shown] == [[0.8], [0.6, 0.8], [0.7]]
@@ -81,7 +81,7 @@ def test_tables_figure_and_page() -> None:
 def test_no_front_without_several_settings() -> None:
     alone = [run(None, "a", 0, 0.4, 0.6, 0.1), run(None, "b", 0, 0.3, 0.7, 0.1)]
     assert fronts.fronts(alone) == []
-    assert figures.trade_offs(alone) is None
+    assert figures.setting_fronts.draw(alone) is None
 
 
 def test_a_sweep_and_a_presets_grid_name_their_series() -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
+import pkgutil
 import re
 import tomllib
 from dataclasses import replace
@@ -191,13 +193,13 @@ def test_what_users_name_is_escaped_everywhere():
 
 
 def test_names_in_hover_are_data_and_not_templates():
-    plot = figures.clients([record(names=["%{y}", "b"])])
+    plot = figures.clients.draw([record(names=["%{y}", "b"])])
     assert plot is not None
     assert not any("%{y}" in trace.hovertemplate for trace in plot.data)
     assert plot.data[0].customdata[0][1] == "%{y}"
 
 
-def test_unfinished_runs_are_said():
+def test_unfinished_runs_are_noted():
     text = prose(render([record("FedAvg", 0), record("q-FFL", 0, rounds=7, complete=False)]))
     assert "q-FFL, seed 0: unfinished, stopped at round 7 of 20." in text
     assert "q-FFL (unfinished)" in text
@@ -236,7 +238,7 @@ def test_regression_has_no_accuracy():
     text = render([run])
     Page(text)
     assert "accuracy" not in re.sub(r"<p>.*?</p>|Accuracy", "", prose(text))
-    plot = figures.tradeoff([run])
+    plot = figures.trade_off.draw([run])
     assert plot is not None
     assert plot.layout.yaxis.title.text.startswith("loss")
 
@@ -245,7 +247,7 @@ def _without_accuracy(metrics: dict[str, float]) -> dict[str, float]:
     return {name: at for name, at in metrics.items() if "accuracy" not in name}
 
 
-def test_write_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_write_is_atomic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     to = write([plain(accuracy=0.5)], tmp_path / "new" / "report.html", title="One")
     assert [at.name for at in to.parent.iterdir()] == ["report.html"]
     before = to.read_text(encoding="utf-8")
@@ -272,7 +274,7 @@ def test_curves_have_the_mean_and_the_band():
         )
         for s, v in enumerate((1.0, 3.0))
     ]
-    plot = figures.curves(records)
+    plot = figures.rounds.draw(records)
     assert plot is not None
     band, line = plot.data
     assert list(line.x) == [1, 2]
@@ -294,14 +296,14 @@ def test_clients_are_those_of_the_last_round_mean_over_seeds():
         }
         return Record("a", seed, {"seed": seed}, [], clients, {})
 
-    plot = figures.clients([run(0, [0.5, math.nan]), run(1, [0.75, math.nan])])
+    plot = figures.clients.draw([run(0, [0.5, math.nan]), run(1, [0.75, math.nan])])
     assert plot is not None
     assert list(plot.data[0].y) == [0.625]
     assert plot.data[0].customdata[0] == ["a", "A", "5", 2]
 
 
 def test_tradeoff_marks_runs_and_their_mean():
-    plot = figures.tradeoff(
+    plot = figures.trade_off.draw(
         [plain(seed=s, accuracy=a, faa=f) for s, a, f in ((0, 0.5, 0.1), (1, 0.75, 0.3))]
     )
     assert plot is not None
@@ -316,7 +318,7 @@ def test_groups_show_each_rate_that_is_there():
         "group.a.b.positive_rate.x": 0.25,
         "group.a.b.max_loss": 1,
     }
-    plot = figures.groups([plain(**metrics)])
+    plot = figures.groups.draw([plain(**metrics)])
     assert plot is not None
     labels = [button.label for button in plot.layout.updatemenus[0].buttons]
     assert labels == ["positive rate by a.b", "accuracy by a.b"]
@@ -324,6 +326,13 @@ def test_groups_show_each_rate_that_is_there():
 
 def test_nothing_to_draw():
     assert figures.all_figures([plain(accuracy=0.5)]) == []
+
+
+def test_every_figure_is_registered():
+    modules = {name for _, name, _ in pkgutil.iter_modules(figures.__path__)} - {"drawing"}
+    found = [importlib.import_module(f"isonomy.report.figures.{name}").FIGURE for name in modules]
+    assert {kind.name for kind in found} == {kind.name for kind in figures.FIGURES}
+    assert len(found) == len(figures.FIGURES)
 
 
 def test_every_made_up_method_is_in_the_study():

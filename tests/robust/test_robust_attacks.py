@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,11 @@ from contract.world import CLIENTS, world
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.core import random, tree
 from isonomy.core.cohort import Ask, Replies
+from isonomy.core.phase import Part, phase
 from isonomy.core.work import Work
 from isonomy.errors import ConfigError
 from isonomy.robust.attacks import (
     ATTACKS,
-    Attacker,
     Broken,
     FreeRider,
     Gaussian,
@@ -32,8 +33,9 @@ from isonomy.robust.attacks import (
     little_z,
     make,
 )
+from isonomy.robust.forging import Collusion, Count, Forging
 from isonomy.robust.labels import malicious, poisoned
-from isonomy.robust.parts import parts, replied, updates
+from isonomy.robust.parts import replied, trained, updates
 
 IDS = torch.tensor([3, 5, 8, 9])
 BAD = torch.tensor([5, 9, 11])
@@ -53,24 +55,40 @@ def replies(rows=MOVES) -> dict[str, Any]:
     }
 
 
-def ask(message=None, each=None, round=2) -> Ask:
-    return Ask(lambda *_: ({}, ()), message or {"params": SENT}, Work(), round, 0.1, IDS, each)
+@phase("mean", params="model", loss="statistic")
+def local(task, message, client):
+    """Stands for a phase in which clients train a model."""
+
+
+def ask(message=None, each=None, round=2, exchange=0, cohort=4) -> Ask:
+    message = message or {"params": SENT}
+    about = {"exchange": exchange, "cohort": cohort}
+    return Ask(local, message, Work(), round, 0.1, IDS, each, **about)
 
 
 def exchanged(attack, value=None, question=None, chunks=((0, 1), (2, 3)), cohort=4):
-    """What comes through an attack, in the order of IDS, flattened, and the attacker."""
+    """The replies under an attack, in the order of IDS, and the count of changed ones."""
     value = replies() if value is None else value
+    question = question or ask(cohort=cohort)
+
+    def honest(task, message, client):
+        return tree.take(value, IDS.tolist().index(int(client.id))), client.state
+
+    phase = Forging(attack, BAD, seed=7)(question, honest) if attack.alone else honest
 
     def exchange(_: Ask):
         for chunk in chunks:
             at = torch.tensor(chunk)
-            yield Replies(tree.take(value, at), IDS[at], torch.ones(len(at)))
+            clients = [SimpleNamespace(id=k, state=()) for k in IDS[at]]
+            made = tree.stack([phase(None, question.message, one)[0] for one in clients])
+            yield Replies(made, IDS[at], torch.ones(len(at)))
 
-    attacker = Attacker(attack, BAD, seed=7, cohort=cohort)
-    got = list(attacker(exchange)(question or ask()))
+    wrapped = exchange if attack.alone else Collusion(attack, BAD, seed=7)(exchange)
+    count = Count(BAD)
+    got = list(count(wrapped)(question))
     ids = torch.cat([c.ids for c in got])
     out = tree.take(tree.concat([c.value for c in got]), ids.argsort())
-    return out, attacker
+    return out, count
 
 
 def moved(out) -> np.ndarray:
@@ -79,12 +97,12 @@ def moved(out) -> np.ndarray:
 
 
 def expect(attack, rows_of_bad, **how):
-    out, attacker = exchanged(attack, **how)
+    out, count = exchanged(attack, **how)
     expected = MOVES.copy()
     expected[[1, 3]] = rows_of_bad
     assert moved(out) == pytest.approx(expected, rel=1e-5, abs=1e-6)
     assert out["loss"].tolist() == [0, 1, 2, 3]
-    assert attacker.changed == 2
+    assert count.changed == 2
 
 
 def test_rules_of_one_client():
@@ -94,9 +112,8 @@ def test_rules_of_one_client():
     expect(Replacement(factor=-2.5), -2.5 * bad)
     expect(SignFlip(factor=3.0), -3 * bad)
     expect(FreeRider(), 0 * bad)
-    out, attacker = exchanged(Labels())
+    out, _ = exchanged(Labels())
     assert moved(out) == pytest.approx(MOVES, rel=1e-5, abs=1e-6)
-    assert attacker.changed == 0
 
 
 def test_gaussian_has_the_spread_of_the_clients_own_update():
@@ -107,6 +124,7 @@ def test_gaussian_has_the_spread_of_the_clients_own_update():
     expect(Gaussian(scale=2.0), 2 * spread * noise)
     expect(FreeRider(noise=0.1), 0.1 * noise)
     value = {"params": {"w": torch.randn(4, 20_000) * torch.tensor([1, 2.0, 3, 5]).unsqueeze(1)}}
+    value["loss"] = torch.zeros(4)
     question = ask({"params": {"w": torch.zeros(20_000)}})
     out, _ = exchanged(Gaussian(), value, question)
     got = out["params"]["w"]
@@ -119,15 +137,9 @@ def test_noise_does_not_repeat():
     """In public code the sampler and the batches reseed what the noise is drawn from."""
     seen = []
     for round in (0, 1):
-        attacker = Attacker(Gaussian(), BAD, seed=7, cohort=4)
-
-        def exchange(_: Ask):
-            yield Replies(replies(), IDS, torch.ones(4))
-
-        wrapped = attacker(exchange)
-        for _ in range(2):  # two exchanges of a round
-            (chunk,) = list(wrapped(ask(round=round)))
-            seen += [tuple(row) for row in moved(chunk.value)[[1, 3]].tolist()]
+        for exchange in (0, 1):
+            out, _ = exchanged(Gaussian(), question=ask(round=round, exchange=exchange))
+            seen += [tuple(row) for row in moved(out)[[1, 3]].tolist()]
     assert len(set(seen)) == len(seen) == 8
 
 
@@ -157,8 +169,8 @@ def test_broken_replies():
         out, _ = exchanged(Broken(what=what))
         wrong = [bool(test(out["params"]["0.bias"][i]).all()) for i in range(4)]
         assert wrong == [False, True, False, True]
-    attacker = Attacker(Broken(what="shape"), BAD, seed=7, cohort=4)
-    got = list(attacker(lambda _: iter([Replies(replies(), IDS, torch.ones(4))]))(ask()))
+    collusion = Collusion(Broken(what="shape"), BAD, seed=7)
+    got = list(collusion(lambda _: iter([Replies(replies(), IDS, torch.ones(4))]))(ask()))
     assert [c.ids.tolist() for c in got] == [[3, 8], [5, 9]]
     assert got[1].value["params"]["0.bias"].shape == (2, 2)
 
@@ -166,36 +178,59 @@ def test_broken_replies():
 # --- what is attacked -----------------------------------------------------------------------------
 
 
+@phase(
+    "gather",
+    params="model",
+    first=Part("model", "params"),
+    gradient=Part("gradient", "params"),
+    update="update",
+    layer="model",
+    loss="statistic",
+    counts="group statistic",
+)
+def many(task, message, client):
+    """Stands for a phase with parts of every kind."""
+
+
 def test_parts():
     like = {"0.weight": torch.zeros(4, 1, 2), "0.bias": torch.zeros(4, 1)}
     value = {
         "params": like,
-        "first": like,  # another model
+        "first": like,  # another model, trained from the same one
         "gradient": like,
+        "update": like,
+        "layer": {"9.weight": torch.zeros(4, 7)},  # trained from nothing that was sent
         "loss": torch.zeros(4),
-        "shares": torch.zeros(4, 3),
-        "layer": {"9.weight": torch.zeros(4, 7)},
-        "9.bias": torch.zeros(4, 7),
-        "counts": {"right": torch.zeros(4, 2)},
-        "number": {"0.weight": torch.zeros(4, 1, dtype=torch.int64)},
+        "counts": torch.zeros(4, 2),
     }
-    found = {p.name: p for p in parts(ask(), value)}
-    assert list(found) == ["params", "first", "gradient", "layer", "9.bias"]
+    question = replace(ask(), phase=many)
+    found = {p.name: p for p in trained(question, value)}
+    assert list(found) == ["params", "first", "gradient", "update", "layer"]
     assert found["params"].origin is SENT
     assert found["first"].origin is SENT
     assert found["gradient"].origin is None
-    assert found["gradient"].model is SENT
-    assert [p.sent for p in found.values()] == [True, True, True, False, False]
+    assert found["gradient"].sent is SENT
+    assert found["update"].origin is None
+    assert [p.combines for p in found.values()] == [True, True, True, True, False]
     own = {"params": {k: torch.stack([v * i for i in range(4)]) for k, v in SENT.items()}}
-    (mine,) = parts(ask({"at": torch.zeros(2)}, own), {"params": like})
+    (mine,) = trained(ask({"at": torch.zeros(2)}, own), {"params": like})
     assert mine.own
-    assert mine.sent
+    assert mine.combines
     at = torch.tensor([2, 0])
     rows = updates({"params": tree.take(like, at)}, [mine], at)
     assert rows.tolist() == [[-2, -4, -1], [0, 0, 0]]
     back = replied({"params": tree.take(like, at)}, [mine], at, rows)
     assert back["params"]["0.weight"].tolist() == [[[0, 0]], [[0, 0]]]
-    assert parts(ask(), torch.zeros(4)) == []
+    assert trained(ask(), {"loss": torch.zeros(4)}) == []
+
+
+def test_a_phase_that_sends_no_parameters_is_not_wrapped():
+    @phase("sum", loss="statistic")
+    def losses(task, message, client):
+        """Stands for a phase without parameters."""
+
+    question = replace(ask(), phase=losses)
+    assert Forging(SignFlip(), BAD, seed=7)(question, losses) is losses
 
 
 def test_what_was_not_sent_by_malicious_clients_stays_as_it_is():
@@ -214,13 +249,14 @@ def test_replacement_in_a_round_of_fedavg(transport):
 
     def after(malicious_ids):
         engine, server = begin(FedAvg(weight="equal"), transport, where)
-        attacker = Attacker(Replacement(), torch.tensor(malicious_ids), seed=1, cohort=4)
-        cohort = engine.cohort(ids, work=where.work, round=0, wrap=(attacker,))
+        forging = Forging(Replacement(), torch.tensor(malicious_ids), seed=1)
+        cohort = engine.cohort(ids, work=where.work, round=0, around=(forging,))
         return FedAvg(weight="equal").round(server, cohort)["params"]
 
     engine, server = begin(FedAvg(), LOOP, where)
-    cohort = engine.cohort(ids, work=where.work, round=0)
-    each = cohort.gather(FedAvg().local, {"params": server["params"]}).value["params"]
+    alone = [engine.cohort(ids[i : i + 1], work=where.work, round=0) for i in range(len(ids))]
+    message = {"params": server["params"]}
+    each = tree.stack([one.mean(FedAvg().local, message)["params"] for one in alone])
     for name, got in after([2, 5, 7]).items():
         moves = each[name] - server["params"][name]
         expected = server["params"][name] + (moves[0] + moves[1] + 4 * (moves[2] + moves[3])) / 4
@@ -246,9 +282,9 @@ def test_who_is_malicious():
     for bad in ([9], [-1], [1, 1]):
         with pytest.raises(ConfigError, match="numbers from 0 to 8"):
             malicious(9, ids=bad)
-    with pytest.raises(ConfigError, match="is nobody"):
+    with pytest.raises(ConfigError, match="selects no client"):
         malicious(9, fraction=0.01)
-    with pytest.raises(ConfigError, match="nobody is left"):
+    with pytest.raises(ConfigError, match="every client is malicious"):
         malicious(2, fraction=0.9)
 
 

@@ -19,7 +19,7 @@ from isonomy.robust.combiners import COMBINERS
 from isonomy.runs.build import build, engine_of
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.training import Listener, method_label, resume, run
-from isonomy.studies.compare import grid
+from isonomy.studies.sweep import grid
 
 SMALL = {
     "rounds": 4,
@@ -90,7 +90,7 @@ def test_resumed_it_is_the_same(attacked, tmp_path):
 
     made = config(**A3, defence={"name": "krum", "expected": "attack"})
     with pytest.raises(KeyboardInterrupt):
-        run(made, tmp_path / "run", listener=Halt())
+        run(made, tmp_path / "run", listeners=[Halt()])
     again = resume(tmp_path / "run")
     assert again.rounds == record.rounds
     assert again.notes == record.notes
@@ -192,12 +192,12 @@ def test_compare_and_sweep_take_both_sections():
     ("changes", "words"),
     [
         ({"attack": "gausian"}, "unknown attack 'gausian'"),
-        ({"attack": {"name": "none", "scale": 2}}, "attack.scale is given, but attack.name is"),
+        ({"attack": {"name": "none", "scale": 2}}, "attack.scale is set, but attack.name is"),
         ({"attack": {"name": "gaussian", "fraction": 1.0}}, "attack.fraction = 1.0"),
         ({"attack": {"name": "gaussian", "clients": [10]}}, "numbers from 0 to 9"),
-        ({"attack": {"name": "labels", "labels": "none"}}, "nothing to do"),
+        ({"attack": {"name": "labels", "labels": "none"}}, "attack.labels = 'none'"),
         ({"defence": "media"}, "unknown defence 'media'"),
-        ({"defence": {"expected": 1, "name": "none"}}, "defence.expected is given"),
+        ({"defence": {"expected": 1, "name": "none"}}, "defence.expected is set"),
         ({"defence": "krum", "algorithm": "local"}, "'local' shares no model"),
         ({"defence": "krum", "algorithm": "term"}, "'term' weighs clients"),
         ({"defence": "krum", "algorithm": "fedeba"}, "'fedeba' weighs clients"),

@@ -87,7 +87,7 @@ def test_resumed_runs_find_the_same(tmp_path: Any) -> None:
         folder = tmp_path / f"stopped-{at}"
         with pytest.raises(Stopped):
             isonomy.run(
-                config("focus", "found", checkpoint={"every": 1}), folder, listener=Stop(at)
+                config("focus", "found", checkpoint={"every": 1}), folder, listeners=[Stop(at)]
             )
         again = resume(folder)
         assert again.metrics == straight.metrics

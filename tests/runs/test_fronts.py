@@ -146,7 +146,9 @@ def test_a_client_that_joins_later_gets_a_front(runs: dict[str, Path]) -> None:
     mine = (data.x[at], data.y[at], data.groups[at])
     new = isonomy.predictor(runs["hetpfl"], examples=mine, preference=(0.8, 0.2))
     old = isonomy.predictor(runs["hetpfl"], 0)
-    assert torch.equal(new.model.server["psi"]["linear1.weight"], old.model.server["psi"]["linear1.weight"])
+    assert torch.equal(
+        new.model.server["psi"]["linear1.weight"], old.model.server["psi"]["linear1.weight"]
+    )
     fair = isonomy.predictor(runs["hetpfl"], examples=mine, preference=(0.0, 1.0))
     assert not torch.allclose(new.outputs(data.x[:5]), fair.outputs(data.x[:5]))
     with pytest.raises(RunError, match="need their groups"):

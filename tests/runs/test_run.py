@@ -11,6 +11,7 @@ from sklearn.metrics import accuracy_score, log_loss
 
 from isonomy.config.schema import parse
 from isonomy.data import load
+from isonomy.engines.batched import engine as batched
 from isonomy.errors import ConfigError, DataError, FetchError, TrainingError
 from isonomy.runs import build as building
 from isonomy.runs.build import build, engine_of
@@ -93,7 +94,7 @@ def test_traffic_by_hand(made):
 def test_in_memory_and_in_a_folder_are_the_same(made):
     _, stored = made
     listener = Notes()
-    direct = run(parse(SMALL), listener=listener)
+    direct = run(parse(SMALL), listeners=[listener])
     assert direct.metrics == pytest.approx(stored.metrics, nan_ok=True)
     assert direct.rounds == stored.rounds
     assert direct.clients.keys() == stored.clients.keys()
@@ -154,9 +155,11 @@ def test_a_compiler_that_fails_is_told_and_the_run_goes_on(monkeypatch):
     engine.shared.cache_clear()
     monkeypatch.setattr(program, "_compiled", broken)
     listener = Notes()
-    got = run(parse({**SMALL, "engine": {"compile": True}}), listener=listener)
+    got = run(parse({**SMALL, "engine": {"compile": True}}), listeners=[listener])
     engine.shared.cache_clear()
-    assert listener.notes == ["compiling failed, going on without: no space on the compiler's disk"]
+    (text,) = listener.notes
+    assert "compilation failed" in text
+    assert text.endswith("no space on the compiler's disk")
     assert got.metrics == run(parse(SMALL)).metrics
 
 
@@ -206,7 +209,7 @@ def test_without_network_the_fallback_is_used_and_told(monkeypatch):
     listener = Notes()
     changes = {"rounds": 1, "data": {"name": "adult", "clients": 4, "fallback": "synthetic"}}
     for seed in (0, 1):
-        record = run(parse({**SMALL, **changes, "seed": seed}), listener=listener)
+        record = run(parse({**SMALL, **changes, "seed": seed}), listeners=[listener])
     assert "no network" in listener.notes[0]
     assert "'synthetic'" in listener.notes[0]
     assert record.config["data"] == {"name": "synthetic", "clients": 4}, "what was really run"
@@ -219,7 +222,7 @@ def test_without_network_the_fallback_is_used_and_told(monkeypatch):
 
 
 def test_without_a_compiler_it_says_so_and_goes_on(monkeypatch):
-    monkeypatch.setattr(building.shutil, "which", lambda name: None)
+    monkeypatch.setattr(batched.shutil, "which", lambda name: None)
     listener = Notes()
     setting = build(parse({**SMALL, "engine": {"compile": True}}))
     engine = engine_of(setting, listener.note)

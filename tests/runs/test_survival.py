@@ -58,11 +58,12 @@ def whole(tmp_path_factory):
     return folder
 
 
-def test_killed_at_random_moments_resumes_to_the_same_bytes(tmp_path):
+@pytest.mark.parametrize("kills", [3, pytest.param(8, marks=pytest.mark.slow)])
+def test_killed_at_random_moments_resumes_to_the_same_bytes(tmp_path, kills):
     script = Path(__file__).with_name("kill.py")
     seed = int(time.time())  # new moments every time; printed below if it fails
     done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path), "8", str(seed)],
+        [sys.executable, str(script), str(tmp_path), str(kills), str(seed)],
         capture_output=True,
         text=True,
         check=False,
@@ -70,7 +71,7 @@ def test_killed_at_random_moments_resumes_to_the_same_bytes(tmp_path):
     assert done.returncode == 0, (seed, done.stderr)
     report = json.loads(done.stdout)
     assert [c["different"] for c in report] == [[], [], []], (seed, report)
-    assert sum(c["kills"] for c in report) >= 20, (seed, report)
+    assert sum(c["kills"] for c in report) >= 3 * kills, (seed, report)
     assert all("model/model.safetensors" in c["files"] for c in report)
 
 
@@ -78,7 +79,7 @@ def test_killed_at_random_moments_resumes_to_the_same_bytes(tmp_path):
 def test_a_signal_saves_and_says_how_to_go_on(tmp_path, whole, number):
     folder = tmp_path / "run"
     with pytest.raises(Stopped, match="isonomy resume") as stopped:
-        run(parse(SMALL), folder, listener=StopAt(3, number))
+        run(parse(SMALL), folder, listeners=[StopAt(3, number)])
     assert stopped.value.exit_code == 128 + number
     assert RunFolder(folder).checkpoints()[0] == 3
     assert not RunFolder(folder).complete
@@ -89,7 +90,7 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path, whole, number):
 def test_resuming_a_complete_run_changes_nothing(whole):
     before = result(whole)
     told = StopAt(99)
-    record = resume(whole, listener=told)
+    record = resume(whole, listeners=[told])
     assert "complete" in told.notes[0]
     assert record.metrics["accuracy"] > 0.5
     assert result(whole) == before
@@ -99,7 +100,7 @@ def test_resuming_a_complete_run_changes_nothing(whole):
 def test_a_damaged_checkpoint_is_named_and_the_one_before_resumes(tmp_path, whole, damage):
     folder = tmp_path / "run"
     with pytest.raises(Stopped):
-        run(parse(SMALL), folder, listener=StopAt(4))
+        run(parse(SMALL), folder, listeners=[StopAt(4)])
     newest = RunFolder(folder).checkpoints()[0]
     tensors = folder / "checkpoint" / f"{newest:08d}.safetensors"
     if damage == "truncate":
@@ -111,7 +112,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_resumes(tmp_path, whol
     else:
         tensors.with_suffix(".json").write_text('{"round":')
     told = StopAt(99)
-    resume(folder, listener=told)
+    resume(folder, listeners=[told])
     assert any(f"round {newest}" in n and "damaged" in n for n in told.notes)
     assert result(folder) == result(whole)
 
@@ -119,7 +120,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_resumes(tmp_path, whol
 def test_what_a_kill_left_half_removed_goes_with_the_next_checkpoint(tmp_path, whole):
     folder = tmp_path / "run"
     with pytest.raises(Stopped):
-        run(parse(SMALL), folder, listener=StopAt(4))
+        run(parse(SMALL), folder, listeners=[StopAt(4)])
     (folder / "checkpoint" / "00000001.safetensors").write_bytes(b"its description is gone")
     (folder / "checkpoint" / ".00000005.json.partial").write_bytes(b"{")
     resume(folder)
@@ -145,7 +146,7 @@ def test_what_is_left_of_an_older_run_does_not_mislead(tmp_path, whole):
     shutil.rmtree(folder / "checkpoint")
     (folder / "notes.txt").write_text("mine")
     with pytest.raises(Stopped):
-        run(parse(SMALL), folder, listener=StopAt(2), overwrite=True)
+        run(parse(SMALL), folder, listeners=[StopAt(2)], overwrite=True)
     assert not RunFolder(folder).complete
     resume(folder)
     assert (folder / "notes.txt").read_text() == "mine"
@@ -156,7 +157,7 @@ def test_what_is_left_of_an_older_run_does_not_mislead(tmp_path, whole):
 def test_no_whole_checkpoint_is_a_clear_error(tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(Stopped):
-        run(parse(SMALL), folder, listener=StopAt(4))
+        run(parse(SMALL), folder, listeners=[StopAt(4)])
     for tensors in (folder / "checkpoint").glob("*.safetensors"):
         tensors.write_bytes(b"")
     with pytest.raises(RunError, match=r"no checkpoint in .* is whole.*--overwrite"):
@@ -174,7 +175,7 @@ class Fill(Listener):
         if done == 3:  # from here on no file may grow beyond this: as on a disk that is full
             resource.setrlimit(resource.RLIMIT_FSIZE, (700, resource.RLIM_INFINITY))
 try:
-    run(parse(eval(sys.argv[2])), sys.argv[1], listener=Fill())
+    run(parse(eval(sys.argv[2])), sys.argv[1], listeners=[Fill()])
 except IsonomyError as error:
     print(error)
     sys.exit(error.exit_code)
@@ -233,7 +234,7 @@ def test_a_run_is_not_overwritten_unasked(whole):
 def test_a_damaged_stream_is_noticed(tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(Stopped):
-        run(parse(SMALL), folder, listener=StopAt(4))
+        run(parse(SMALL), folder, listeners=[StopAt(4)])
     lines = (folder / "rounds.jsonl").read_text().splitlines(keepends=True)
     (folder / "rounds.jsonl").write_text("".join(lines[1:]))
     with pytest.raises(RunError, match=r"of the .* rounds before the checkpoint"):

@@ -99,7 +99,7 @@ def test_the_command_line_ends_with_3_and_keeps_when_asked(tmp_path: Path) -> No
     shown = call(app, ["show", folder])
     assert shown.exit_code == 0
     assert "verdict: null" in shown.output
-    assert "loss less bound" in shown.output
+    assert "loss minus bound" in shown.output
     kept = call(app, ["resume", folder, "--keep", "--quiet", "--no-report"])
     assert kept.exit_code == 0, kept.output
     assert (tmp_path / "run" / "model" / "model.json").exists()

@@ -11,8 +11,9 @@ from isonomy.errors import ConfigError, RunError, TrainingError
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.training import Listener, Stopped
 from isonomy.studies import parallel
-from isonomy.studies.compare import Method, grid, methods, run_all, seeds
+from isonomy.studies.compare import Method, methods, run_all, seeds
 from isonomy.studies.reproduce import find, methods_of, presets, reproduce
+from isonomy.studies.sweep import grid
 
 BASE = {
     "rounds": 2,
@@ -67,9 +68,9 @@ def test_bad_seeds(given):
 def test_run_all_uses_what_is_there_and_resumes_the_rest(tmp_path):
     chosen = methods(parse(BASE))
     with pytest.raises(Stopped):
-        run_all(chosen, [0, 1], tmp_path, listener=Counting(stop=3))
+        run_all(chosen, [0, 1], tmp_path, listeners=[Counting(stop=3)])
     listener = Counting()
-    records = run_all(chosen, [0, 1], tmp_path, listener=listener)
+    records = run_all(chosen, [0, 1], tmp_path, listeners=[listener])
     assert [(r.label, r.seed) for r in records] == [
         ("fedavg", 0),
         ("fedavg", 1),
@@ -78,7 +79,7 @@ def test_run_all_uses_what_is_there_and_resumes_the_rest(tmp_path):
     ]
     assert [label for label, _ in listener.began] == ["prox", "prox"]
     again = Counting()
-    assert run_all(chosen, [0, 1], tmp_path, listener=again)[0].metrics == records[0].metrics
+    assert run_all(chosen, [0, 1], tmp_path, listeners=[again])[0].metrics == records[0].metrics
     assert again.began == []
 
 
@@ -159,20 +160,20 @@ def good_and_bad():
 
 def test_a_run_that_diverges_does_not_cost_the_others(tmp_path):
     good, bad = good_and_bad()
-    told = Told()
-    records = run_all([bad, good], [0], tmp_path / "both", listener=told)
+    heard = Heard()
+    records = run_all([bad, good], [0], tmp_path / "both", listeners=[heard])
     assert [record.label for record in records] == ["good"]
-    assert any("bad, seed 0, is left out: round 1" in text for text in told.notes)
+    assert any("bad, seed 0, is left out: round 1" in text for text in heard.notes)
     with pytest.raises(TrainingError, match="not finite"):
         run_all([bad], [0], tmp_path / "alone")
 
 
 def test_runs_made_at_once_are_those_made_in_turn(tmp_path):
     good, bad = good_and_bad()
-    told = Told()
+    heard = Heard()
     turn = run_all([good], [0, 1, 2], tmp_path / "turn")
     run_all([good], [1], tmp_path / "once")
-    once = run_all([bad, good], [0, 1, 2], tmp_path / "once", listener=told, jobs=2)
+    once = run_all([bad, good], [0, 1, 2], tmp_path / "once", listeners=[heard], jobs=2)
     assert [(r.label, r.seed) for r in once] == [("good", 0), ("good", 1), ("good", 2)]
     assert [r.metrics for r in once] == [r.metrics for r in turn]
     for seed in (0, 2):
@@ -181,28 +182,28 @@ def test_runs_made_at_once_are_those_made_in_turn(tmp_path):
         assert files
         for name in files:
             assert (one / "model" / name).read_bytes() == (other / "model" / name).read_bytes()
-    assert told.began == [("bad", 0), ("bad", 1), ("bad", 2), ("good", 0), ("good", 2)]
-    assert sum("bad, seed" in text and "is left out" in text for text in told.notes) == 3
+    assert heard.began == [("bad", 0), ("bad", 1), ("bad", 2), ("good", 0), ("good", 2)]
+    assert sum("bad, seed" in text and "is left out" in text for text in heard.notes) == 3
 
 
-def test_processes_are_renewed(tmp_path, monkeypatch):
+def test_processes_are_replaced(tmp_path, monkeypatch):
     monkeypatch.setattr(parallel, "_one", _numbered)
     monkeypatch.setattr(parallel, "PER_PROCESS", 2)
     chosen = methods(parse(BASE))[0]
     plans = [(chosen.config, RunFolder(tmp_path), False)] * 5
-    made = [told.seconds for told in parallel.at_once(plans, jobs=1)]
+    made = [report.seconds for report in parallel.at_once(plans, jobs=1)]
     assert made[0] == made[1] != made[2] == made[3] != made[4] != made[0]
 
 
 def _numbered(plan):
     """A run that says in which process it was."""
-    return parallel.Told(seconds=os.getpid())
+    return parallel.Report(seconds=os.getpid())
 
 
 def test_a_process_that_is_killed_is_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(parallel, "_one", _ended)
     chosen = methods(parse(BASE))
-    with pytest.raises(RunError, match="ended from outside"):
+    with pytest.raises(RunError, match="was killed.*--jobs"):
         run_all(chosen, [0], tmp_path, jobs=2)
 
 
@@ -218,8 +219,8 @@ def test_jobs_are_checked(tmp_path):
         isonomy.compare("quickstart", jobs=2)
 
 
-class Told(Listener):
-    """Keeps what it is told."""
+class Heard(Listener):
+    """Keeps what a run reports."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []

@@ -224,7 +224,8 @@ def _judge(
         return "null", [
             f"{state}.",
             f"Not certified: the duality gap nu = {high:.4f} is larger than M, so the bound "
-            f"{formula} is not informative; run more rounds, or change the step sizes.",
+            f"(beta M + 2 nu) / B = {bound:.4f} is not informative; run more rounds, or change the "
+            "step sizes.",
         ]
     return "satisfied", [
         f"{state}, within the bound {formula}.",

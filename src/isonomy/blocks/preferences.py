@@ -42,9 +42,9 @@ def start(parts: int, objectives: int, alpha: float) -> Tree:
 
     With several components, component c prefers objective c, so that they do not stay identical.
     """
-    lean = torch.eye(objectives).repeat(-(-parts // objectives), 1)[:parts]
+    preferred = torch.eye(objectives).repeat(-(-parts // objectives), 1)[:parts]
     return {
-        "alpha": alpha + (lean if parts > 1 else torch.zeros(1, objectives)),
+        "alpha": alpha + (preferred if parts > 1 else torch.zeros(1, objectives)),
         "logits": torch.zeros(parts),
     }
 

@@ -45,7 +45,7 @@ def join(
     from isonomy.errors import ConfigError, DataError
     from isonomy.federation import charter as charters
     from isonomy.federation.flower import processes, supernode
-    from isonomy.federation.participant import Member
+    from isonomy.federation.participant import Participant
 
     processes.need_flower()
     torch.set_num_threads(1)
@@ -63,7 +63,7 @@ def join(
 
     def decide(charter: charters.Charter) -> bool:
         typer.echo(f"The organiser at {server} invites you to a federation.")
-        for text in charters.words(charter):
+        for text in charters.consent_text(charter):
             typer.echo(text)
         if yes:
             typer.echo("You agreed in advance (--yes).")
@@ -71,7 +71,7 @@ def join(
         return typer.confirm("Take part?")
 
     own = home or data.with_name(f"{data.name}.federation")
-    member = Member(
+    participant = Participant(
         data,
         own,
         decide=decide,
@@ -80,8 +80,8 @@ def join(
         note=shell.note,
     )
     shell.exit_on_sigterm()
-    with supernode.alone(own), supernode.answering(member.answer) as address:
-        node = supernode.Node(
+    with supernode.locked(own), supernode.listening(participant.answer) as address:
+        node = supernode.SuperNode(
             server,
             own / "flower",
             address,
@@ -89,12 +89,19 @@ def join(
             ca=None if insecure else ca,
         )
         try:
-            supernode.stay(node, member.ended, busy=lambda: member.answered, note=shell.note)
-            member.ended.wait(0.5)
+            supernode.keep_running(
+                node, participant.ended, busy=lambda: participant.answered, note=shell.note
+            )
+            participant.ended.wait(0.5)
         finally:
-            if member.complete:
-                supernode.part(node)
+            if participant.complete:
+                supernode.wait_for_last_reply(node)
             node.stop()
-    if member.trouble is not None:
-        raise member.trouble
-    output.print_status(f"model: {member.result}")
+    if participant.error is not None:
+        raise participant.error
+    if participant.withheld:
+        output.print_status(
+            f"no model: the verdict of the method is null; see '{participant.result}/verdict.json'."
+        )
+        raise typer.Exit(output.WITHHELD)
+    output.print_status(f"model: {participant.result}")

@@ -94,12 +94,11 @@ def check_columns(columns: str | None) -> list[str] | None:
     """The metrics in the text; raises an error if one is unknown, before anything runs."""
     if columns is None:
         return None
-    from isonomy.metrics import describe
+    from isonomy.metrics import parse
 
     names = [name.strip() for name in columns.split(",") if name.strip()]
     for name in names:
-        if name not in ("seconds", "bytes", "bytes.down", "bytes.up"):
-            describe(name)
+        parse(name)
     return names or None
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from isonomy.cli import shell
-from isonomy.runs.training import Listener
+from isonomy.runs.listener import Listener
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

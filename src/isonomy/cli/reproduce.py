@@ -77,7 +77,7 @@ def reproduce(
             scale=chosen.name,
             overwrite=overwrite,
             jobs=jobs,
-            **api.listener_argument([listener]),
+            listeners=[listener],
         )
     if preset.pair is None:
         output.print_table(tables.reproduction(rows, scale=chosen.name))

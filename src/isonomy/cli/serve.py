@@ -69,14 +69,14 @@ def serve(
     if names is None:
         names = sorted(path.stem for path in keys.glob("*.pub")) if keys is not None else []
     if resume is not None:
-        plan = organiser.again(resume)
+        plan = organiser.reopen(resume)
     else:
         chosen = api.make_config(config or "", *(overrides or []))
         folder = to or Path("runs") / (chosen.name or Path(config or "federation").stem)
         plan = organiser.begin(chosen, folder, names, overwrite=overwrite, note=shell.note)
     place = plan.place.path
 
-    def keep(nodes: object) -> None:
+    def save(nodes: object) -> None:
         plan.about["nodes"] = dict(nodes)  # type: ignore[call-overload]
         plan.save()
 
@@ -90,12 +90,12 @@ def serve(
             keys=None if insecure else keys,
             names=plan.names,
             known=plan.about["nodes"],
-            keep=keep,
-        ) as (line, nodes),
+            save=save,
+        ) as (transport, nodes),
     ):
         listener.note(f"participants can join at {address}.")
         record = organiser.conduct(
-            plan, line, nodes=nodes, wait=wait, timeout=timeout, listener=listener
+            plan, transport, nodes=nodes, wait=wait, timeout=timeout, listeners=[listener]
         )
     output.print_run(record)
     output.print_verdict(record)

@@ -52,18 +52,11 @@ def sweep(
     Example: isonomy sweep quickstart algorithm.mu=0,0.1,1 --algorithms fedprox --seeds 2
     """
     from isonomy import api
-    from isonomy.config.schema import parse_override, toml_value
+    from isonomy.studies.sweep import fixed_keys, grid
 
-    fixed = []
-    for axis in axes:
-        parse_override(axis)  # raises an error unless it is key=value
-        value = axis.partition("=")[2]
-        if "," not in value or not isinstance(toml_value(value), str):
-            fixed.append(axis)
+    fixed = fixed_keys(axes)
     base = study.without_other_methods(api.make_config(config, *fixed), fixed)
     which = api.seeds_of(base, read_seeds(seeds))
-    from isonomy.studies.compare import grid
-
     narrowed = api.narrowed(base, split_names(algorithms))
     study.run_and_print(
         grid(narrowed, [axis for axis in axes if axis not in fixed]),

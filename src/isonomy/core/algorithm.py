@@ -41,9 +41,9 @@ class Algorithm(ABC, Generic[Server]):
     family: ClassVar[str]
     reveals: ClassVar[str]  # what the server learns of a client, in plain words
 
+    @abstractmethod
     def init_server(self, task: Task, params: Params, clients: int) -> Server:
         """What the server keeps before the first round."""
-        return {"params": params}  # type: ignore[return-value]
 
     def init_client(self, task: Task, params: Params) -> State:
         """What each client keeps before the first round; it never leaves the client."""
@@ -67,7 +67,7 @@ class Algorithm(ABC, Generic[Server]):
         It is one of the task's architecture, or a mixture of such. What is measured, exported and
         used is this.
         """
-        return deployed["params"] if isinstance(deployed, dict) else deployed.params
+        return deployed.params
 
     def personal(self, deployed: Any) -> bool:
         """Whether `model` depends on the client's own state."""

@@ -149,7 +149,5 @@ def checked_preference(preference: Sequence[float], weighed: Sequence[str]) -> t
     total = sum(given)
     if abs(total - 1) > 2e-3:
         example = ",".join(f"{v / total:.3g}" for v in given) if total else "0.7,0.3"
-        raise ConfigError(
-            f"preference {text} sums to {total:g}, not 1; give e.g. {example}."
-        )
+        raise ConfigError(f"preference {text} sums to {total:g}, not 1; give e.g. {example}.")
     return tuple(v / total for v in given)

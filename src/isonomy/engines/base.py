@@ -1,14 +1,16 @@
-"""What all engines share: client states, keys, who is in a round, and wrappers of the exchange.
+"""What all engines share: client states, random keys, sampling, dropout and metering.
 
 An engine is a transport: it carries a phase and a message to clients and brings replies back.
-It knows nothing of what they mean.
+It does not interpret them. A run uses an engine only through the methods of `Engine`; what an
+engine does beyond `exchange` is reported by its hooks (see `Engine`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -23,7 +25,7 @@ from isonomy.data.federation import Federation
 
 
 class States:
-    """Every client's private state, stacked; nothing but its own client's phase reads a row."""
+    """Every client's private state, stacked; only the client's own phase reads its row."""
 
     def __init__(self, initial: State, clients: int) -> None:
         self.stacked: Tree = tree.tmap(
@@ -43,10 +45,52 @@ class States:
             tree.tmap(lambda s, v: s.index_copy_(0, ids, v.to(s.dtype)), self.stacked, new)
 
 
+@dataclass(frozen=True)
+class Fault:
+    """A reply that was expected and was not used: whose, in which round and phase, and why."""
+
+    client: int
+    round: int
+    phase: str
+    why: str
+
+
+class EngineOptions(Protocol):
+    """The config's engine table, as far as engines read it."""
+
+    @property
+    def chunk(self) -> int | Literal["auto"]:
+        """How many clients to compute at once."""
+
+    @property
+    def compile(self) -> bool:
+        """Whether to compile local steps."""
+
+
+Note = Callable[[str], None]
+
+
 class Engine(ABC):
-    """Abstract: a federation's clients, reached by `exchange`."""
+    """Abstract: the clients of a federation, reached by `exchange`.
+
+    A run calls these hooks, which do nothing unless an engine defines them:
+
+    - `make` creates the engine from the config's engine table;
+    - `take_notes` and `take_faults` report what happened since the last call;
+    - `saved` and `restore` keep in a checkpoint what an identical continuation needs;
+    - `settled` is called when checkpoints were written.
+    """
 
     name: str
+    remote: ClassVar[bool] = False  # whether examples and states are on the clients' machines
+
+    @classmethod
+    def make(
+        cls, task: Task, federation: Federation, *, seed: int, options: EngineOptions, note: Note
+    ) -> Self:
+        """An engine with the config's options; `note` receives sentences for the user."""
+        del options, note  # engines that have options use them
+        return cls(task, federation, seed=seed)
 
     def __init__(self, task: Task, federation: Federation, *, seed: int = 0) -> None:
         self.task = task
@@ -63,6 +107,28 @@ class Engine(ABC):
     def exchange(self, ask: Ask) -> Iterator[Replies]:
         """Carry a question to its clients; yield their replies in chunks, in any order."""
 
+    # --- hooks --------------------------------------------------------------------------------
+
+    def take_notes(self) -> list[str]:
+        """Sentences for the user since the last call."""
+        return []
+
+    def take_faults(self) -> list[Fault]:
+        """Replies that were not used since the last call."""
+        return []
+
+    def saved(self) -> dict[str, Any]:
+        """What a checkpoint has to keep, as JSON values, so that a resumed run is identical."""
+        return {}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:  # noqa: B027
+        """Continue with what `saved` returned."""
+
+    def settled(self, round: int) -> None:  # noqa: B027
+        """The run will not go back to before `round` rounds: a checkpoint of them exists."""
+
+    # --- cohorts ------------------------------------------------------------------------------
+
     def cohort(
         self,
         ids: Tensor,
@@ -74,7 +140,7 @@ class Engine(ABC):
         around: tuple[ClientSide, ...] = (),
         combine: Combine | None = None,
     ) -> Cohort:
-        """The cohort of some clients, with middleware of both sides (the first innermost)."""
+        """The cohort of some clients, with the middleware of both sides, the innermost first."""
         exchange: Exchange = self.exchange
         for wrapper in wrap:
             exchange = wrapper(exchange)
@@ -133,7 +199,7 @@ def parts(
     }
 
 
-# --- who is in a round --------------------------------------------------------------------------
+# --- sampling of clients -------------------------------------------------------------------------
 
 
 def sample(
@@ -159,11 +225,11 @@ def sample(
     return score.topk(count).indices.sort().values
 
 
-# --- wrappers of the exchange -------------------------------------------------------------------
+# --- server-side middleware ---------------------------------------------------------------------
 
 
 def dropout(exchange: Exchange, *, probability: float, seed: int) -> Exchange:
-    """Each client of a round falls silent with this probability, for the whole round."""
+    """Each client of a round drops out with this probability, for the whole round."""
 
     def wrapped(ask: Ask) -> Iterator[Replies]:
         keys = random.key(seed, ask.round, ask.ids)
@@ -175,7 +241,7 @@ def dropout(exchange: Exchange, *, probability: float, seed: int) -> Exchange:
 
 
 class Meter:
-    """Counts what crosses the wire: bytes down and up, messages, phases, clients that answered."""
+    """Counts the traffic: bytes down and up, messages, phases, clients that answered."""
 
     def __init__(self) -> None:
         self.down = self.up = self.messages = self.phases = self.asked = self.answered = 0

@@ -1,4 +1,4 @@
-"""The reference engine: one client at a time, nothing clever. Tests compare the others with it."""
+"""The reference engine: one client at a time. Tests compare the other engines with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isonomy.engines.base import Engine
 
 
 class Loop(Engine):
-    """Runs each client's phase by itself, as its own node would."""
+    """Runs one client's phase after another, as each client's own machine would."""
 
     name = "loop"
 

@@ -1,3 +1,6 @@
-"""A real federation: `charter` is what participants agree to, `member` the participant's process,
-`organiser` the server's, and `wire` the way between them.
+"""A real federation over a network.
+
+`charter` is the document that participants agree to, `organiser` the server's process,
+`participant` a participant's process, `sessions` the organiser's connections to participants, and
+`flower/` the transport.
 """

@@ -1,8 +1,8 @@
-"""What a federation is about, in one document: a participant reads it before it takes part.
+"""The charter of a federation: the document that a participant reads before it takes part.
 
-It holds the method, the model, the local work and the columns, and is all that a participant's
-process needs to do its half. It comes from the organiser; a participant agrees to it as it is,
-and what it agreed to is known by its digest.
+It holds the method, the model, the local work and the columns: everything that a participant's
+process needs. The organiser writes it, a participant agrees to it without changes, and its digest
+identifies what was agreed to.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ from isonomy.data.tables.preprocessing import Schema
 from isonomy.data.tables.roles import Roles
 from isonomy.data.tables.sources import Files, Pieces, Source
 from isonomy.errors import ConfigError
+from isonomy.runs.build import malicious_clients
 
 Charter = dict[str, Any]
 
 
-def draw(config: Config, names: Sequence[str]) -> tuple[Charter, list[str]]:
-    """The charter of a config whose data is an example of the tables, and things to know of it."""
+def make(config: Config, names: Sequence[str]) -> tuple[Charter, list[str]]:
+    """The charter of a config whose data is an example of the tables, and warnings on it."""
     if config.data.name != "tables":
         raise ConfigError(
-            f"data is '{config.data.name}', and a federation is of participants' own tables; give "
-            "data.path an example of them (a table, or a folder of tables) and data.label."
+            f"data.name = '{config.data.name}', but participants of a federation use their own "
+            "tables; set data.path to an example of them (a table, or a folder of tables), and "
+            "data.label."
         )
     roles, options = roles_of(config)
     example = _example(options, roles)
@@ -53,7 +55,7 @@ def draw(config: Config, names: Sequence[str]) -> tuple[Charter, list[str]]:
 
 
 def digest(charter: Charter) -> str:
-    """What a charter is known by."""
+    """The hash that identifies a charter."""
     text = json.dumps(charter, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -69,7 +71,7 @@ def schema_of(charter: Charter) -> Schema:
 
 
 def roles_of(config: Config) -> tuple[Roles, dict[str, Any]]:
-    """The columns' roles, and the options that are not about columns."""
+    """The roles of columns, and the options that do not concern columns."""
     options = check("data", "tables", DATASETS["tables"].options, config.data.options)
     other = {name: options.pop(name) for name in ("path", "client", "fractions", "encoding")}
     return Roles(**options), other
@@ -78,23 +80,23 @@ def roles_of(config: Config) -> tuple[Roles, dict[str, Any]]:
 def _example(options: dict[str, Any], roles: Roles) -> Source:
     if not options["path"]:
         raise ConfigError(
-            'where is an example of the tables; give a file or a folder: data.path = "example.csv".'
+            'data.path is missing; set it to an example of the tables: data.path = "example.csv".'
         )
     paths, folder = files.find(options["path"])
     if folder:
         return Files(paths, roles.missing, options["encoding"])
     table = files.read(paths[0], roles.missing, options["encoding"])
-    if options["client"]:  # which tells clients apart where there are many; here it is no feature
+    if options["client"]:  # names the client of each row, so it is not used as a feature
         kept = {k: v for k, v in table.columns.items() if k != options["client"]}
         table = type(table)(kept, table.rows, table.place)
     return Pieces(table, [0, table.rows], ["the example"])
 
 
-# --- in plain words -------------------------------------------------------------------------------
+# --- consent ---------------------------------------------------------------------------------
 
 
-def words(charter: Charter) -> list[str]:
-    """What a participant should know before it agrees, a line each."""
+def consent_text(charter: Charter) -> list[str]:
+    """What a participant should know before it agrees, as lines of text."""
     config, schema = config_of(charter), schema_of(charter)
     kind: type[Algorithm] = algorithms.find(config.algorithm.name)
     local = config.local
@@ -106,22 +108,42 @@ def words(charter: Charter) -> list[str]:
         f"Method: {kind.name} ({kind.paper}), {config.rounds} rounds, {spent} in each; "
         f"model {config.model.name}.",
         f"Participants: {len(charter['clients'])} ({', '.join(charter['clients'])}).",
-        f"To be predicted: {to_predict}.",
-        f"From: {', '.join(schema.features)}.",
+        f"Predicted: {to_predict}.",
+        f"Features: {', '.join(schema.features)}.",
     ]
     if schema.protected:
         lines.append(f"Fairness is measured between the groups of: {', '.join(schema.protected)}.")
+    lines += _attack(charter, config)
     lines += [
-        "The organiser will learn, and no row will leave this machine:",
-        "  to prepare: how many rows there are to train, validate and test; of each numeric column "
-        "count, mean, spread, smallest and largest value; of each category its values and how "
-        "often each occurs, all over training rows;",
+        "No row leaves this machine. The organiser will learn:",
+        "  for preparation: the number of training, validation and test rows; for each numeric "
+        "column the count, mean, spread, smallest and largest value; for each category its values "
+        "and how often each occurs, all on training rows;",
         f"  in training: {charter['reveals']};",
-        f"  in measuring ({config.evaluate.split} rows): how many rows of each group and label "
-        "were predicted as what, and sums of losses.",
-        "What is called a sum is added up on the organiser's machine, which each reply reaches by "
-        "itself: there is no secure aggregation.",
-        "Flower runs a small program that the organiser sends; take part only with organisers "
-        "whom you trust with that.",
+        f"  in evaluation ({config.evaluate.split} rows): how many rows of each group and label "
+        "were predicted as which class, and sums of losses.",
+        "Sums are computed on the organiser's machine, which receives each reply separately: there "
+        "is no secure aggregation.",
     ]
+    if config.defence.name != "none":
+        lines.append(
+            f"The defence '{config.defence.name}' replaces the mean: the organiser's program "
+            "examines the update of every participant."
+        )
+    lines.append(
+        "Flower runs a small program that the organiser sends; take part only if you trust the "
+        "organiser with that."
+    )
     return lines
+
+
+def _attack(charter: Charter, config: Config) -> list[str]:
+    """The warning that some participants' replies are falsified on purpose, if they are."""
+    if config.attack.name == "none":
+        return []
+    names = charter["clients"]
+    bad = [names[k] for k in malicious_clients(config, len(names)).tolist()]
+    return [
+        f"This is a trial with a simulated attack ('{config.attack.name}'): the programs of these "
+        f"participants falsify their replies: {', '.join(bad) or 'none'}. Do not use its model."
+    ]

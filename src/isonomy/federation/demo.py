@@ -1,4 +1,4 @@
-"""A federation of three on one machine: real processes, TLS, keys, tables that are generated."""
+"""A demonstration: three participants on one machine, with TLS, keys and generated tables."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from isonomy.errors import RunError
 from isonomy.federation.flower import keys, processes
 
 NAMES = ("east", "north", "south")
+GOOD = (None, 0, 3)  # exit codes: still running, complete, complete with a withheld model
 CONFIG = """\
 rounds = {rounds}
 data = {{ path = "example.csv", label = "approved", protected = ["sex"] }}
@@ -32,7 +33,7 @@ def run(
     say: Callable[[str], None],
     seconds: float = 900.0,
 ) -> None:
-    """All of it; raises if any process fails."""
+    """Run the demonstration; raises RunError if a process fails or `seconds` are over."""
     if folder.exists() and any(folder.iterdir()):
         if not (folder / "demo.toml").exists() or not (folder / "keys").is_dir():
             raise RunError(
@@ -40,7 +41,10 @@ def run(
                 "--to."
             )
         if not overwrite:
-            raise RunError(f"'{folder}' exists; replace it with --overwrite, or choose with --to.")
+            raise RunError(
+                f"'{folder}' exists; replace it with --overwrite, or choose another folder with "
+                "--to."
+            )
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tables(folder)
@@ -63,7 +67,7 @@ def run(
             table = str(folder / f"{name}.csv")
             start(name, "join", "--server", address, "--data", table, *secrets, "--yes")
         while any(child.running for child in started.values()):
-            failed = [name for name, child in started.items() if child.process.poll()]
+            failed = [name for name, child in started.items() if child.process.poll() not in GOOD]
             if failed or time.monotonic() - begin > seconds:
                 break
             time.sleep(0.2)
@@ -72,17 +76,17 @@ def run(
         for child in started.values():
             child.stop(30)
     for name, code in ended.items():
-        if code:
-            said = processes.last_line(started[name].said())
-            raise RunError(f"'{name}' failed: {said} See '{folder}'.")
+        if code not in GOOD:
+            last = processes.last_line(started[name].output())
+            raise RunError(f"'{name}' failed: {last} See '{folder}'.")
     if None in ended.values():
-        raise RunError(f"it took longer than {seconds:g} s; see '{folder}'.")
+        raise RunError(f"the demonstration took longer than {seconds:g} s; see '{folder}'.")
     say((folder / "organiser.log").read_text(errors="replace").rstrip())
     say(f"three participants and an organiser: {time.monotonic() - begin:.0f} s")
 
 
 def tables(folder: Path) -> None:
-    """A table for each client, and an example for the organiser that shows columns and values."""
+    """Write one table per client, and an example of columns and values for the organiser."""
     import numpy as np
 
     header = "age,income,years,job,sex,approved"

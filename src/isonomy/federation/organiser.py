@@ -1,4 +1,4 @@
-"""The organiser's half: wait for participants, fit the preparation, run, part."""
+"""The organiser's process: wait for participants, fit the preprocessing, train, send the model."""
 
 from __future__ import annotations
 
@@ -11,31 +11,30 @@ from typing import Any
 
 import torch
 
-from isonomy import algorithms
 from isonomy.config.schema import Config
 from isonomy.core.examples import Attribute
 from isonomy.data.federation import Federation
-from isonomy.data.tables import fit
-from isonomy.data.tables import preprocessing as prepared
+from isonomy.data.tables import fit, preprocessing
 from isonomy.data.tables.federate import ranges_of
 from isonomy.engines.base import Engine
 from isonomy.errors import ConfigError, RunError
 from isonomy.federation import charter as charters
 from isonomy.federation.flower.engine import Flower
-from isonomy.federation.flower.phase_runner import OfAlgorithm
-from isonomy.federation.sessions import ByNode, Wire
-from isonomy.models import make_task
+from isonomy.federation.flower.phase_runner import AlgorithmPhases
+from isonomy.federation.flower.transport import NodeTransport
+from isonomy.federation.sessions import Sessions
 from isonomy.runs import folder as folders
-from isonomy.runs.build import Setting, versions
+from isonomy.runs.build import Setting, build, check_remote, versions
 from isonomy.runs.folder import RunFolder
-from isonomy.runs.front import measurement
+from isonomy.runs.listener import Listener, Listeners
+from isonomy.runs.measurements import measurement
 from isonomy.runs.record import Record
-from isonomy.runs.training import Listener, go
+from isonomy.runs.training import train
 
 
 @dataclass
 class Plan:
-    """A federation's run: its folder, and what federation.json holds."""
+    """A run of a federation: its folder, its config, and the content of federation.json."""
 
     place: RunFolder
     config: Config
@@ -60,17 +59,12 @@ def begin(
     overwrite: bool = False,
     note: Callable[[str], None] = lambda _: None,
 ) -> Plan:
-    """Draw the charter and begin a run's folder."""
-    algorithms.make(config.algorithm.name, config.algorithm.options)
+    """Check the config, write the charter, and create the run's folder."""
     if not names:
-        raise ConfigError("which clients take part; name them: --clients north,south.")
-    if config.cohort.size is not None and config.cohort.size > len(names):
-        raise ConfigError(
-            f"cohort.size = {config.cohort.size}, but there are {len(names)} clients; lower it or "
-            "leave it out."
-        )
-    config = _suited(config, note)
-    charter, warnings = charters.draw(config, names)
+        raise ConfigError("no clients are named; name those that take part: --clients north,south.")
+    check_remote(config, len(names))
+    config = _adapted(config, note)
+    charter, warnings = charters.make(config, names)
     for text in warnings:
         note(text)
     place = RunFolder(folder)
@@ -81,94 +75,107 @@ def begin(
     return plan
 
 
-def again(folder: Path) -> Plan:
-    """A run that was begun."""
+def reopen(folder: Path) -> Plan:
+    """The plan of an unfinished run."""
     place = RunFolder(folder)
     config = place.config()
     if not place.served:
-        raise RunError(f"'{folder}' is no run of a federation; use `isonomy resume {folder}`.")
+        raise RunError(f"'{folder}' is not a run of a federation; use `isonomy resume {folder}`.")
     if place.complete:
         raise RunError(f"'{folder}' is complete; there is nothing to resume.")
     about = json.loads((place.path / "federation.json").read_text())
     return Plan(place, config, about)
 
 
-def _suited(config: Config, note: Callable[[str], None]) -> Config:
-    """What a network calls for: a checkpoint every round; no surrogate on pooled rows."""
+def _adapted(config: Config, note: Callable[[str], None]) -> Config:
+    """The config with a checkpoint every round, and without surrogates on pooled rows."""
     change: dict[str, Any] = {"versions": versions()}
     if "every" not in config.checkpoint.model_fields_set:
         change["checkpoint"] = config.checkpoint.model_copy(update={"every": 1})
     if config.excess.clusters not in ("auto", "none"):
-        note("excess risk needs a surrogate that a federation does not train; it is left out.")
+        note(
+            f"excess.clusters = '{config.excess.clusters}': a federation does not train the "
+            "surrogates that excess risk needs, so it is not measured."
+        )
     change["excess"] = config.excess.model_copy(update={"clusters": "none"})
     return config.model_copy(update=change)
 
 
 def conduct(
     plan: Plan,
-    line: ByNode,
+    transport: NodeTransport,
     *,
     nodes: dict[str, int] | None,
     wait: float,
     timeout: float,
-    listener: Listener,
+    listeners: Sequence[Listener] = (),
 ) -> Record:
-    """All of a run over a line to the nodes, from where its folder stands."""
+    """Run the federation over a transport to its nodes, from where its folder stands.
+
+    `nodes` are the participants' nodes by name, None if they have no keys; `wait` and `timeout`
+    are the seconds for all participants to join and for one to reply.
+    """
+    note = Listeners(listeners).note
     found = plan.place.newest()
-    wire = Wire(
-        line,
+    sessions = Sessions(
+        transport,
         plan.about["charter"],
         run=plan.about["run"],
         session=uuid.uuid4().hex,
         done=found[0] if found else 0,
         timeout=timeout,
         nodes=nodes,
-        note=listener.note,
+        note=note,
     )
     fitted = plan.about["fitted"]
-    wire.prepared = None if fitted is None else fitted["preprocessing"]
-    wire.gather(wait)
+    sessions.prepared = None if fitted is None else fitted["preprocessing"]
+    sessions.wait_for_all(wait)
     if fitted is None:
-        fitted = plan.about["fitted"] = _fit(plan, wire, listener.note)
+        fitted = plan.about["fitted"] = _fit(plan, sessions, note)
         plan.save()
-        wire.prepare(fitted["preprocessing"])
-    setting = remote(plan)
-
-    def engine(setting: Setting, _note: Any, _chunks: Any) -> Engine:
-        torch.set_num_threads(1)
-        phases = OfAlgorithm(setting.algorithm, measurement)
-        made = Flower(
-            setting.task, setting.federation, link=wire, phases=phases, seed=setting.config.seed
-        )
-        made.safe = min(plan.place.checkpoints(), default=0)
-        engines.append(made)
-        return made
-
+        sessions.prepare(fitted["preprocessing"])
+    setting = build(plan.config, note, federation=placeholder(plan))
     engines: list[Flower] = []
-    record = go(setting, plan.place, listener, engine)
-    have = wire.end(plan.place.model().server)
+
+    def make_engine(setting: Setting, _note: Any) -> Engine:
+        torch.set_num_threads(1)
+        engine = Flower(
+            setting.task,
+            setting.federation,
+            transport=sessions,
+            phases=AlgorithmPhases(setting.algorithm, measurement),
+            seed=setting.config.seed,
+        )
+        engines.append(engine)
+        return engine
+
+    record = train(setting, plan.place, listeners, make_engine)
+    deployed = None if plan.place.withheld else plan.place.model().server
+    confirmed = sessions.end(deployed, record.verdict)
     for k, name in enumerate(plan.names):
-        if k not in have:
-            listener.note(f"'{name}' was not there to be given the model.")
+        if k not in confirmed:
+            what = "learn that there is no model" if deployed is None else "receive the model"
+            note(f"'{name}' was not connected to {what}.")
     plan.place.append(
         "timing.jsonl",
         {
             "round": plan.config.rounds,
             "seconds": 0.0,
-            "exchanges": [round(s, 3) for s in wire.seconds],
-            "wire": {"sent": engines[0].sent, "received": engines[0].received},
+            "exchanges": [round(s, 3) for s in sessions.seconds],
+            "traffic": {"sent": engines[0].sent, "received": engines[0].received},
         },
     )
     return record
 
 
-def _fit(plan: Plan, wire: Wire, note: Callable[[str], None]) -> dict[str, Any]:
+def _fit(plan: Plan, sessions: Sessions, note: Callable[[str], None]) -> dict[str, Any]:
+    """Fit the preprocessing to the participants' tables."""
     charter = plan.about["charter"]
     roles, _ = charters.roles_of(plan.config)
     survey = charter["survey"]
     try:
         found = fit.fit(
-            wire.table,
+            sessions.ask_tables,
             charter["clients"],
             roles,
             seed=survey["seed"],
@@ -177,8 +184,8 @@ def _fit(plan: Plan, wire: Wire, note: Callable[[str], None]) -> dict[str, Any]:
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise RunError(
-            f"a client's reply about its table is not what was asked ({type(error).__name__}); "
-            "have every participant use this version of isonomy."
+            f"a client's reply about its table has an unexpected form ({type(error).__name__}); "
+            "make sure that every participant uses this version of isonomy."
         ) from error
     for text in found.warnings:
         note(text)
@@ -189,13 +196,13 @@ def _fit(plan: Plan, wire: Wire, note: Callable[[str], None]) -> dict[str, Any]:
     }
 
 
-def remote(plan: Plan) -> Setting:
-    """The setting of a run whose rows are elsewhere: the server knows how many, no more."""
-    config, fitted = plan.config, plan.about["fitted"]
-    found = prepared.of(fitted["preprocessing"])
+def placeholder(plan: Plan) -> Federation:
+    """What the organiser knows of the participants' rows: how many there are, and the columns."""
+    fitted = plan.about["fitted"]
+    found = preprocessing.of(fitted["preprocessing"])
     schema = found.table
     classes = len(schema.label.classes)
-    federation = Federation(
+    return Federation(
         x=torch.stack([torch.zeros(len(found.features)), torch.ones(len(found.features))]),
         y=torch.zeros(2, dtype=torch.int64 if classes else torch.float32),
         groups=torch.zeros(2, len(schema.protected), dtype=torch.int64),
@@ -209,8 +216,3 @@ def remote(plan: Plan) -> Setting:
         warnings=tuple(fitted["warnings"]),
         preprocessing=fitted["preprocessing"],
     )
-    model = config.model
-    task = make_task(model.name, federation, model.options, loss=model.loss, convert=model.convert)
-    algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
-    params = task.init(config.seed)
-    return Setting(config, federation, task, algorithm, params, federation, remote=True)

@@ -8,7 +8,6 @@ from isonomy.metrics.client import (
     gini,
     interval,
     jain,
-    spread,
     variation,
     worst,
 )
@@ -27,10 +26,12 @@ from isonomy.metrics.group import (
     max_loss_given_label,
     min_accuracy,
 )
-from isonomy.metrics.summary import better, describe, intervals, per_client, summarise
+from isonomy.metrics.names import Metric, better, describe, parse
+from isonomy.metrics.summary import intervals, per_client, spread, summarise
 
 __all__ = [
     "Counts",
+    "Metric",
     "Tally",
     "best",
     "better",
@@ -57,6 +58,7 @@ __all__ = [
     "max_loss_given_label",
     "min_accuracy",
     "nondominated",
+    "parse",
     "per_client",
     "spread",
     "summarise",

@@ -1,11 +1,11 @@
-"""Fairness between clients: how a per-client value is spread over the clients.
+"""Fairness between clients: how a per-client value varies over the clients.
 
-Every client counts once, however many examples it holds. A client without examples in the
-split has no value and is left out. Every summary works along the last axis and keeps the
-others, so a thousand bootstrap replicates are one call.
+Every client counts once, however many examples it has. A client without examples in the split has
+no value and is left out. Every summary works along the last axis and keeps the others, so a
+thousand bootstrap replicates need a single call.
 
-For accuracy a bad client is one with a low value, for loss one with a high value; the functions
-that need to know take `better`, which says which end is good.
+For accuracy the worst clients have the lowest values, for loss the highest; functions that depend
+on this take `better`.
 """
 
 from __future__ import annotations
@@ -21,23 +21,9 @@ from isonomy.metrics.counts import Counts, Floats, ratio
 
 Better = Literal["higher", "lower"]
 
-SUMMARIES = (
-    "mean",
-    "variance",
-    "std",
-    "worst5",
-    "worst10",
-    "best5",
-    "jain",
-    "gini",
-    "entropy",
-    "cv",
-)
-"""The names of the summaries of `spread`, in order."""
-
 
 def client_accuracy(counts: Counts) -> Floats:
-    """The share of each client's examples predicted right, [clients]; NaN without examples."""
+    """The share of each client's examples predicted correctly, [clients]; NaN without examples."""
     tally = counts.everyone()
     return ratio(tally.hit.sum(-1), tally.size)[:, 0]
 
@@ -66,9 +52,9 @@ def std(values: ArrayLike) -> Floats:
 
 
 def worst(values: ArrayLike, share: float, *, better: Better) -> Floats:
-    """The mean over the worst clients: the `ceil(share * n)` of n furthest from the good end.
+    """The mean over the worst clients: the `ceil(share * n)` of n furthest from the better end.
 
-    The lowest values when higher is better (accuracy), the highest when lower is (loss).
+    The lowest values if higher is better (accuracy), the highest if lower is better (loss).
 
     >>> float(worst([0.9, 0.5, 0.7], 0.05, better="higher"))
     0.5
@@ -79,14 +65,14 @@ def worst(values: ArrayLike, share: float, *, better: Better) -> Floats:
 
 
 def best(values: ArrayLike, share: float, *, better: Better) -> Floats:
-    """The mean over the best clients: the `ceil(share * n)` of n nearest to the good end."""
+    """The mean over the best clients: the `ceil(share * n)` of n nearest to the better end."""
     return _tail(_floats(values), share, low=better == "lower")
 
 
 def jain(values: ArrayLike) -> Floats:
-    """Jain's index, (sum v)^2 / (n sum v^2): 1 when all are equal, 1/n when one has it all.
+    """Jain's index, (sum v)^2 / (n sum v^2): 1 if all are equal, 1/n if all but one are 0.
 
-    For values that are not negative (NaN otherwise); all zeros are equal, so 1.
+    Defined for values that are not negative (NaN otherwise); 1 if all values are 0.
     """
     at = _scaled(values)
     return _quiet(
@@ -97,9 +83,9 @@ def jain(values: ArrayLike) -> Floats:
 
 
 def gini(values: ArrayLike) -> Floats:
-    """The Gini coefficient, sum over i, j of |v_i - v_j| / (2 n sum v): 0 when all are equal.
+    """The Gini coefficient, sum over i, j of |v_i - v_j| / (2 n sum v): 0 if all are equal.
 
-    For values that are not negative (NaN otherwise); all zeros are equal, so 0.
+    Defined for values that are not negative (NaN otherwise); 0 if all values are 0.
     """
     at = np.sort(_scaled(values), axis=-1)
     n = at.shape[-1]
@@ -109,9 +95,10 @@ def gini(values: ArrayLike) -> Floats:
 
 
 def entropy(values: ArrayLike) -> Floats:
-    """The entropy of the shares v / sum v, divided by log n: 1 when all are equal.
+    """The entropy of the shares v / sum v, divided by log n: 1 if all are equal.
 
-    For values that are not negative (NaN otherwise); 1 for a single client, and for all zeros.
+    Defined for values that are not negative (NaN otherwise); 1 for a single client, and if all
+    values are 0.
     """
     at = _scaled(values)
     n = at.shape[-1]
@@ -127,31 +114,12 @@ def entropy(values: ArrayLike) -> Floats:
 
 
 def variation(values: ArrayLike) -> Floats:
-    """The coefficient of variation, std / mean: 0 when all are equal.
+    """The coefficient of variation, std / mean: 0 if all are equal.
 
-    For values that are not negative (NaN otherwise); all zeros are equal, so 0.
+    Defined for values that are not negative (NaN otherwise); 0 if all values are 0.
     """
     at = _scaled(values)
     return _quiet(lambda: np.where(_zero(at), 0.0, std(at) / mean(at)))
-
-
-def spread(values: ArrayLike, *, better: Better) -> dict[str, Floats]:
-    """All SUMMARIES of a per-client value along the last axis; NaN when there is no client."""
-    at = _floats(values)
-    if at.shape[-1] == 0:
-        return {name: np.full(at.shape[:-1], np.nan) for name in SUMMARIES}
-    return {
-        "mean": mean(at),
-        "variance": variance(at),
-        "std": std(at),
-        "worst5": worst(at, 0.05, better=better),
-        "worst10": worst(at, 0.10, better=better),
-        "best5": best(at, 0.05, better=better),
-        "jain": jain(at),
-        "gini": gini(at),
-        "entropy": entropy(at),
-        "cv": variation(at),
-    }
 
 
 def interval(
@@ -164,10 +132,10 @@ def interval(
 ) -> tuple[float, float]:
     """A bootstrap percentile interval of a summary over clients.
 
-    Clients are drawn again with replacement, as many as there are, `replicates` times, and the
-    interval runs between the (1 - level) / 2 and (1 + level) / 2 quantiles of the statistic.
-    `statistic` works along the last axis, as every summary here does. It tells how far the
-    number depends on which clients were there; not on the training seed.
+    Clients are drawn with replacement, as many as there are, `replicates` times; the interval lies
+    between the (1 - level) / 2 and (1 + level) / 2 quantiles of the statistic. `statistic` works
+    along the last axis, as every summary here does. The interval shows how much the number depends
+    on which clients took part, not on the training seed.
     """
     at = _floats(values)
     found = [statistic(at[index]) for index in resamples(at.shape[-1], replicates, seed)]
@@ -177,7 +145,7 @@ def interval(
 def resamples(clients: int, replicates: int, seed: int) -> Iterator[NDArray[np.int64]]:
     """Client numbers drawn with replacement, [some replicates, clients] at a time."""
     if replicates < 1:
-        raise ConfigError(f"{replicates} bootstrap replicates: ask for at least 1.")
+        raise ConfigError(f"{replicates} bootstrap replicates: give at least 1.")
     if clients == 0:
         return
     random = np.random.default_rng(seed)
@@ -189,7 +157,7 @@ def resamples(clients: int, replicates: int, seed: int) -> Iterator[NDArray[np.i
 def percentiles(found: Floats, value: Floats | float, level: float) -> tuple[float, float]:
     """The two ends of a percentile interval.
 
-    Replicates where the statistic is undefined (a group was not drawn) are left out. Where the
+    Replicates where the statistic is undefined (because a group was not drawn) are left out. If the
     statistic of the clients themselves is undefined, so is the interval.
     """
     if not 0 < level < 1:
@@ -203,15 +171,17 @@ def percentiles(found: Floats, value: Floats | float, level: float) -> tuple[flo
 
 def _tail(at: Floats, share: float, *, low: bool) -> Floats:
     if not 0 < share <= 1:
-        raise ConfigError(f"a share of {share} of the clients: give a number above 0, at most 1.")
+        raise ConfigError(
+            f"a share of {share} of the clients: give a number above 0 and at most 1."
+        )
     n = at.shape[-1]
     # Rounded first: 0.07 * 100 is 7.000000000000001, whose ceiling is 8.
     number = max(1, int(np.ceil(round(share * n, 9))))
     at = np.sort(at, axis=-1)
     if low and n:
-        # NaN sorts last; a client whose value is lost must not pass for a good one.
-        lost = np.isnan(at[..., -1])
-        return _quiet(lambda: np.where(lost, np.nan, mean(at[..., :number])))
+        # NaN sorts last; a client whose value is NaN must not be counted among the best.
+        missing = np.isnan(at[..., -1])
+        return _quiet(lambda: np.where(missing, np.nan, mean(at[..., :number])))
     return mean(at[..., n - number :] if n else at)
 
 
@@ -220,7 +190,7 @@ def _floats(values: ArrayLike) -> Floats:
 
 
 def _scaled(values: ArrayLike) -> Floats:
-    """Divided by the largest, so squares neither overflow nor vanish; NaN if one is negative."""
+    """Divided by the largest, so that squares neither overflow nor underflow; NaN if negative."""
     at = _floats(values)
     if at.shape[-1] == 0:
         return at
@@ -236,6 +206,6 @@ def _zero(at: Floats) -> NDArray[np.bool_]:
 
 
 def _quiet(work: Callable[[], Floats]) -> Floats:
-    """Losses that ran off to infinity give NaN here, not a warning; so do no clients at all."""
+    """Run `work` without numpy warnings: infinite losses, or no clients at all, give NaN."""
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         return work()

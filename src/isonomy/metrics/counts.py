@@ -1,7 +1,7 @@
-"""What a client tells about its predictions: counts by group, label and prediction.
+"""What a client reports about its predictions: counts by group, label and predicted class.
 
-Every metric of the package is arithmetic on these counts and on sums of losses. They add up
-over pages of examples and over clients, so no prediction has to leave a client, and every
+Every metric of the package is arithmetic on these counts and on sums of losses. They are
+added over pages of examples and over clients, so no prediction has to leave a client, and every
 engine computes the same numbers.
 
 The row axis, of length 1 + G, holds everyone first, then each level of the first protected
@@ -31,15 +31,17 @@ def count(task: Task, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
     Returns `counts` [1 + G, C, C] int64, the number of real examples by row, label and predicted
     class, and `loss` [1 + G, C] float64, the sum of their losses by row and label. C is the
     number of classes, or 1 for regression, where every example has label and prediction 0.
-    An example whose group value is not a level of the attribute (such as -1 for "not told") is
+    An example whose group value is not a level of the attribute (such as -1 for "unknown") is
     counted with everyone and in no group of that attribute.
+
+    Raises DataError if the model has more outputs than the task has classes.
     """
     classes, rows = max(task.classes, 1), 1 + sum(task.levels)
     decisions = outputs.shape[-1] if task.loss_name == "cross_entropy" else 2
     if task.classes and decisions > classes:
-        # Known from the shapes alone; unchecked, such a prediction would land in another row.
+        # Without this check, such a prediction would be counted in another row.
         raise DataError(
-            f"a model that decides between {decisions} classes for a task of {classes}: give the "
+            f"the model has {decisions} outputs but the task has {classes} classes: give the "
             "model as many outputs as there are classes."
         )
     real = batch.weight > 0
@@ -49,7 +51,7 @@ def count(task: Task, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
     else:
         label = predicted = torch.zeros_like(real, dtype=torch.int64)
 
-    # One flat index an example and attribute: no one-hot [n, 1 + G, C, C] is ever made.
+    # One flat index per example and attribute, so that no one-hot [n, 1 + G, C, C] is needed.
     row, member = [torch.zeros_like(label)], [real]
     start = 1
     for column, levels in enumerate(task.levels):
@@ -73,12 +75,12 @@ def count(task: Task, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """The sums the metrics are made of, for everyone and for the groups of one attribute.
+    """The sums that metrics are computed from, for everyone and for the groups of one attribute.
 
     Each array is float64 [..., 1 + L, C]: row 0 is everyone, then the L groups, and C the
     classes. `label` counts the examples of each class, `predicted` those predicted to be in
     it, `hit` those of that class predicted to be in it; `loss` sums the losses of the examples
-    of each class. Leading axes (clients, bootstrap replicates) pass through every metric.
+    of each class. Every metric keeps leading axes (clients, bootstrap replicates).
     """
 
     label: Floats
@@ -98,7 +100,7 @@ class Tally:
         return int(self.label.shape[-1])
 
     def only(self, rows: Sequence[int]) -> Tally:
-        """Some of the rows."""
+        """A tally of these rows only."""
         at = list(rows)
         return Tally(
             self.label[..., at, :],
@@ -142,12 +144,12 @@ class Counts:
     def of(
         cls, page: Mapping[str, ArrayLike | Tensor], attributes: tuple[Attribute, ...] = ()
     ) -> Counts:
-        """From `count`'s answers stacked on a leading client axis, as `vmap` returns them."""
+        """From results of `count` stacked on a leading client axis, as `vmap` returns them."""
         return cls(_numpy(page["counts"]), _numpy(page["loss"]), attributes)
 
     @classmethod
     def zeros(cls, clients: int, classes: int, attributes: tuple[Attribute, ...] = ()) -> Counts:
-        """Nothing counted yet; `classes` is 0 for regression. Where a sum of pages starts."""
+        """Counts of 0, the start of a sum over pages; `classes` is 0 for regression."""
         rows, columns = 1 + sum(len(a.levels) for a in attributes), max(classes, 1)
         return cls(
             np.zeros((clients, rows, columns, columns), dtype=np.int64),
@@ -157,9 +159,9 @@ class Counts:
 
     @classmethod
     def join(cls, parts: Sequence[Counts]) -> Counts:
-        """The clients of all parts, one part after another."""
+        """The clients of all parts, concatenated. Raises DataError if the parts do not match."""
         if not parts:
-            raise DataError("no counts to join: give the counts of at least one client.")
+            raise DataError("no counts to join: give at least one part.")
         for part in parts[1:]:
             parts[0]._check(part, clients=False)
         return cls(
@@ -175,18 +177,18 @@ class Counts:
         return self.merge(other)
 
     def merge(self, other: Counts) -> Counts:
-        """Another page of the same clients, added."""
+        """Add another page of the same clients. Raises DataError if the pages do not match."""
         self._check(other, clients=True)
         return replace(self, counts=self.counts + other.counts, loss=self.loss + other.loss)
 
     def pooled(self) -> Counts:
-        """All clients' examples as those of a single client."""
+        """All clients' examples together, as one client."""
         return replace(
             self, counts=self.counts.sum(0, keepdims=True), loss=self.loss.sum(0, keepdims=True)
         )
 
     def only(self, clients: int | ArrayLike) -> Counts:
-        """Some clients, by number or by a boolean mask, in the order given."""
+        """These clients only, by number or by a boolean mask, in the given order."""
         at = np.atleast_1d(np.asarray(clients))
         at = at if at.dtype == np.bool_ else at.astype(np.int64)
         return replace(self, counts=self.counts[at], loss=self.loss[at])
@@ -198,7 +200,7 @@ class Counts:
 
     @property
     def regression(self) -> bool:
-        """Whether there are no classes to count, so only losses mean anything."""
+        """Whether the task is a regression, for which only the losses are defined."""
         return bool(self.counts.shape[-1] == 1)
 
     @property
@@ -208,7 +210,7 @@ class Counts:
         return total
 
     def rows(self, attribute: str) -> slice:
-        """Where the groups of an attribute lie on the row axis."""
+        """The rows of an attribute's groups. Raises ConfigError for an unknown attribute."""
         start = 1
         for each in self.attributes:
             if each.name == attribute:
@@ -222,14 +224,14 @@ class Counts:
         return total
 
     def tally(self, attribute: str | None = None) -> Tally:
-        """The sums of each client for everyone and one attribute's groups; None: every row."""
+        """Each client's sums for everyone and for one attribute's groups; None: for every row."""
         if attribute is None:
             return tally_of(self.counts, self.loss)
         at = with_everyone(self.rows(attribute))
         return tally_of(self.counts[:, at], self.loss[:, at])
 
     def everyone(self) -> Tally:
-        """The sums of each client for everyone alone."""
+        """Each client's sums for everyone only."""
         return tally_of(self.counts[:, :1], self.loss[:, :1])
 
     def _names(self) -> list[str]:
@@ -239,13 +241,13 @@ class Counts:
         mine, theirs = self.counts.shape, other.counts.shape
         if mine[1:] != theirs[1:] or self.attributes != other.attributes:
             raise DataError(
-                f"counts {theirs[1:]} of {other._names()} do not fit counts {mine[1:]} of "
+                f"counts {theirs[1:]} of {other._names()} do not match counts {mine[1:]} of "
                 f"{self._names()}: count both with the same classes and attributes."
             )
         if clients and mine[0] != theirs[0]:
             raise DataError(
                 f"pages of {mine[0]} and of {theirs[0]} clients: merge pages of the same clients "
-                "(Counts.join puts different clients together)."
+                "(Counts.join concatenates different clients)."
             )
 
 
@@ -265,7 +267,7 @@ def with_everyone(rows: slice) -> list[int]:
 
 
 def ratio(above: Floats, below: Floats) -> Floats:
-    """`above / below`, NaN where there is nothing below."""
+    """`above / below`, NaN where `below` is 0."""
     above, below = np.broadcast_arrays(above, below)
     out: Floats = np.full(below.shape, np.nan)
     np.divide(above, below, out=out, where=below > 0)

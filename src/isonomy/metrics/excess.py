@@ -1,10 +1,10 @@
 """Excess risk and fairness through agent awareness (FAA).
 
 Chu et al., "FOCUS: Fairness via Agent-Awareness for Federated Learning on Heterogeneous Data".
-A client with noisy labels has a high loss under any model. So clients are compared not by their
-loss but by their excess risk: the loss beyond what the best model for that client alone would
-have. The best model is not known; a surrogate, trained on that client's (or its cluster's) own
-data, stands for it.
+A client with noisy labels has a high loss under any model. Clients are therefore compared by their
+excess risk instead of their loss: the difference to the loss of the best model for that client
+alone. The best model is not known; a surrogate that was trained on the client's (or its cluster's)
+own data takes its place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from isonomy.metrics.counts import Floats
 def excess(test_loss: ArrayLike, surrogate_loss: ArrayLike) -> Floats:
     """Each client's test loss minus its surrogate's loss on the same examples.
 
-    Negative where the surrogate is worse than the model: it is not cut off at zero.
+    Negative if the surrogate is worse than the model; it is not clipped at 0. Raises DataError if
+    the shapes differ.
     """
     loss, floor = np.asarray(test_loss, np.float64), np.asarray(surrogate_loss, np.float64)
     if loss.shape != floor.shape:
@@ -36,7 +37,7 @@ def faa(excess: ArrayLike, sizes: ArrayLike | None = None) -> float:
     """The largest difference of excess risk between two clients: maximum minus minimum.
 
     Lower is fairer in the sense of FAA. With `sizes`, clients without examples are left out;
-    an excess that is NaN for another reason makes the result NaN. NaN when no client is left.
+    an excess that is NaN for another reason makes the result NaN. NaN if no client is left.
 
     >>> faa(excess([0.5, 0.75], [0.25, 0.625]))
     0.125
@@ -46,7 +47,7 @@ def faa(excess: ArrayLike, sizes: ArrayLike | None = None) -> float:
         present = np.asarray(sizes)
         if present.shape != at.shape:
             raise DataError(
-                f"{at.shape} excess risks and {present.shape} sizes: give one size a client."
+                f"{at.shape} excess risks and {present.shape} sizes: give one size per client."
             )
         at = at[present > 0]
     if not at.size:

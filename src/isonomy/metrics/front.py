@@ -1,4 +1,4 @@
-"""Trade-off fronts: sets of points where every coordinate is to be small.
+"""Trade-off fronts: sets of points whose coordinates are all to be minimised.
 
 A point may be (error, unfairness), or (loss of client 1, ..., loss of client K).
 """
@@ -6,23 +6,24 @@ A point may be (error, unfairness), or (loss of client 1, ..., loss of client K)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import moocore
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from isonomy.core.examples import Attribute
-from isonomy.errors import ConfigError, DataError, unknown
+from isonomy.core.notions import find_objectives, read_objective
+from isonomy.errors import DataError
 from isonomy.metrics import group
-from isonomy.metrics.counts import Floats, Tally, ratio, tally_of, with_everyone
+from isonomy.metrics.counts import Floats, ratio, tally_of, with_everyone
 
 
 def hypervolume(points: ArrayLike, reference: ArrayLike | None = None) -> float:
     """The volume that the points dominate, up to the reference point; larger is better.
 
-    All coordinates are minimised. The reference is (1, ..., 1) unless given; a point that is not
-    below it in every coordinate adds nothing. No points: 0.
+    All coordinates are minimised. The reference defaults to (1, ..., 1); a point that is not below
+    it in every coordinate adds nothing. Without points the volume is 0.
 
     >>> hypervolume([[0.25, 0.5], [0.5, 0.25]])
     0.5
@@ -40,8 +41,9 @@ def hypervolume(points: ArrayLike, reference: ArrayLike | None = None) -> float:
 
 
 def nondominated(points: ArrayLike) -> NDArray[np.bool_]:
-    """Which points form the front: no other is as small everywhere and smaller somewhere.
+    """Which points form the front, as booleans [n].
 
+    A point is on the front if no other is at most as large everywhere and smaller somewhere.
     Of equal points only the first is kept.
 
     >>> nondominated([[0.1, 0.9], [0.5, 0.5], [0.6, 0.5]]).tolist()
@@ -59,38 +61,26 @@ def _points(points: ArrayLike) -> Floats | None:
     if at.size == 0:
         return None
     if at.ndim != 2 or at.shape[1] < 2:
-        raise DataError(f"points of shape {at.shape}: give [points, coordinates], at least two.")
-    # moocore would quietly count a NaN coordinate as some number.
+        raise DataError(
+            f"points of shape {at.shape}: give [points, coordinates], at least two coordinates."
+        )
+    # moocore would treat a NaN coordinate as some number, without an error.
     if np.isnan(at).any():
         row = int(np.isnan(at).any(1).argmax())
-        raise DataError(f"point {row} of the front, {at[row].tolist()}, is not a number; drop it.")
+        raise DataError(
+            f"point {row} of the front, {at[row].tolist()}, has a coordinate that is not a "
+            "number; remove the point."
+        )
     return at
 
 
-NOTIONS: dict[str, Callable[[Tally], Floats]] = {
-    "dp": group.demographic_parity_overall,
-    "eo": group.equal_opportunity_overall,
-}
-"""What a coordinate of a front measures besides the error: "dp.sex" is `dp` of attribute sex."""
-
-
 def coordinates(names: Sequence[str], attributes: Sequence[Attribute]) -> tuple[str, ...]:
-    """The coordinates' names in full: "dp" alone is of the first attribute."""
-    out = []
-    for name in names:
-        notion, _, attribute = name.partition(".")
-        known = [each.name for each in attributes]
-        if notion == "error" and not attribute:
-            out.append("error")
-        elif notion not in NOTIONS:
-            raise ConfigError(unknown("objective", name, ["error", *NOTIONS]))
-        elif not known:
-            raise ConfigError(f"objective '{name}' needs groups; name a protected attribute.")
-        elif attribute and attribute not in known:
-            raise ConfigError(f"objective '{name}': {unknown('attribute', attribute, known)}")
-        else:
-            out.append(f"{notion}.{attribute or known[0]}")
-    return tuple(out)
+    """The coordinates' full names: `dp` without an attribute refers to the first attribute.
+
+    Raises ConfigError for an unknown notion or attribute.
+    """
+    found = find_objectives(names, [each.name for each in attributes])
+    return tuple(objective.name for objective in found)
 
 
 def points(
@@ -101,31 +91,32 @@ def points(
     size = everyone.size[..., 0]
     out = []
     for name in names:
-        notion, _, attribute = name.partition(".")
-        if notion == "error":
+        objective = read_objective(name)
+        if objective.notion is None:
             out.append(1 - ratio(everyone.hit.sum(-1)[..., 0], size))
             continue
         start = 1
         for each in attributes:
-            if each.name == attribute:
+            if each.name == objective.attribute:
                 break
             start += len(each.levels)
         at = with_everyone(slice(start, start + len(each.levels)))
         tally = tally_of(counts[..., at, :, :], np.zeros((*counts.shape[:-3], len(at), 1)))
-        out.append(NOTIONS[notion](tally))
+        out.append(group.overall(tally, objective.notion))
     return np.stack(out, -1)
 
 
 def volume(at: Floats) -> float:
-    """The hypervolume of those points that are defined; NaN if none is."""
+    """The hypervolume of the points whose coordinates are all defined; NaN if there are none."""
     defined = at[~np.isnan(at).any(-1)]
     return hypervolume(defined) if len(defined) else math.nan
 
 
 def within(at: Floats, limits: Mapping[int, float]) -> int | None:
-    """The point with the smallest first coordinate among those that keep to the limits.
+    """The point with the smallest first coordinate among those within the limits.
 
-    `limits` has the largest value allowed by coordinate. None if no point keeps to them.
+    `limits` maps the number of a coordinate to its largest allowed value. Returns the number of the
+    point, or None if no point is within the limits.
 
     >>> within(np.array([[0.1, 0.3], [0.2, 0.04], [0.3, 0.0]]), {1: 0.05})
     1

@@ -1,25 +1,46 @@
 """Fairness between the groups of one protected attribute.
 
-Each function takes a `Tally`: who is compared is said there. `counts.pooled().tally("sex")`
-compares the groups over all clients' examples together (global group fairness),
-`counts.tally("sex")` inside each client (local group fairness). Leading axes pass through.
+Each function takes a `Tally`, which determines what is compared: `counts.pooled().tally("sex")`
+compares the groups over all clients' examples together (global group fairness), and
+`counts.tally("sex")` compares them inside each client (local group fairness). Leading axes are
+kept.
 
 Notation: h is the predicted class, y the label, z the group; probabilities are shares of
 examples. With two classes the positive class is 1. With more, each class in turn is the
-positive class and the rest the negative one, and the result is the largest gap over classes.
+positive class and all others are negative, and the result is the largest gap over classes.
 
-Each gap comes in two forms: the difference form, largest minus smallest over groups, and the
-overall form, the largest distance of a group to everyone. A group without the examples a share
-needs is left out of it. A difference is NaN when fewer than two groups remain, the overall form
-when none does; a class that is NaN for this reason is left out of the maximum over classes.
+Each notion of `isonomy.core.notions` has two forms: `difference`, the largest minus the smallest
+rate over groups, and `overall`, the largest distance between a group's rate and everyone's. A group
+that has no examples to compute a rate from is left out. A difference is NaN if fewer than two
+groups remain, and the overall form is NaN if none remains; a class that is NaN for this reason is
+left out of the maximum over classes.
 """
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 from numpy.typing import NDArray
 
+from isonomy.core.notions import NOTIONS, Notion
 from isonomy.metrics.counts import Floats, Tally, ratio
+
+
+def difference(tally: Tally, notion: Notion) -> Floats:
+    """Largest minus smallest rate over groups; if the notion compares several rates, the largest.
+
+    NaN if the difference of any of these rates is NaN.
+    """
+    return reduce(np.maximum, [_difference(*_rate(tally, label)) for label in notion.given])
+
+
+def overall(tally: Tally, notion: Notion) -> Floats:
+    """The largest distance between a group's rate and everyone's; if several rates, the largest.
+
+    NaN if the distance for any of these rates is NaN.
+    """
+    return reduce(np.maximum, [_overall(*_rate(tally, label)) for label in notion.given])
 
 
 def demographic_parity(tally: Tally) -> Floats:
@@ -37,34 +58,44 @@ def demographic_parity(tally: Tally) -> Floats:
     >>> round(float(demographic_parity(tally)), 12)
     0.3
     """
-    return _difference(*_positive_rate(tally))
+    return difference(tally, NOTIONS["dp"])
 
 
 def demographic_parity_overall(tally: Tally) -> Floats:
     """The largest |P(h=1 | z) - P(h=1)| over groups z."""
-    return _overall(*_positive_rate(tally))
+    return overall(tally, NOTIONS["dp"])
 
 
 def equal_opportunity(tally: Tally) -> Floats:
     """Largest minus smallest true positive rate, P(h=1 | y=1, z), over groups z."""
-    return _difference(*_true_positive_rate(tally))
+    return difference(tally, NOTIONS["eo"])
 
 
 def equal_opportunity_overall(tally: Tally) -> Floats:
     """The largest |P(h=1 | y=1, z) - P(h=1 | y=1)| over groups z."""
-    return _overall(*_true_positive_rate(tally))
+    return overall(tally, NOTIONS["eo"])
 
 
 def equalised_odds(tally: Tally) -> Floats:
     """The larger of two differences over groups z: of P(h=1 | y=1, z) and of P(h=1 | y=0, z).
 
-    NaN when either difference is: one half of the definition is not the definition.
+    NaN if either difference is NaN, because the definition needs both.
     """
-    return np.maximum(equal_opportunity(tally), _difference(*_false_positive_rate(tally)))
+    return difference(tally, NOTIONS["equalised_odds"])
+
+
+def accuracy(tally: Tally) -> Floats:
+    """The share of all examples predicted correctly; NaN without examples."""
+    return ratio(tally.hit.sum(-1), tally.size)[..., 0]
+
+
+def mean_loss(tally: Tally) -> Floats:
+    """The mean loss of all examples; NaN without examples."""
+    return ratio(tally.loss.sum(-1), tally.size)[..., 0]
 
 
 def group_accuracy(tally: Tally) -> Floats:
-    """The share of each group's examples predicted right, [..., L]; NaN for an empty group."""
+    """The share of each group's examples predicted correctly, [..., L]; NaN for an empty group."""
     return ratio(tally.hit.sum(-1), tally.size)[..., 1:]
 
 
@@ -94,39 +125,36 @@ def max_loss_given_label(tally: Tally) -> Floats:
 def hypervolume(tally: Tally) -> Floats:
     """The area between the point (error, `demographic_parity_overall`) and (1, 1).
 
-    One model is a front of one point, so it compares with methods that learn a whole front.
+    A single model is a front of one point, so this can be compared with methods that learn a
+    whole front.
     """
-    accuracy = ratio(tally.hit.sum(-1), tally.size)[..., 0]
-    return accuracy * (1 - demographic_parity_overall(tally))
+    return accuracy(tally) * (1 - demographic_parity_overall(tally))
 
 
 def positive_rate(tally: Tally) -> Floats:
     """P(h=1 | z) of each group, [..., L], with two classes; NaN for an empty group."""
-    return _positive_rate(tally)[0][..., 1:, 0]
+    return _rate(tally, None)[0][..., 1:, 0]
 
 
 def true_positive_rate(tally: Tally) -> Floats:
     """P(h=1 | y=1, z) of each group, [..., L], with two classes; NaN without positives."""
-    return _true_positive_rate(tally)[0][..., 1:, 0]
+    return _rate(tally, 1)[0][..., 1:, 0]
 
 
 def false_positive_rate(tally: Tally) -> Floats:
     """P(h=1 | y=0, z) of each group, [..., L], with two classes; NaN without negatives."""
-    return _false_positive_rate(tally)[0][..., 1:, 0]
+    return _rate(tally, 0)[0][..., 1:, 0]
 
 
-def _positive_rate(tally: Tally) -> tuple[Floats, NDArray[np.bool_]]:
-    """P(h=c | z) of each row and class, and where it is defined."""
-    return _of_positive_classes(tally.predicted, tally.size[..., None])
+def _rate(tally: Tally, label: int | None) -> tuple[Floats, NDArray[np.bool_]]:
+    """Each row's rate of predictions of each positive class c, and where it is defined.
 
-
-def _true_positive_rate(tally: Tally) -> tuple[Floats, NDArray[np.bool_]]:
-    """P(h=c | y=c, z)."""
-    return _of_positive_classes(tally.hit, tally.label)
-
-
-def _false_positive_rate(tally: Tally) -> tuple[Floats, NDArray[np.bool_]]:
-    """P(h=c | y!=c, z)."""
+    P(h=c | z) for label None, P(h=c | y=c, z) for label 1, P(h=c | y!=c, z) for label 0.
+    """
+    if label is None:
+        return _of_positive_classes(tally.predicted, tally.size[..., None])
+    if label == 1:
+        return _of_positive_classes(tally.hit, tally.label)
     rest = tally.size[..., None] - tally.label
     return _of_positive_classes(tally.predicted - tally.hit, rest)
 
@@ -147,15 +175,16 @@ def _difference(rate: Floats, defined: NDArray[np.bool_]) -> Floats:
 
 def _overall(rate: Floats, defined: NDArray[np.bool_]) -> Floats:
     gap = np.abs(rate[..., 1:, :] - rate[..., :1, :])
-    # A group with examples makes everyone's rate defined too.
+    # If a group has examples, everyone's rate is defined too.
     flat = (*gap.shape[:-2], -1)
     return _largest(gap.reshape(flat), defined[..., 1:, :].reshape(flat))
 
 
 def _largest(values: Floats, defined: NDArray[np.bool_]) -> Floats:
-    """The maximum over the last axis of what is defined, NaN if nothing is.
+    """The maximum over the last axis of the defined values, NaN if there are none.
 
-    `defined` comes from the counts and not from `isnan`, so a loss that diverged to NaN shows.
+    `defined` comes from the counts and not from `isnan`, so that a loss that diverged to NaN
+    remains visible.
     """
     top = np.where(defined, values, -np.inf).max(-1, initial=-np.inf)
     return np.where(defined.any(-1), top, np.nan)

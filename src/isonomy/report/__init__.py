@@ -1,7 +1,8 @@
-"""Reports on runs: tables for the terminal and for papers, figures, and one page that holds all.
+"""Reports on runs: tables for terminals and papers, figures, and a page with everything.
 
-`tables.comparison` puts methods side by side, `figures.all_figures` draws them, `page.write`
-makes a single HTML file that needs no network. All take a list of `Record` and know no algorithm.
+`tables.comparison` compares methods, `figures.all_figures` draws every figure, and `page.write`
+writes a single HTML file that needs no network. All take a list of `Record`, and none depends on an
+algorithm.
 """
 
 from __future__ import annotations

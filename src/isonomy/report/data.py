@@ -1,6 +1,6 @@
-"""What is known of the data before training, from `facts["data"]`: tables for page and terminal.
+"""The data before training, from `facts["data"]`: tables for the page and the terminal.
 
-Runs made before a fact was kept lack it, so everything here may be missing.
+Every fact is optional.
 """
 
 from __future__ import annotations
@@ -16,22 +16,28 @@ from isonomy.runs.record import Record
 
 MOST = 15  # clients in a table on a terminal
 _COLUMNS = {
-    "feature": ("features", "Largest difference of a feature's mean to the others', in standard "
-                "deviations, among rows with the same label; 0 where chance explains all."),
-    "relation": ("relation", "Largest difference to the others in how a feature goes with the "
-                 "label, in standard deviations; 0 where chance explains all."),
-}  # fmt: skip
+    "feature": (
+        "features",
+        "Largest difference between the client's mean of a feature and the other clients', in "
+        "standard deviations, among rows with the same label; 0 if chance explains it.",
+    ),
+    "relation": (
+        "relation",
+        "Largest difference between the client and the others in how a feature relates to the "
+        "label, in standard deviations; 0 if chance explains it.",
+    ),
+}
 
-_OFF = "Off: total variation between the client's shares and the whole's, beyond chance."
+_OFF = "Off: total variation distance between the client's shares and all rows', beyond chance."
 _OFF_SD = (
-    "Off, sd: the client's largest difference to the others in a feature's mean given the label, "
-    "or in how a feature goes with the label; 0 where chance may be all."
+    "Off, sd: the largest difference between the client and the others in a feature's mean given "
+    "the label, or in how a feature relates to the label; 0 if chance may explain it."
 )
 
 
 @dataclass(frozen=True)
 class Held:
-    """One data set of a report: its name, and what there is to say of it."""
+    """One data set of a report: its name, tables, warnings and a note."""
 
     name: str
     measures: Table | None
@@ -41,7 +47,7 @@ class Held:
 
 
 def held(records: Sequence[Record]) -> list[Held]:
-    """What to say of each data set that the runs are on; nothing where nothing is known."""
+    """The tables and warnings of each data set of the runs; none if nothing is known about it."""
     found = runs.methods(records)
     first: dict[str, runs.Method] = {}
     for method in found:
@@ -55,7 +61,11 @@ def held(records: Sequence[Record]) -> list[Held]:
         seeds = {
             run.seed for m in others for run in m.runs if _sizes(run) != _sizes(method.runs[0])
         }
-        note = f"Of seed {method.runs[0].seed}; other seeds deal the rows anew." if seeds else ""
+        note = (
+            f"For seed {method.runs[0].seed}; other seeds distribute the rows differently."
+            if seeds
+            else ""
+        )
         one = Held(name, measures(facts), clients(facts, 1000), tuple(warnings(facts)), note)
         if one.measures or one.warnings:
             out.append(one)
@@ -63,32 +73,32 @@ def held(records: Sequence[Record]) -> list[Held]:
 
 
 def warnings(facts: Mapping[str, Any]) -> Iterable[tuple[int, str]]:
-    """Weights and texts, as they are kept: the most important first."""
+    """The weights and texts of warnings in their stored order: the most important first."""
     for at in facts.get("warnings") or ():
         if isinstance(at, Mapping) and at.get("text"):
             yield int(at.get("weight") or 1), str(at["text"])
 
 
 def measures(facts: Mapping[str, Any]) -> Table | None:
-    """How clients differ: a row a measure."""
+    """How clients differ: one row per measure; None without measures."""
     heads = (
         Column("about", "what differs", text=True),
         Column("measure", "measure", text=True),
         Column("value", "value"),
-        Column("where", "where most", text=True),
-        Column("chance", "by chance", "What clients drawn at random from the whole would have."),
-        Column("p", "p-value", "Of no difference between clients.", text=True),
+        Column("where", "largest at", text=True),
+        Column("chance", "by chance", "The value for clients drawn at random from all rows."),
+        Column("p", "p-value", "For the hypothesis of no difference.", text=True),
     )
     rows = []
     last = ""
     for at in facts.get("measures") or ():
         about, name, value = str(at["about"]), str(at["name"]), at.get("value")
-        whole = isinstance(value, float | int) and name.startswith("clients that differ")
+        is_count = isinstance(value, float | int) and name.startswith("clients that differ")
         rows.append(
             (
                 Cell(about if about != last else ""),
                 Cell(name),
-                Cell(value, digits=0 if whole else None),
+                Cell(value, digits=0 if is_count else None),
                 Cell(str(at.get("where") or "")),
                 Cell(at["chance"]) if at.get("chance") is not None else Cell(""),
                 Cell(p_value(at.get("p"))),
@@ -99,7 +109,7 @@ def measures(facts: Mapping[str, Any]) -> Table | None:
 
 
 def clients(facts: Mapping[str, Any], most: int = MOST) -> Table | None:
-    """A row a client; of many the largest, the smallest and the oddest."""
+    """One row per client; of many clients, the largest, the most unusual and the smallest."""
     names, sizes = list(facts.get("names") or ()), list(facts.get("sizes") or ())
     if not names or len(sizes) != len(names):
         return None
@@ -123,8 +133,8 @@ def clients(facts: Mapping[str, Any], most: int = MOST) -> Table | None:
                 heads.append(Column(f"{title} {level}", f"{title} {level}", digits=3))
                 values.append([row[at] for row in shares])
         else:
-            heads.append(Column(f"{title} most", f"commonest {title}", text=True))
-            values.append([_commonest(levels, row) for row in shares])
+            heads.append(Column(f"{title} most", f"most common {title}", text=True))
+            values.append([_most_common(levels, row) for row in shares])
     for key, column in columns.items():
         heads.append(_head(key))
         values.append(column)
@@ -142,14 +152,14 @@ def _head(key: str) -> Column:
         return Column(key, f"{title} off, sd", meaning, digits=2)
     what = key.removeprefix("group.")
     meaning = (
-        f"Total variation between the client's shares of each {what} and the whole's, beyond "
-        "what chance gives a client of its size."
+        f"Total variation distance between the client's shares of each {what} and those of all "
+        "rows, beyond what is due to chance for a client of its size."
     )
     return Column(key, f"{what} off", meaning)
 
 
 def _mixes(facts: Mapping[str, Any]) -> Iterable[tuple[str, list[str], list[Any]]]:
-    """Labels and groups: what they are called, their levels, clients' shares."""
+    """The label and each attribute: title, levels, and the clients' shares."""
     number = len(facts.get("names") or ())
     pairs = [("label", facts.get("labels"), facts.get("label_shares"))]
     groups = facts.get("groups")
@@ -160,41 +170,41 @@ def _mixes(facts: Mapping[str, Any]) -> Iterable[tuple[str, list[str], list[Any]
             yield title, [str(level) for level in levels], list(shares)
 
 
-def _commonest(levels: Sequence[str], shares: Sequence[float]) -> str:
+def _most_common(levels: Sequence[str], shares: Sequence[float]) -> str:
     top = max(range(len(shares)), key=lambda j: shares[j])
     return f"{levels[top]}: {100 * shares[top]:.0f} %"
 
 
 def _kept(
-    sizes: Sequence[float], columns: Mapping[str, Sequence[Any]], most: int
+    sizes: Sequence[float], columns: Mapping[str, Sequence[object]], most: int
 ) -> tuple[list[int], str]:
-    """The clients to show: all, or a third each of the largest, the oddest, the smallest."""
+    """The clients to show: all, or a third each of the largest, most unusual and smallest."""
     every = list(range(len(sizes)))
     if len(every) <= most:
         return every, ""
-    odd = [
+    unusual = [
         max((at for column in columns.values() if (at := runs.number(column[k])) > 0), default=0.0)
         for k in every
     ]
     third = most // 3
     by_size = sorted(every, key=lambda k: -sizes[k])
     large, small = by_size[:third], by_size[-third:]
-    left = [k for k in sorted(every, key=lambda k: -odd[k]) if k not in {*large, *small}]
-    oddest = left[: most - 2 * third]
+    left = [k for k in sorted(every, key=lambda k: -unusual[k]) if k not in {*large, *small}]
+    most_unusual = left[: most - 2 * third]
     note = (
-        f"The {len(large)} largest, the {len(oddest)} oddest and the {len(small)} smallest of "
-        f"{len(every):,} clients; {len(every) - most:,} are left out."
+        f"The {len(large)} largest, the {len(most_unusual)} most unusual and the {len(small)} "
+        f"smallest of {len(every):,} clients; {len(every) - most:,} are not shown."
     )
-    return [*large, *oddest, *small], note
+    return [*large, *most_unusual, *small], note
 
 
 def headline(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The data in a few words: source, clients, rows, features, labels, groups."""
+    """The data in short: source, clients, rows, features, labels, groups."""
     sizes = facts.get("split_sizes") or {}
     rows = ", ".join(f"{rows:,} {split}" for split, rows in sizes.items() if rows)
     features = f"{facts.get('features', 0):,}"
     if facts.get("looked_at", facts.get("features")) != facts.get("features"):
-        features += f" ({facts['looked_at']:,} of them, evenly spaced, were looked at)"
+        features += f" ({facts['looked_at']:,} of them, evenly spaced, were examined)"
     out = [
         ("Data", str(facts.get("source") or "")),
         ("Clients", f"{len(facts.get('names') or ()):,}"),
@@ -207,21 +217,21 @@ def headline(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _levels(facts: Mapping[str, Any], title: str, levels: Sequence[str]) -> str:
-    """Each level with its share of all training rows; of many, how many."""
+    """Each level with its share of all training rows; if there are many, their number."""
     holder = facts if title == "label" else facts["groups"][title]
     shares = holder["label_shares"] if title == "label" else holder["shares"]
     sizes = [float(size) for size in facts["sizes"]]
     total = sum(sizes) or 1.0
-    whole = [
+    totals = [
         sum(size * row[j] for size, row in zip(sizes, shares, strict=True)) / total
         for j in range(len(levels))
     ]
-    shown = [f"{level}: {100 * share:.0f} %" for level, share in zip(levels, whole, strict=True)]
+    shown = [f"{level}: {100 * share:.0f} %" for level, share in zip(levels, totals, strict=True)]
     return ", ".join(shown) if len(shown) <= 10 else f"{len(shown)} levels"
 
 
-def p_value(p: Any) -> str:
-    """A p-value as papers print it.
+def p_value(p: object) -> str:
+    """A p-value with three decimals, or `<0.001`; empty if there is none.
 
     >>> p_value(0.0312), p_value(1e-9), p_value(None)
     ('0.031', '<0.001', '')
@@ -232,12 +242,12 @@ def p_value(p: Any) -> str:
     return "<0.001" if at < 0.001 else f"{at:.3f}"
 
 
-def _sizes(record: Record) -> Any:
+def _sizes(record: Record) -> object:
     facts = record.facts.get("data")
     return facts.get("sizes") if isinstance(facts, Mapping) else None
 
 
 def record(facts: dict[str, Any]) -> Record:
-    """Data alone as a record, for the figure that shows it."""
+    """A record with data only, for the figure that shows it."""
     empty = Record("data", 0, {}, [], {}, {})
     return replace(empty, facts={"data": facts})

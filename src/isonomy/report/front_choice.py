@@ -1,7 +1,7 @@
-"""Fronts read back from a run: whose they are, what lies on them, and the choice of a point.
+"""Fronts read from a run: the fronts of each client, their best points, the choice of a point.
 
-A run's front is a table with a row for each client (-1: all clients together) and each preference
-that was tried: `split`, `client`, `preference.0`, ..., and the coordinates of the point.
+A run's front is a table with one row per client (-1: all clients together) and preference:
+`split`, `client`, `preference.0`, ..., and the coordinates of the point.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Choice:
-    """A preference that keeps to limits, where it was chosen, and its point there and measured."""
+    """A preference within limits: the split it was chosen on, its point there and as evaluated."""
 
     preference: tuple[float, ...]
     split: str
@@ -50,7 +50,7 @@ def splits(columns: Columns) -> list[str]:
 
 
 def parts(columns: Columns, split: str | None = None) -> dict[int, Part]:
-    """The fronts of a split by client; of the evaluated one if not told."""
+    """The fronts of a split by client; of the evaluated split by default."""
     if not columns:
         return {}
     wanted = split or splits(columns)[0]
@@ -63,7 +63,7 @@ def parts(columns: Columns, split: str | None = None) -> dict[int, Part]:
 
 
 def best(part: Part) -> Part:
-    """The points that none dominates, by their first coordinate."""
+    """The points that no other point dominates, sorted by their coordinates."""
     known = ~np.isnan(part.points).any(1)
     lam, at = part.preferences[known], part.points[known]
     front = nondominated(at)
@@ -73,14 +73,15 @@ def best(part: Part) -> Part:
 
 
 def choose(columns: Columns, limits: Mapping[str, float], client: int = TOGETHER) -> Choice | None:
-    """The preference of least error among those that keep to limits, such as {"dp": 0.05}.
+    """The preference with the smallest error among those within the limits, such as {"dp": 0.05}.
 
-    It is chosen on validation examples where the run has them, and the point that it has on the
-    evaluated examples is told beside; they may differ. None if no preference keeps to the limits.
+    It is chosen on validation examples if the run has them. The result also has its point on the
+    evaluated examples, which may differ. Returns None if no preference is within the limits. Raises
+    RunError if the run has no front or the client has none, ConfigError for an unknown coordinate.
     """
     if "preference.0" not in columns:
         raise RunError(
-            "this run's method learnt one model, not a front; there is nothing to choose."
+            "the method of this run learnt one model, not a front, so there is nothing to choose."
         )
     names, given = coordinates(columns), splits(columns)
     at = {_position(names, name): most for name, most in limits.items()}
@@ -88,7 +89,7 @@ def choose(columns: Columns, limits: Mapping[str, float], client: int = TOGETHER
     there, evaluated = parts(columns, split), parts(columns)
     if client not in there:
         who = "all clients together" if client == TOGETHER else f"client {client}"
-        raise RunError(f"this run has no front of {who}; name a client that has one.")
+        raise RunError(f"this run has no front of {who}; choose a client that has one.")
     found = within(there[client].points, at)
     if found is None:
         return None
@@ -101,7 +102,7 @@ def choose(columns: Columns, limits: Mapping[str, float], client: int = TOGETHER
 
 
 def _position(names: Sequence[str], name: str) -> int:
-    """Which coordinate is meant: by its whole name, or by its notion if there is one of it."""
+    """The number of a coordinate, given by its full name or by its notion if that is unique."""
     if name in names:
         return names.index(name)
     same = [i for i, each in enumerate(names) if each.partition(".")[0] == name]

@@ -1,9 +1,10 @@
-"""Trade-off fronts: error against each notion of fairness, for methods tried at several settings.
+"""Trade-off fronts: error against each notion of fairness, for methods run at several settings.
 
-Runs whose config has the same `series` are one method at several settings, one curve. A setting's
-point is its mean over seeds. A series' front holds the points that no other point of the series
-beats in both coordinates; its hypervolume is the area they dominate up to a reference point that
-is the same for all series: a tenth beyond the worst value of any run, in each coordinate.
+Runs whose config has the same `series` are one method at several settings, and form one curve. The
+point of a setting is its mean over seeds. The front of a series consists of the points that no
+other point of the series beats in both coordinates. Its hypervolume is the area that they dominate
+up to a reference point, which is the same for all series: 10 % beyond the worst value of any run,
+in each coordinate.
 """
 
 from __future__ import annotations
@@ -11,22 +12,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from isonomy.metrics import registry
+from isonomy.core.notions import NOTIONS
 from isonomy.metrics.front import hypervolume, nondominated
+from isonomy.metrics.names import find_metric
 from isonomy.report import runs
 from isonomy.report.runs import Method, Stat
 from isonomy.report.tables import Cell, Column, Table
 from isonomy.runs.record import Record
 
-BEYOND = 1.1  # the reference point, in units of the worst value
-_FIRST = ("max_loss", "demographic_parity", "equal_opportunity", "equalised_odds")
+BEYOND = 1.1  # the reference point divided by the worst value
+_FIRST = ("max_loss", *(notion.name for notion in NOTIONS.values()))
+
+Pairs = dict[int, tuple[float, float]]
+"""(error, unfairness) by seed."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One setting: its error and its unfairness over seeds, and whether it is on the front."""
+    """One setting: its error and unfairness over seeds, and whether it is on the front."""
 
     method: Method
     error: Stat
@@ -35,13 +39,13 @@ class Point:
 
     @property
     def nulls(self) -> int:
-        """In how many runs the method's verdict was null."""
+        """The number of runs in which the method's verdict was null."""
         return sum((run.verdict or {}).get("status") == "null" for run in self.method.runs)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A series: its points in the order of their unfairness, and its hypervolume over seeds."""
+    """A series: its points ordered by unfairness, and its hypervolume over seeds."""
 
     name: str
     points: tuple[Point, ...]
@@ -58,7 +62,7 @@ class Front:
 
 
 def fronts(records: Sequence[Record]) -> list[Front]:
-    """A front for each notion of fairness; none where no method was tried at several settings."""
+    """One front per notion of fairness; none if no method was run at several settings."""
     series: dict[str, list[Method]] = {}
     for method in runs.methods(records):
         name = str(method.runs[0].config.get("series") or method.label)
@@ -71,11 +75,10 @@ def fronts(records: Sequence[Record]) -> list[Front]:
 
 
 def notions(records: Sequence[Record]) -> list[str]:
-    """The metrics that a front is drawn against: gaps and worst losses, where lower is better."""
+    """The metrics on the x axis of a front: gaps and worst losses, for which lower is better."""
     there = runs.metric_names(record.metrics for record in records)
-    names = [
-        n for n in there if registry.attribute(n) is not None and registry.better(n) == "lower"
-    ]
+    metrics = [find_metric(name) for name in there]
+    names = [m.name for m in metrics if m.compares_groups and m.better == "lower"]
 
     def place(name: str) -> tuple[int, int]:
         kind = name.rpartition(".")[2]
@@ -85,7 +88,7 @@ def notions(records: Sequence[Record]) -> list[str]:
 
 
 def error_of(run: Record) -> float | None:
-    """The share predicted wrong; the loss of a regression."""
+    """The share predicted incorrectly; for regression, the loss."""
     accuracy = runs.value(run, "accuracy")
     return runs.value(run, "loss") if accuracy is None else 1 - accuracy
 
@@ -104,8 +107,8 @@ def _front(notion: str, series: dict[str, list[Method]]) -> Front | None:
     return Front(notion, tuple(curves), reference)
 
 
-def _pairs(method: Method, notion: str) -> dict[int, tuple[float, float]]:
-    """(error, unfairness) of each seed that has both."""
+def _pairs(method: Method, notion: str) -> Pairs:
+    """The (error, unfairness) of each seed that has both."""
     found = {}
     for run in method.runs:
         error, value = error_of(run), runs.value(run, notion)
@@ -114,7 +117,7 @@ def _pairs(method: Method, notion: str) -> dict[int, tuple[float, float]]:
     return found
 
 
-def _curve(name: str, members: list[tuple[Method, Any]], reference: tuple[float, float]) -> Curve:
+def _curve(name: str, members: list[tuple[Method, Pairs]], reference: tuple[float, float]) -> Curve:
     stats = [
         (m, runs.stat(e for e, _ in pairs.values()), runs.stat(v for _, v in pairs.values()))
         for m, pairs in members
@@ -131,7 +134,7 @@ def _curve(name: str, members: list[tuple[Method, Any]], reference: tuple[float,
 
 
 def points_table(found: Sequence[Front]) -> Table:
-    """Every point on a front: for each notion and each series, the settings to choose among."""
+    """Every point on a front: for each notion and series, the settings to choose from."""
     heads = (
         Column("notion", "fairness notion", text=True),
         Column("series", "method", text=True),
@@ -147,7 +150,7 @@ def points_table(found: Sequence[Front]) -> Table:
                 if point.on_front:
                     rows.append(
                         (
-                            Cell(registry.title(front.notion)),
+                            Cell(find_metric(front.notion).title),
                             Cell(curve.name),
                             Cell(point.method.label),
                             _cell(point.error),
@@ -156,15 +159,15 @@ def points_table(found: Sequence[Front]) -> Table:
                         )
                     )
     note = (
-        "Settings of a method that no other setting of it beats in both error and unfairness; "
-        "means over seeds, ± the standard deviation. Verdict null: in how many runs the method "
-        "gave no model."
+        "Settings of a method that no other of its settings beats in both error and unfairness; "
+        "means over seeds, ± the standard deviation. Verdict null: the number of runs in which the "
+        "method withheld its model."
     )
     return Table("Pareto points", heads, tuple(rows), (note,))
 
 
 def volumes_table(found: Sequence[Front]) -> Table:
-    """The hypervolume of each series: a row a notion, a column a series."""
+    """The hypervolume of each series: one row per notion, one column per series."""
     names = list(dict.fromkeys(curve.name for front in found for curve in front.curves))
     heads = [Column("notion", "fairness notion", text=True)]
     heads += [Column("reference", "reference (error, unfairness)", text=True)]
@@ -179,11 +182,11 @@ def volumes_table(found: Sequence[Front]) -> Table:
             else Cell(None)
             for n in names
         ]
-        told = f"{front.reference[0]:.3f}, {front.reference[1]:.3f}"
-        rows.append((Cell(registry.title(front.notion)), Cell(told), *cells))
+        reference = f"{front.reference[0]:.3f}, {front.reference[1]:.3f}"
+        rows.append((Cell(find_metric(front.notion).title), Cell(reference), *cells))
     note = (
-        "The area that a method's points dominate up to the reference point, which is a tenth "
-        "beyond the worst run's error and unfairness; larger is better, and only comparable within "
+        "The area that a method's points dominate up to the reference point, which is 10 % beyond "
+        "the worst run's error and unfairness. Larger is better; values are comparable only within "
         "a row."
     )
     return Table("Hypervolume", tuple(heads), tuple(rows), (note,))

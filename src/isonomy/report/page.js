@@ -1,7 +1,7 @@
 (function () {
   "use strict";
 
-  // Tables: a click on a heading sorts by it; what has no number goes last.
+  // Tables: a click on a heading sorts the rows; cells without a number go last.
   document.querySelectorAll("table.sortable").forEach(function (table) {
     var heads = Array.from(table.tHead.rows[0].cells);
     heads.forEach(function (head, column) {
@@ -25,7 +25,7 @@
     });
   });
 
-  // Figures: the data lie beside each as JSON; a select box shows one of its views.
+  // Figures: the data are next to each figure as JSON; a select box chooses one of its views.
   document.querySelectorAll("figure[data-plot]").forEach(function (figure) {
     var given = JSON.parse(figure.querySelector("script").textContent);
     var plot = figure.querySelector(".plot");
@@ -34,7 +34,7 @@
       responsive: true, displaylogo: false, displayModeBar: touch ? false : "hover",
       modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]]
     };
-    if (touch) given.layout.dragmode = false; // a finger that scrolls does not zoom
+    if (touch) given.layout.dragmode = false; // on touch screens, scrolling must not zoom
     Plotly.newPlot(plot, given.data, given.layout, config);
     var select = figure.querySelector("select");
     if (select) {

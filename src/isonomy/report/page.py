@@ -1,63 +1,58 @@
-"""One self-contained HTML page on a set of runs: tables, figures, notes, configurations.
-
-The page needs no network: the plotting library, styles and data are inside, and a content
-security policy forbids everything else, including any script but the ones put there.
-"""
+"""Self-contained HTML pages: on a set of runs, on data alone, on fronts alone."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
 import json
 import math
 import os
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from importlib import import_module, resources
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 from isonomy.errors import RunError
-from isonomy.metrics import registry
+from isonomy.metrics.names import find_metric
 from isonomy.report import data, figures, fronts, runs, tables
+from isonomy.report.markup import document, escape, html_figure, html_list, html_table
+from isonomy.report.phrases import counted, listed
 from isonomy.report.runs import Method
-from isonomy.report.tables import Cell, Column, Table
+from isonomy.report.tables import Table
 from isonomy.runs.record import Record
 
 _NAMED = 12
 
 
 def write(records: list[Record], path: str | Path, title: str = "Isonomy report") -> Path:
-    """Write the page to `path`, whole or not at all, and return where it is.
+    """Write the page on runs to `path` atomically, and return the path.
 
-    Of `facts` the page uses `data` (see `figures.holdings`; also `source`), `versions` (a dict)
-    and `command` (a line that repeats the run).
+    Of a record's `facts` the page uses `data` (see `figures.holdings`; also `source`), `versions`
+    (a dict) and `command` (a command line that repeats the run). Raises RunError if the file cannot
+    be written.
     """
     return _write(render(records, title), Path(path))
 
 
 def write_data(facts: dict[str, Any], path: str | Path, title: str = "Data") -> Path:
-    """A page on data alone, of what `Description.facts` says."""
+    """Write a page on data alone, from the result of `Description.facts`."""
     return _write(render_data(facts, title), Path(path))
 
 
 def write_front(records: list[Record], path: str | Path, title: str = "Fronts") -> Path:
-    """A page on fronts alone."""
+    """Write a page on fronts alone."""
     drawn = [figure for figure in figures.all_figures(records) if figure.name == "learnt"]
     body = [
         "<header>",
-        f"<h1>{_e(title)}</h1>",
-        _head(records, runs.methods(records)),
+        f"<h1>{escape(title)}</h1>",
+        _facts(records, runs.methods(records)),
         "</header>",
         "<main>",
-        *(_figure(figure) for figure in drawn),
+        *(html_figure(figure) for figure in drawn),
         "</main>",
         "<noscript><p>The figure needs JavaScript.</p></noscript>",
     ]
-    return _write(_document(title, body), Path(path))
+    return _write(document(title, body), Path(path))
 
 
 def _write(text: str, to: Path) -> Path:
@@ -71,7 +66,7 @@ def _write(text: str, to: Path) -> Path:
         part.replace(to)
     except OSError as error:
         raise RunError(
-            f"cannot write the report to '{to}' ({error.strerror}): choose another place."
+            f"cannot write the report to '{to}' ({error.strerror}): choose another path."
         ) from error
     finally:
         part.unlink(missing_ok=True)
@@ -79,98 +74,72 @@ def _write(text: str, to: Path) -> Path:
 
 
 def render(records: list[Record], title: str = "Isonomy report") -> str:
-    """The page as text."""
+    """The page on runs as text."""
     found = runs.methods(records)
     drawn = figures.all_figures(records)
     table = tables.comparison(records)
     marks = any(cell.best for row in table.rows for cell in row)
-    shaded = "At the last evaluation" + ("; the best of a column is shaded." if marks else ".")
+    shaded = "At the last evaluation" + ("; the best value is shaded." if marks else ".")
     links = [("comparison", "Comparison"), *((f.name, f.title) for f in drawn)]
     judged = tables.verdicts(records)
     links += [("verdicts", "Verdicts")] if judged is not None else []
     links += [("metrics", "Every metric"), ("runs", "Runs")]
     body = [
         "<header>",
-        f"<h1>{_e(title)}</h1>",
-        _head(records, found),
-        _brief(table, found),
+        f"<h1>{escape(title)}</h1>",
+        _facts(records, found),
+        _best_methods(table, found),
         _warnings(records, found),
         "<nav aria-label='Contents'>",
-        *(f'<a href="#{name}">{_e(text)}</a>' for name, text in links),
+        *(f'<a href="#{name}">{escape(text)}</a>' for name, text in links),
         "</nav>",
         "</header>",
         "<main>",
         '<section id="comparison"><h2>Comparison</h2>',
-        "<p><strong>Over examples</strong>: all clients' examples together, each counting once, "
-        "so a large client weighs more. <strong>Over clients</strong>: each client counting once, "
-        "whatever its size. Click a heading to sort.</p>",
-        _html_table(table, shaded),
-        _list(table.footnotes),
+        "<p><strong>Over examples</strong>: all clients' examples together. Each example counts "
+        "once, so a large client has more weight. <strong>Over clients</strong>: each client "
+        "counts once, whatever its size. Click a heading to sort.</p>",
+        html_table(table, shaded),
+        html_list(table.footnotes),
         "</section>",
-        *(_figure(f, _below(f.name, records)) for f in drawn),
+        *(html_figure(f, _after_figure(f.name, records)) for f in drawn),
         _verdicts(records, judged) if judged is not None else "",
         _every_metric(records),
         _runs(records),
         "</main>",
         "<noscript><p>The figures need JavaScript; the tables do not.</p></noscript>",
     ]
-    return _document(title, body)
+    return document(title, body)
 
 
 def render_data(facts: dict[str, Any], title: str = "Data") -> str:
-    """The page on data alone, as text."""
+    """The page on data alone as text."""
     records = [data.record(facts)]
-    rows = (f"<dt>{_e(name)}</dt><dd>{_e(text)}</dd>" for name, text in data.headline(facts))
+    rows = (
+        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in data.headline(facts)
+    )
     drawn = [figure for figure in figures.all_figures(records) if figure.name == "holdings"]
     body = [
         "<header>",
-        f"<h1>{_e(title)}</h1>",
+        f"<h1>{escape(title)}</h1>",
         f'<dl class="facts">{"".join(rows)}</dl>',
         "</header>",
         "<main>",
-        *(_figure(figure, _held(records)) for figure in drawn),
+        *(html_figure(figure, _data_section(records)) for figure in drawn),
         "</main>",
         "<noscript><p>The figure needs JavaScript; the tables do not.</p></noscript>",
     ]
-    return _document(title, body)
+    return document(title, body)
 
 
-def _document(title: str, body: Sequence[str]) -> str:
-    """A whole page around what stands in it."""
-    # Only these two may run; a closing tag inside them would end them early.
-    offline: Any = import_module("plotly.offline")
-    given = (str(offline.get_plotlyjs()), _asset("js"))
-    scripts = [text.replace("</script", r"<\/script") for text in given]
-    allowed = " ".join(f"'sha256-{_digest(text)}'" for text in scripts)
-    policy = (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
-    )
-    head = [
-        "<!DOCTYPE html>",
-        '<html lang="en">',
-        "<head>",
-        '<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<link rel="icon" href="data:,">',
-        f"<title>{_e(title)}</title>",
-        f"<style>{_asset('css')}</style>",
-        "</head>",
-        "<body>",
-    ]
-    tail = [*(f"<script>{text}</script>" for text in scripts), "</body>", "</html>"]
-    return "\n".join(part for part in (*head, *body, *tail) if part) + "\n"
-
-
-def _head(records: Sequence[Record], found: Sequence[Method]) -> str:
-    """What was run, in a few lines."""
+def _facts(records: Sequence[Record], found: Sequence[Method]) -> str:
+    """A short list of what was run."""
     facts: list[tuple[str, str]] = []
     labels = list(dict.fromkeys(method.label for method in found))
-    facts.append(("Methods", f"{len(labels)}: {_some(labels)}"))
+    facts.append(("Methods", f"{len(labels)}: {listed(labels, _NAMED)}"))
     data = [name for name in dict.fromkeys(method.data for method in found) if name]
     if data:
-        facts.append(("Data", _some(data)))
+        facts.append(("Data", listed(data, _NAMED)))
     number = sorted({n for record in records if (n := _clients(record))})
     if number:
         facts.append(("Clients", " or ".join(str(n) for n in number)))
@@ -178,13 +147,15 @@ def _head(records: Sequence[Record], found: Sequence[Method]) -> str:
     if rounds:
         facts.append(("Rounds", " or ".join(str(t) for t in rounds)))
     seeds = list(dict.fromkeys(record.seed for record in records))
-    facts.append(("Runs", f"{len(records)}, with seed{'s' * (len(seeds) > 1)} {_some(seeds)}"))
+    facts.append(
+        ("Runs", f"{len(records)}, with seed{'s' * (len(seeds) > 1)} {listed(seeds, _NAMED)}")
+    )
     names = runs.attributes(records)
     if names:
-        facts.append(("Protected", f"groups of {_some(names)}"))
+        facts.append(("Protected", f"groups of {listed(names, _NAMED)}"))
     for name, values in _versions(records).items():
         facts.append((name, " or ".join(values)))
-    rows = (f"<dt>{_e(name)}</dt><dd>{_e(text)}</dd>" for name, text in facts)
+    rows = (f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts)
     return f'<dl class="facts">{"".join(rows)}</dl>'
 
 
@@ -193,9 +164,9 @@ def _versions(records: Sequence[Record]) -> dict[str, list[str]]:
     for record in records:
         versions = record.facts.get("versions")
         if isinstance(versions, Mapping):
-            said = ", ".join(f"{name} {version}" for name, version in versions.items())
-            if said and said not in found.setdefault("Versions", []):
-                found["Versions"].append(said)
+            text = ", ".join(f"{name} {version}" for name, version in versions.items())
+            if text and text not in found.setdefault("Versions", []):
+                found["Versions"].append(text)
     return found
 
 
@@ -215,29 +186,30 @@ def _clients(record: Record) -> int:
     return int(sum(n for n in total if math.isfinite(n)))
 
 
-def _brief(table: Table, found: Sequence[Method]) -> str:
-    """Which method has the best of each column, where methods are compared on one data set."""
+def _best_methods(table: Table, found: Sequence[Method]) -> str:
+    """Which method has the best value of each column, if all methods are on the same data."""
     if len(found) < 2 or len({method.data for method in found}) > 1:
         return ""
-    said = []
+    items = []
     for i, column in enumerate(table.columns):
         best = [row for row in table.rows if row[i].best]
         if not best or len(best) == len(table.rows) or column.scope == "per run":
             continue
         top = "highest" if column.better == "higher" else "lowest"
-        who = _some([str(row[0].value) for row in best])
+        who = listed([str(row[0].value) for row in best], _NAMED)
         value = tables.shown(best[0][i], column).replace("± ", "±\u00a0")
-        said.append(f"<li>{top} {_e(column.title)}: <strong>{_e(who)}</strong>, {_e(value)}</li>")
-    if not said:
+        name = f"{top} {escape(column.title)}"
+        items.append(f"<li>{name}: <strong>{escape(who)}</strong>, {escape(value)}</li>")
+    if not items:
         return ""
-    after = "differences smaller than the spread over seeds may be chance"
+    after = "differences smaller than the spread over seeds may be due to chance"
     if all(len(method.runs) == 1 for method in found):
-        after = "with one seed each, a difference may be chance"
-    return f"<p>At the last evaluation ({after}):</p><ul>{''.join(said)}</ul>"
+        after = "with one seed each, differences may be due to chance"
+    return f"<p>At the last evaluation ({after}):</p><ul>{''.join(items)}</ul>"
 
 
 def _warnings(records: Sequence[Record], found: Sequence[Method]) -> str:
-    said: dict[str, list[str]] = {}
+    notes: dict[str, list[str]] = {}
     for record in records:
         who = f"{record.label}, seed {record.seed}"
         if not record.complete:
@@ -245,31 +217,31 @@ def _warnings(records: Sequence[Record], found: Sequence[Method]) -> str:
             planned = _planned(record)
             where = "before its first round ended" if at is None else f"at round {at}"
             of = f" of {planned}" if planned and at is not None else ""
-            said.setdefault(f"unfinished, stopped {where}{of}.", []).append(who)
+            notes.setdefault(f"unfinished, stopped {where}{of}.", []).append(who)
         for note in record.notes:
-            said.setdefault(str(note), []).append(who)
+            notes.setdefault(str(note), []).append(who)
     if len({method.data for method in found}) > 1:
-        said["The runs are on different data: compare only methods on the same data."] = []
+        notes["The runs are on different data; compare only methods on the same data."] = []
     rows = []
     warned = sum(len(one.warnings) for one in data.held(records))
     if warned:
         link = '<a href="#holdings">who holds what</a>'
-        rows.append(f"<li>{_count(warned, 'warning')} about the data: see {link}.</li>")
-    if not said and not rows:
+        rows.append(f"<li>{counted(warned, 'warning')} about the data: see {link}.</li>")
+    if not notes and not rows:
         return ""
-    for text, names in said.items():
-        who = f"All {len(names)} runs" if len(names) == len(records) > 1 else _some(names, 6)
-        rows.append(f"<li>{_e(f'{who}: {text}' if names else text)}</li>")
+    for text, names in notes.items():
+        who = f"All {len(names)} runs" if len(names) == len(records) > 1 else listed(names, 6)
+        rows.append(f"<li>{escape(f'{who}: {text}' if names else text)}</li>")
     return f'<div class="warning" role="note"><strong>Notes</strong><ul>{"".join(rows)}</ul></div>'
 
 
 def _verdicts(records: Sequence[Record], table: Table) -> str:
-    """What methods say of their own models, with each constraint below."""
+    """What methods conclude about their own models, with a table of the constraints."""
     parts = [
         '<section id="verdicts"><h2>Verdicts</h2>',
-        "<p>What a method says of its own model at the end of a run.</p>",
-        _html_table(table, "One row a run."),
-        _list(table.footnotes),
+        "<p>What a method concludes about its own model at the end of a run.</p>",
+        html_table(table, "One row per run."),
+        html_list(table.footnotes),
     ]
     for record in records:
         if record.verdict is None:
@@ -278,144 +250,78 @@ def _verdicts(records: Sequence[Record], table: Table) -> str:
         inner = tables.verdict_table(record)
         grid = ""
         if inner is not None:
-            grid = _html_table(inner, "Each constraint.", sortable=False) + _list(inner.footnotes)
-        text = f"<p>{_e(str(record.verdict.get('text', '')))}</p>"
-        parts.append(f"<details><summary>{_e(head)}</summary>{text}{grid}</details>")
+            grid = html_table(inner, "One row per constraint.", sortable=False) + html_list(
+                inner.footnotes
+            )
+        text = f"<p>{escape(str(record.verdict.get('text', '')))}</p>"
+        parts.append(f"<details><summary>{escape(head)}</summary>{text}{grid}</details>")
     return "".join([*parts, "</section>"])
 
 
 def _planned(record: Record) -> int | None:
-    """The rounds the configuration asks for, at its top or one level below."""
+    """The number of rounds in the configuration, at its top level or one level below."""
     for holder in (record.config, *record.config.values()):
         if isinstance(holder, Mapping) and isinstance(holder.get("rounds"), int):
             return int(holder["rounds"])
     return None
 
 
-def _html_table(table: Table, caption: str, sortable: bool = True) -> str:
-    heads = [_th(column, sortable) for column in table.columns]
-    rows = []
-    for row in table.rows:
-        cells = [
-            _td(cell, column, first=i == 0)
-            for i, (cell, column) in enumerate(zip(row, table.columns, strict=True))
-        ]
-        rows.append(f"<tr>{''.join(cells)}</tr>")
-    kind = ' class="sortable"' if sortable else ""
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{_e(table.title)}">'
-        f"<table{kind}><caption>{_e(caption)}</caption>"
-        f"<thead><tr>{''.join(heads)}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
-
-
-def _th(column: Column, sortable: bool) -> str:
-    way = {"higher": "↑ higher is better", "lower": "↓ lower is better"}.get(column.better or "")
-    small = "".join(f"<small>{_e(text)}</small>" for text in (column.scope, way) if text)
-    kind = ' class="text"' if column.text else ""
-    tip = f' title="{_e(column.meaning)}"' if column.meaning else ""
-    better = f' data-better="{column.better}"' if column.better else ""
-    head = _e(column.title)
-    head = f'<button type="button">{head}</button>' if sortable else head
-    return f'<th scope="col"{kind}{tip}{better}>{head}{small}</th>'
-
-
-def _td(cell: Cell, column: Column, first: bool) -> str:
-    main, rest = (_e(part) for part in tables.parts(cell, column))
-    at = cell.value
-    value = at if isinstance(at, str) else "" if at is None or math.isnan(at) else _js(at)
-    if first:
-        tip = f' title="{_e(registry.meaning(value))}"' if column.name == "metric" else ""
-        return f'<th scope="row" data-value="{_e(value)}"{tip}>{main}</th>'
-    if cell.best:
-        main = f'<strong>{main}</strong><span class="hidden"> (best)</span>'
-    kinds = [kind for kind, on in (("text", column.text), ("best", cell.best)) if on]
-    kind = f' class="{" ".join(kinds)}"' if kinds else ""
-    rest = f'<span class="rest">{rest}</span>' if rest else ""
-    return f'<td data-value="{_e(value)}"{kind}>{main}{rest}</td>'
-
-
-def _js(at: float) -> str:
-    if math.isinf(at):
-        return "Infinity" if at > 0 else "-Infinity"
-    return repr(at)
-
-
-def _below(name: str, records: list[Record]) -> str:
-    """What stands below a figure."""
+def _after_figure(name: str, records: list[Record]) -> str:
+    """The HTML that follows a figure."""
     if name == "fronts":
         found = fronts.fronts(records)
         volumes, points = fronts.volumes_table(found), fronts.points_table(found)
-        grid = _html_table(volumes, "Hypervolume; the largest is shaded.")
-        inner = _html_table(points, "Points on the fronts.")
+        grid = html_table(volumes, "Hypervolume; the largest value is shaded.")
+        inner = html_table(points, "Points on the fronts.")
         return (
-            f"{grid}{_list(volumes.footnotes)}<h3>Pareto points</h3>{inner}"
-            f"{_list(points.footnotes)}"
+            f"{grid}{html_list(volumes.footnotes)}<h3>Pareto points</h3>{inner}"
+            f"{html_list(points.footnotes)}"
         )
-    return _held(records) if name == "holdings" else ""
+    return _data_section(records) if name == "holdings" else ""
 
 
-def _held(records: Sequence[Record]) -> str:
-    """Below the figure of who holds what: how clients differ, and what to beware of."""
+def _data_section(records: Sequence[Record]) -> str:
+    """Tables of how the clients' data differ, and warnings about the data."""
     found = data.held(records)
     out = []
     for one in found:
-        out.append(f"<h3>{_e(one.name)}</h3>" if len(found) > 1 else "")
-        out.append(f'<p class="soft">{_e(one.note)}</p>' if one.note else "")
+        out.append(f"<h3>{escape(one.name)}</h3>" if len(found) > 1 else "")
+        out.append(f'<p class="soft">{escape(one.note)}</p>' if one.note else "")
         if one.warnings:
-            said = "".join(
-                f"<li>{'<strong>!</strong> ' * (weight > 2)}{_e(text)}</li>"
+            items = "".join(
+                f"<li>{'<strong>!</strong> ' * (weight > 2)}{escape(text)}</li>"
                 for weight, text in one.warnings
             )
             out.append(
-                f'<div class="warning" role="note"><strong>Beware</strong><ul>{said}</ul></div>'
+                f'<div class="warning" role="note"><strong>Warnings</strong><ul>{items}</ul></div>'
             )
         if one.measures:
             caption = (
-                "How clients' training rows differ. By chance: what clients drawn at random from "
-                "all rows would have."
+                "How clients' training rows differ. By chance: the value for clients drawn at "
+                "random from all rows."
             )
-            out.append(_html_table(one.measures, caption, sortable=False))
+            out.append(html_table(one.measures, caption, sortable=False))
         if one.clients:
-            grid = _html_table(one.clients, "Shares are of the client's training rows.")
-            notes = _list(one.clients.footnotes)
-            number = _count(len(one.clients.rows), "client")
-            out.append(f"<details><summary>{number}, one by one</summary>{grid}{notes}</details>")
+            grid = html_table(one.clients, "Shares are of the client's training rows.")
+            notes = html_list(one.clients.footnotes)
+            number = counted(len(one.clients.rows), "client")
+            out.append(f"<details><summary>{number}</summary>{grid}{notes}</details>")
     return "".join(out)
-
-
-def _figure(figure: figures.Figure, after: str = "") -> str:
-    given = json.loads(figure.plot.to_json())
-    menus = given["layout"].pop("updatemenus", [])
-    buttons = menus[0]["buttons"] if menus else []
-    given["views"] = [button["args"] for button in buttons]
-    choose = ""
-    if buttons:
-        # The labels are escaped where the figure is made.
-        options = "".join(f"<option>{button['label']}</option>" for button in buttons)
-        choose = f'<label class="choose">Show <select>{options}</select></label>'
-    said = _e(f"Figure: {figure.title}. {figure.caption}")
-    return (
-        f'<section id="{figure.name}"><figure data-plot="{figure.name}">'
-        f"<h2>{_e(figure.title)}</h2><figcaption>{_e(figure.caption)}</figcaption>{choose}"
-        f'<div class="plot" role="img" aria-label="{said}"></div>'
-        f'<script type="application/json">{_json(given)}</script></figure>{after}</section>'
-    )
 
 
 def _every_metric(records: list[Record]) -> str:
     table = tables.everything(records)
-    caption = "Every metric of the last evaluation. Hover over a name for what it means."
-    grid = _html_table(table, caption, sortable=False)
+    caption = "Every metric of the last evaluation. Hover over a name to see its meaning."
+    grid = html_table(table, caption, sortable=False)
     meanings = [
-        f"<li><code>{_e(str(row[0].value))}</code>: {_e(registry.meaning(str(row[0].value)))}</li>"
-        for row in table.rows
+        f"<li><code>{escape(name)}</code>: {escape(find_metric(name).meaning())}</li>"
+        for name in (str(row[0].value) for row in table.rows)
     ]
     return (
         '<section id="metrics"><h2>Every metric</h2>'
-        f"<details><summary>{_count(len(table.rows), 'metric')} of "
-        f"{_count(len(table.columns) - 1, 'method')}</summary>{grid}"
-        f"{_list(table.footnotes)}<h3>What each name means</h3>"
+        f"<details><summary>{counted(len(table.rows), 'metric')} of "
+        f"{counted(len(table.columns) - 1, 'method')}</summary>{grid}"
+        f"{html_list(table.footnotes)}<h3>Meaning of each name</h3>"
         f'<ul class="notes">{"".join(meanings)}</ul></details></section>'
     )
 
@@ -437,19 +343,19 @@ def _runs(records: Sequence[Record]) -> str:
             else f"To repeat it, save the configuration as config.{language} and run:"
         )
         line = str(command) if command else f"isonomy run config.{language}"
-        notes = _list([str(note) for note in record.notes])
+        notes = html_list([str(note) for note in record.notes])
         found.append(
-            f"<details><summary>{_e(record.label)} "
-            f'<span class="soft">{_e(", ".join(after))}</span></summary>'
-            f'<p>{how}</p><pre class="command"><code>{_e(line)}</code></pre>{notes}'
-            f'<pre class="config" data-language="{language}"><code>{_e(text)}</code></pre>'
+            f"<details><summary>{escape(record.label)} "
+            f'<span class="soft">{escape(", ".join(after))}</span></summary>'
+            f'<p>{how}</p><pre class="command"><code>{escape(line)}</code></pre>{notes}'
+            f'<pre class="config" data-language="{language}"><code>{escape(text)}</code></pre>'
             "</details>"
         )
     return "".join([*found, "</section>"])
 
 
 def configuration(config: Mapping[str, Any]) -> tuple[str, str]:
-    """A configuration as TOML where TOML can hold all of it, as JSON where it cannot."""
+    """The format and text of a configuration: TOML if TOML can express it, else JSON."""
     try:
         text = tomli_w.dumps(dict(config))
         if tomllib.loads(text) == config:
@@ -457,37 +363,3 @@ def configuration(config: Mapping[str, Any]) -> tuple[str, str]:
     except (TypeError, ValueError, AttributeError):
         pass
     return "json", json.dumps(config, indent=2, default=str, ensure_ascii=False)
-
-
-def _list(items: Iterable[str]) -> str:
-    rows = "".join(f"<li>{_e(item)}</li>" for item in items)
-    return f'<ul class="notes">{rows}</ul>' if rows else ""
-
-
-def _some(items: Sequence[Any], most: int = _NAMED) -> str:
-    named = ", ".join(str(item) for item in items[:most])
-    return named + (f" and {len(items) - most} more" if len(items) > most else "")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' if number != 1 else ''}"
-
-
-def _json(value: Any) -> str:
-    """JSON that cannot end the script element it stands in."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    for letter in "<>&":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return text
-
-
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def _asset(kind: str) -> str:
-    return resources.files("isonomy.report").joinpath(f"page.{kind}").read_text(encoding="utf-8")
-
-
-def _e(text: str) -> str:
-    return html.escape(text, quote=True)

@@ -1,7 +1,7 @@
-"""Two numbers read together, a mean and its deviation: a grid of methods and settings, a plane.
+"""Robustness to attacks: a table of methods by settings, and a plot of mean against deviation.
 
-For experiments under attack: `mean (deviation)` over benign clients, and, as papers do, the best
-of a setting is the method with the largest mean minus deviation.
+Each cell is `mean (deviation)` over benign clients. As in the papers, the best method of a setting
+is the one with the largest mean minus deviation.
 """
 
 from __future__ import annotations
@@ -9,7 +9,16 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-from isonomy.report import figures
+from isonomy.report.figures.drawing import (
+    Plot,
+    Views,
+    axis_titles,
+    colour,
+    go,
+    metric_axis,
+    safe,
+    symbol,
+)
 from isonomy.report.tables import Cell, Column, Table
 
 Rows = list[dict[str, Any]]
@@ -18,7 +27,7 @@ Whose = Literal["ours", "paper"]
 
 
 def grid(rows: Rows, pair: Pair, whose: Whose = "ours") -> Table:
-    """A row a method, a column a setting; `rows` are those of `reproduce`.
+    """One row per method, one column per setting; `rows` are those of `reproduce`.
 
     >>> rows = [dict(method="A", setting="clean", metric=m, ours=v) for m, v in
     ...         (("accuracy", 0.9), ("client.accuracy.std", 0.1))]
@@ -44,56 +53,57 @@ def grid(rows: Rows, pair: Pair, whose: Whose = "ours") -> Table:
                 cells.append(Cell(None))
                 continue
             mark = at[0] - at[1] == best[setting]
-            cells.append(Cell(_words(*at), best=mark))
+            cells.append(Cell(_mean_deviation(*at), best=mark))
         body.append(tuple(cells))
     heads = (
         Column("method", "method", text=True),
         *(Column(s, s or "value", text=True) for s in settings),
     )
     title = "Ours" if whose == "ours" else "The paper's"
-    notes = (f"{pair[0]} ({pair[1]}), of benign clients; the best has the largest difference.",)
+    notes = (f"{pair[0]} ({pair[1]}) of benign clients; the best has the largest difference.",)
     return Table(f"{title}: mean (deviation)", heads, tuple(body), notes)
 
 
-def plane(rows: Rows, pair: Pair) -> Any:
-    """Accuracy against its deviation over clients, a point a method, a view a setting.
+def plane(rows: Rows, pair: Pair) -> Plot | None:
+    """Accuracy against its deviation over clients: one point per method, one view per setting.
 
-    Down and to the right is better: right is robust, down is fair.
+    Lower right is better: further right is more accurate under attack, lower is fairer.
+    Returns None if no method has both numbers.
     """
     found = _points(rows, pair, "ours")
     methods = list(dict.fromkeys(row["method"] for row in rows))
-    views = figures._Views()
+    views = Views()
     for setting in dict.fromkeys(row["setting"] for row in rows):
-        axes = figures._axes(x=figures._axis_title(pair[0]), y=figures._axis_title(pair[1]))
+        axes = axis_titles(x=metric_axis(pair[0]), y=metric_axis(pair[1]))
         views.view(setting or "all", **axes)
         for i, method in enumerate(methods):
             if (method, setting) not in found:
                 continue
             mean, std = found[method, setting]
-            name = figures.safe(method)
+            name = safe(method)
             views.add(
-                figures.go.Scatter(
+                go.Scatter(
                     x=[mean],
                     y=[std],
                     mode="markers",
                     name=name,
                     marker={
-                        "color": figures._colour(i),
+                        "color": colour(i),
                         "size": 12,
-                        "symbol": figures._symbol(i),
+                        "symbol": symbol(i),
                     },
                     hovertemplate=f"{name}<br>%{{x:.4g}} (%{{y:.4g}})<extra></extra>",
                 )
             )
     figure = views.figure()
-    if figure is not None:  # beside the plane, clear of the box that chooses a setting
+    if figure is not None:  # beside the plot, away from the menu of settings
         legend = {"orientation": "v", "x": 1.02, "xanchor": "left", "y": 1, "yanchor": "top"}
         figure.update_layout(legend=legend, height=640)
     return figure
 
 
 def _points(rows: Rows, pair: Pair, whose: Whose) -> dict[tuple[str, str], tuple[float, float]]:
-    """Mean and deviation of each method and setting that has both."""
+    """The mean and deviation of each method and setting that has both."""
     values = {
         (row["method"], row["setting"], row["metric"]): row[whose]
         for row in rows
@@ -106,6 +116,6 @@ def _points(rows: Rows, pair: Pair, whose: Whose) -> dict[tuple[str, str], tuple
     }
 
 
-def _words(mean: float, std: float) -> str:
-    """0.866 (.160)."""
+def _mean_deviation(mean: float, std: float) -> str:
+    """Format as `0.866 (.160)`."""
     return f"{mean:.3f} ({f'{std:.3f}'.removeprefix('0')})"

@@ -1,7 +1,7 @@
-"""Runs gathered into methods: the same configuration under several seeds.
+"""Runs grouped into methods: the same configuration with several seeds.
 
-Runs share a row of a table when their label and their configuration, all but the seed, are the
-same. Runs that share a label only are told apart by the settings in which they differ.
+Runs share a row of a table if their label and their configuration, except for the seed, are the
+same. Runs that share only a label are distinguished by the settings in which they differ.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 
 from isonomy.errors import RunError
-from isonomy.metrics import registry
+from isonomy.metrics.names import find_metric, interval_of
 from isonomy.runs.record import Record
 
-_NOT_THE_METHOD = {"seed", "seeds", "label", "series", "output", "out", "folder"}
-_SHOWN = 3  # settings named before runs are only numbered
+_NOT_SETTINGS = {"seed", "seeds", "label", "series", "output", "out", "folder"}
+_MOST_SETTINGS = 3  # if runs differ in more settings, they are numbered
 
 
 @dataclass(frozen=True)
 class Method:
-    """The runs of one method on one data set, a run for each seed.
+    """The runs of one method on one data set, one run per seed.
 
-    `unfinished` and `repeated` are runs left out: stopped before their end beside others that
-    did end, or of a seed that is already there. `finished` is whether all of `runs` ended.
+    Two kinds of runs are left out: `unfinished` ones, which stopped early although other runs of
+    the method finished, and `repeated` ones, whose seed was run again later.
     """
 
     label: str
@@ -35,22 +35,22 @@ class Method:
     runs: tuple[Record, ...]
     unfinished: tuple[Record, ...] = ()
     repeated: tuple[Record, ...] = ()
-    title: str = ""  # the label, with the data where a report is on several
+    title: str = ""  # the label, with the data set if the report has several
 
     @property
     def finished(self) -> bool:
-        """Whether every run counted here went to its end."""
+        """Whether every run in `runs` finished."""
         return all(run.complete for run in self.runs)
 
     def values(self, name: str) -> list[float]:
-        """The metric of each run that has it; NaN where a run says it is undefined."""
+        """The metric of each run that has it; NaN if it is undefined in a run."""
         found = (value(run, name) for run in self.runs)
         return [at for at in found if at is not None]
 
 
 @dataclass(frozen=True)
 class Stat:
-    """A mean over seeds, its sample standard deviation, and over how many of them."""
+    """A mean over seeds, the sample standard deviation, and the number of seeds."""
 
     mean: float
     spread: float | None
@@ -58,15 +58,15 @@ class Stat:
 
 
 def methods(records: Sequence[Record]) -> list[Method]:
-    """The methods of a list of runs, in the order in which they first occur."""
+    """The methods of a list of runs, in order of first occurrence. Raises RunError without runs."""
     if not records:
-        raise RunError("no run to report on: give at least one run folder.")
+        raise RunError("no run to report on; give at least one run folder.")
     groups: dict[tuple[str, str, str], list[Record]] = {}
     for record in records:
         key = (record.label, _text(_flat(record.config)), _data_identity(record))
         groups.setdefault(key, []).append(record)
 
-    labels = _told_apart(
+    labels = _distinguished(
         [
             (label, identity, {k: v for k, v in _flat(runs[0].config).items() if k[:5] != "data."})
             for (label, _, identity), runs in groups.items()
@@ -75,12 +75,12 @@ def methods(records: Sequence[Record]) -> list[Method]:
     data: dict[str, Record] = {}
     for key, runs in groups.items():
         data.setdefault(key[2], runs[0])
-    named = _told_apart([(data_name(run), "", _data_settings(run)) for run in data.values()])
+    named = _distinguished([(data_name(run), "", _data_settings(run)) for run in data.values()])
     data_names = dict(zip(data, named, strict=True))
     found = []
     for label, (key, runs) in zip(labels, groups.items(), strict=True):
         ended = [run for run in runs if run.complete]
-        counted, repeated = _one_a_seed(ended or runs)
+        counted, repeated = _one_per_seed(ended or runs)
         name = data_names[key[2]]
         found.append(
             Method(
@@ -96,7 +96,7 @@ def methods(records: Sequence[Record]) -> list[Method]:
 
 
 def value(record: Record, name: str) -> float | None:
-    """A metric of the last evaluation, or what the run cost; None when the run lacks it."""
+    """A metric of the last evaluation, or a cost of the run; None if the run does not have it."""
     if name in record.metrics:
         return number(record.metrics[name])
     if name == "seconds":
@@ -111,7 +111,7 @@ def value(record: Record, name: str) -> float | None:
 
 
 def traffic(entry: Mapping[str, Any]) -> tuple[float, float] | None:
-    """The bytes a round sent down and up, from `{"down": ..., "up": ...}` or its "traffic"."""
+    """The bytes sent down and up in a round, from its `down` and `up` or those of `traffic`."""
     inner = entry.get("traffic", entry)
     if not isinstance(inner, Mapping):
         return None
@@ -121,10 +121,10 @@ def traffic(entry: Mapping[str, Any]) -> tuple[float, float] | None:
     return None
 
 
-def number(at: Any) -> float:
-    """A number read back from a file, where NaN may have become null."""
+def number(at: object) -> float:
+    """A number read from a file, in which NaN may have become null."""
     try:
-        return float(at)
+        return float(at)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return math.nan
 
@@ -141,38 +141,35 @@ def stat(values: Iterable[float]) -> Stat:
 
 
 def interval(record: Record, name: str) -> tuple[float, float] | None:
-    """The ends of the metric's interval, where the run has both and they are finite."""
-    for mark in (":", "."):
-        low, high = (number(record.metrics.get(f"{name}{mark}{end}")) for end in ("low", "high"))
-        if math.isfinite(low) and math.isfinite(high):
-            return low, high
-    return None
+    """The ends of the metric's interval, if the run has both and they are finite."""
+    low, high = (number(record.metrics.get(f"{name}:{end}")) for end in ("low", "high"))
+    return (low, high) if math.isfinite(low) and math.isfinite(high) else None
 
 
-def metric_names(pages: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Every metric that some of the dictionaries has, without the ends of intervals."""
+def metric_names(pages: Iterable[Mapping[str, object]]) -> list[str]:
+    """Every metric that any of the dictionaries has, without the ends of intervals."""
     found: dict[str, None] = {}
     for page in pages:
         for name in page:
-            if registry.whole(name) not in page:
+            if interval_of(name) not in page:
                 found.setdefault(name)
     return list(found)
 
 
 def attributes(records: Iterable[Record]) -> list[str]:
-    """The protected attributes that some run has gaps for, in order."""
-    names = (registry.attribute(name) for name in metric_names(r.metrics for r in records))
-    return list(dict.fromkeys(name for name in names if name is not None))
+    """The protected attributes whose groups some run compares, in order."""
+    found = (find_metric(name) for name in metric_names(r.metrics for r in records))
+    return list(dict.fromkeys(m.attribute for m in found if m.attribute and m.compares_groups))
 
 
 def last_round(record: Record) -> int | None:
-    """The number of the last round the run holds."""
+    """The number of the run's last round."""
     rounds = [int(entry["round"]) for entry in record.rounds if "round" in entry]
     return max(rounds, default=None)
 
 
 def data_name(record: Record) -> str:
-    """What the data set is called, as far as the run says."""
+    """The name of the data set; empty if the run does not contain it."""
     for holder in (record.facts.get("data"), record.config.get("data")):
         if isinstance(holder, str):
             return holder
@@ -184,25 +181,25 @@ def data_name(record: Record) -> str:
 
 
 def attack(record: Record) -> str:
-    """The attack that a run was under, in a few words; empty if there was none."""
+    """A short description of the attack on a run; empty if there was none."""
     given = record.config.get("attack")
     if not isinstance(given, Mapping) or given.get("name", "none") == "none":
         return ""
-    said = str(given["name"])
+    text = str(given["name"])
     if given.get("labels", "none") != "none":
-        said += f", labels {given['labels']}"
+        text += f", labels {given['labels']}"
     listed = given.get("clients")
     if isinstance(listed, Sequence):
-        return f"{said}, {len(listed)} clients malicious"
+        return f"{text}, {len(listed)} clients malicious"
     if given.get("fraction") == 0:
         return ""
-    return f"{said}, {100 * number(given.get('fraction', math.nan)):g} % malicious"
+    return f"{text}, {100 * number(given.get('fraction', math.nan)):g} % malicious"
 
 
 def last_clients(record: Record) -> dict[str, list[Any]]:
-    """The columns of `clients` at the last evaluation, on the test split where there is one.
+    """The columns of `clients` at the last evaluation, on the test split if there is one.
 
-    Of a run under attack, those of the benign clients.
+    If the run was attacked, only the rows of benign clients.
     """
     columns = record.clients
     length = min((len(column) for column in columns.values()), default=0)
@@ -229,27 +226,27 @@ def left_out(record: Record) -> list[str]:
     ]
 
 
-def client_name(columns: Mapping[str, Sequence[Any]], i: int) -> str:
+def client_name(columns: Mapping[str, Sequence[object]], i: int) -> str:
     """The name of the client in a row of `clients`, or its number."""
     if "name" in columns and columns["name"][i] not in (None, ""):
         return str(columns["name"][i])
     return f"client {columns['client'][i]}" if "client" in columns else f"client {i}"
 
 
-def _one_a_seed(runs: Sequence[Record]) -> tuple[list[Record], list[Record]]:
-    """The last run of each seed, in order of seeds first met; and the others."""
+def _one_per_seed(runs: Sequence[Record]) -> tuple[list[Record], list[Record]]:
+    """The last run of each seed, in order of the seeds' first occurrence; and the others."""
     last = {run.seed: run for run in runs}
     counted = list(last.values())
     return counted, [run for run in runs if not any(run is kept for kept in counted)]
 
 
-def _flat(tree: Any, prefix: str = "") -> dict[str, str]:
-    """A nested configuration as dotted names and texts, without the seed and the like."""
+def _flat(tree: object, prefix: str = "") -> dict[str, str]:
+    """A nested configuration as dotted names and texts, without seeds, labels and paths."""
     if not isinstance(tree, Mapping):
         return {prefix: tree if isinstance(tree, str) else json.dumps(tree, default=str)}
     found: dict[str, str] = {}
     for key, inner in tree.items():
-        if str(key) not in _NOT_THE_METHOD:
+        if str(key) not in _NOT_SETTINGS:
             found |= _flat(inner, f"{prefix}.{key}" if prefix else str(key))
     return found
 
@@ -271,8 +268,8 @@ def _text(flat: Mapping[str, str]) -> str:
     return json.dumps(flat, sort_keys=True)
 
 
-def _told_apart(names: Sequence[tuple[str, str, Mapping[str, str]]]) -> list[str]:
-    """Each name, with the settings that differ where a name is used again in the same place."""
+def _distinguished(names: Sequence[tuple[str, str, Mapping[str, str]]]) -> list[str]:
+    """Each name; a name that occurs more than once in a place gets the settings that differ."""
     found = []
     for i, (name, place, settings) in enumerate(names):
         same = [j for j, (again, where, _) in enumerate(names) if (again, where) == (name, place)]
@@ -284,9 +281,9 @@ def _told_apart(names: Sequence[tuple[str, str, Mapping[str, str]]]) -> list[str
             for key in dict.fromkeys(key for j in same for key in names[j][2])
             if len({names[j][2].get(key) for j in same}) > 1
         ]
-        if 0 < len(keys) <= _SHOWN:
-            told = ", ".join(f"{key.split('.')[-1]}={settings.get(key, 'unset')}" for key in keys)
+        if 0 < len(keys) <= _MOST_SETTINGS:
+            shown = ", ".join(f"{key.split('.')[-1]}={settings.get(key, 'unset')}" for key in keys)
         else:
-            told = str(same.index(i) + 1)
-        found.append(f"{name} ({told})".strip())
+            shown = str(same.index(i) + 1)
+        found.append(f"{name} ({shown})".strip())
     return found

@@ -1,1 +1,1 @@
-"""Attacks on the exchange, combiners that withstand them, and the screening of replies."""
+"""Attacks by malicious clients, defences against them, and the screening of replies."""

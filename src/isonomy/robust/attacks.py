@@ -1,10 +1,12 @@
-"""What malicious clients send: each attack is a rule from honest updates to forged ones.
+"""Attacks: each is a rule that turns the honest updates of malicious clients into forged ones.
 
 `forging` applies a rule to replies, so every attack works with every algorithm on every engine.
 What counts as an update follows from the phase's declaration (see `parts`). A rule sees the
-malicious clients' own honest updates, and rules for colluders also what `knows` says. All draws
-are pure functions of the seed, the round, the client and the exchange, so a resumed run draws the
-same.
+malicious clients' own honest updates; a rule of colluding clients also sees the updates that
+`knows` names. All draws are pure functions of the seed, the round, the client and the exchange, so
+a resumed run draws the same numbers.
+
+A new attack is a class in this module and an entry in `ATTACKS`.
 """
 
 from __future__ import annotations
@@ -42,11 +44,17 @@ class Attack(ABC):
     sees: ClassVar[str]  # what the attacker knows, in plain words
     colludes: ClassVar[bool] = False  # whether it needs replies other than a client's own
     forges: ClassVar[bool] = True  # whether replies are changed at all
+    knows: Literal["malicious", "benign"] = "malicious"  # whose updates colluders know
 
     @property
     def alone(self) -> bool:
         """Whether a client can carry it out by itself, on its own machine."""
         return not self.colludes
+
+    @property
+    def misshapes(self) -> bool:
+        """Whether the forged replies get a wrong shape."""
+        return False
 
     @abstractmethod
     def forge(self, seen: Seen) -> Tensor:
@@ -63,7 +71,7 @@ class Labels(Attack):
     forges: ClassVar[bool] = False
 
     def forge(self, seen: Seen) -> Tensor:
-        """Nothing: the labels do it (see `labels`)."""
+        """The updates without changes: the wrong labels are the attack (see `labels`)."""
         return seen.updates
 
 
@@ -108,13 +116,13 @@ class Replacement(Attack):
 
 @dataclass(frozen=True)
 class SignFlip(Attack):
-    """The update turned round, times a factor."""
+    """The update with the opposite sign, times a factor."""
 
     name: ClassVar[str] = "sign_flip"
-    paper: ClassVar[str] = "a usual test"
+    paper: ClassVar[str] = "a common test"
     sees: ClassVar[str] = "its own update"
 
-    factor: float = option(1.0, "how long the turned update is, in units of the honest one")
+    factor: float = option(1.0, "length of the forged update, relative to the honest one")
 
     def __post_init__(self) -> None:
         if not 0 < self.factor < math.inf:
@@ -150,7 +158,7 @@ class InnerProduct(Attack):
 
 @dataclass(frozen=True)
 class Little(Attack):
-    """A little is enough: all send the mean minus z standard deviations, within what is usual."""
+    """A little is enough: all send the mean minus z standard deviations, a small deviation."""
 
     name: ClassVar[str] = "little"
     paper: ClassVar[str] = "Baruch, Baruch and Goldberg, NeurIPS 2019"
@@ -195,7 +203,7 @@ def little_z(clients: int, malicious: int) -> float:
 
 @dataclass(frozen=True)
 class FreeRider(Attack):
-    """Sends back what it got, perhaps with noise, to have the model without the work."""
+    """Sends back what it received, perhaps with noise, to get the model without working."""
 
     name: ClassVar[str] = "free_rider"
     paper: ClassVar[str] = "Fraboni, Vidal and Lorenzi, AISTATS 2021"
@@ -208,7 +216,7 @@ class FreeRider(Attack):
             raise ValueError(f"noise = {self.noise}: give a number of at least 0.")
 
     def forge(self, seen: Seen) -> Tensor:
-        """An update of nothing but noise."""
+        """An update of noise only, or of zeros."""
         if not self.noise:
             return torch.zeros_like(seen.updates)
         return self.noise * random.normal(seen.keys, seen.draw, (seen.updates.shape[1],))
@@ -216,7 +224,7 @@ class FreeRider(Attack):
 
 @dataclass(frozen=True)
 class Broken(Attack):
-    """Sends what no model can hold: numbers that are not finite, or tensors of a wrong shape."""
+    """Sends invalid replies: numbers that are not finite, or tensors of a wrong shape."""
 
     name: ClassVar[str] = "broken"
     paper: ClassVar[str] = "a test of the screening"
@@ -226,11 +234,16 @@ class Broken(Attack):
 
     @property
     def alone(self) -> bool:
-        """Clients that are computed side by side cannot differ in shape."""
-        return self.what != "shape"
+        """A wrong shape is simulated by the server side: batched clients have equal shapes."""
+        return not self.misshapes
+
+    @property
+    def misshapes(self) -> bool:
+        """Whether the option asks for a wrong shape."""
+        return self.what == "shape"
 
     def forge(self, seen: Seen) -> Tensor:
-        """NaN or infinity everywhere; a wrong shape is made where replies are put together."""
+        """NaN or infinity everywhere; `Collusion` makes the wrong shape."""
         return torch.full_like(seen.updates, math.inf if self.what == "inf" else math.nan)
 
 
@@ -250,7 +263,7 @@ ATTACKS: dict[str, type[Attack]] = {
 
 
 def make(name: str, options: dict[str, Any] | None = None) -> Attack:
-    """An attack by name, with its options checked."""
+    """An attack by name, with its options checked; raises ConfigError."""
     if name not in ATTACKS:
         raise ConfigError(unknown("attack", name, ATTACKS))
     return build("attack", name, ATTACKS[name], options)

@@ -1,9 +1,11 @@
-"""Combiners: rules that put clients' updates together so that a few bad ones cannot do much.
+"""Combiners: rules that combine clients' updates so that a few malicious ones have little effect.
 
-A combiner takes the place of the weighted mean in `cohort.mean`. It sees every client's update of
-the whole model as one long row, so with a defence the server sees each client's update even where
-the algorithm alone would show it only their mean. `expected` is how many attackers a rule reckons
-with among n updates, written f below: a share of them (below 1, f = floor(share n)), or a number.
+A combiner replaces the weighted mean in `cohort.mean`. It sees every client's update of the whole
+model as one row, so with a defence the server sees each client's update even if the algorithm alone
+would show it only their mean. `expected` is the expected number of attackers among n updates,
+written f below: a share of them (below 1, f = floor(share n)), or a number.
+
+A new defence is a class in this module and an entry in `COMBINERS`.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ class Combiner(ABC):
 
     name: ClassVar[str]
     paper: ClassVar[str]
-    weights: ClassVar[str]  # what becomes of the clients' weights (sizes), in plain words
-    needs: ClassVar[str] = ""  # how many updates the rule's promise needs
+    weights: ClassVar[str]  # how the clients' weights (sizes) are used, in plain words
+    needs: ClassVar[str] = ""  # how many updates the rule's guarantee needs
     losses: ClassVar[bool] = False  # whether it needs each client's loss at the sent model
 
     @abstractmethod
@@ -38,17 +40,17 @@ class Combiner(ABC):
         """One update [numbers] from rows [clients, numbers] with weights [clients], not all 0."""
 
     def enough(self, clients: int) -> bool:
-        """Whether so many updates are enough for the rule's promise."""
+        """Whether so many updates are enough for the rule's guarantee."""
         return True
 
 
 def attackers(expected: Expected, clients: int) -> int:
-    """How many of so many updates are expected to be bad.
+    """How many of so many updates are expected to be malicious.
 
     >>> attackers(0.29, 100), attackers(2, 5)
     (29, 2)
     """
-    assert not isinstance(expected, str), "'attack' is replaced where the run is built"
+    assert not isinstance(expected, str), "'attack' is replaced when the run is built"
     return math.floor(round(expected * clients, 9)) if expected < 1 else int(expected)
 
 
@@ -96,7 +98,7 @@ class TrimmedMean(Combiner):
         _check(self.expected)
 
     def combine(self, rows: Tensor, weight: Tensor, losses: Tensor | None = None) -> Tensor:
-        """The mean of what is left of each coordinate."""
+        """The mean of the remaining values of each coordinate."""
         n = len(rows)
         cut = min(attackers(self.expected, n), (n - 1) // 2)
         return _sorted_mean(rows, cut, n - cut)
@@ -123,7 +125,7 @@ class Krum(Combiner):
         _check(self.expected)
 
     def combine(self, rows: Tensor, weight: Tensor, losses: Tensor | None = None) -> Tensor:
-        """The update whose score is least; of equals the first."""
+        """The update with the smallest score; of equal scores, the first."""
         scores = krum_scores(distances(rows), attackers(self.expected, len(rows)))
         return rows[int(scores.argmin())]
 
@@ -203,13 +205,13 @@ class Bulyan(Combiner):
 
 @dataclass(frozen=True)
 class Clip(Combiner):
-    """Norm clipping: longer updates are cut to a length, then averaged."""
+    """Norm clipping: longer updates are scaled down to a length, then averaged."""
 
     name: ClassVar[str] = "clip"
     paper: ClassVar[str] = "Sun, Kairouz, Suresh and McMahan, 2019; median norm as in FMTL (Ditto)"
     weights: ClassVar[str] = "the mean is weighted; the median norm is not"
 
-    norm: float | None = option(None, "the greatest length; the round's median length if unset")
+    norm: float | None = option(None, "the largest length; the median length of the round if unset")
 
     def __post_init__(self) -> None:
         if self.norm is not None and not 0 < self.norm < math.inf:
@@ -240,7 +242,7 @@ class KNorm(Combiner):
         _check(self.expected)
 
     def combine(self, rows: Tensor, weight: Tensor, losses: Tensor | None = None) -> Tensor:
-        """The weighted mean of the shorter ones."""
+        """The weighted mean of the updates that are kept."""
         keep = max(len(rows) - attackers(self.expected, len(rows)), 1)
         short = _norms(rows).argsort(dim=0, stable=True)[:keep]
         return _mean(rows[short], weight[short])
@@ -292,7 +294,7 @@ class GeometricMedian(Combiner):
     weights: ClassVar[str] = "each distance is weighted"
     needs: ClassVar[str] = "attackers of less than half of the weight"
 
-    steps: int = option(100, "most steps of the smoothed Weiszfeld algorithm")
+    steps: int = option(100, "the largest number of steps of the smoothed Weiszfeld algorithm")
     smooth: float = option(1e-6, "distances below this count as this")
     stop: float = option(1e-8, "relative gain of the objective at which it stops")
 
@@ -346,7 +348,7 @@ def make(
         if attack is None:
             raise ConfigError(
                 "defence.expected = 'attack', but the config has no attack; give a share or a "
-                "number of attackers to reckon with."
+                "number of expected attackers."
             )
         rule = replace(rule, expected=attack)  # type: ignore[type-var]
     return rule
@@ -357,11 +359,11 @@ def make(
 
 def distances(rows: Tensor) -> Tensor:
     """Squared Euclidean distances between all rows, in double precision."""
-    centred = rows - rows.mean(0)  # keeps what is subtracted small
+    centred = rows - rows.mean(0)  # smaller numbers lose less precision
     gram = torch.zeros(len(rows), len(rows), dtype=torch.float64)
     for some in _columns(centred):
         gram += some.double() @ some.double().T
-    gram = (gram + gram.T) / 2  # so that two who are each other's nearest tie exactly
+    gram = (gram + gram.T) / 2  # so that mutual nearest neighbours tie exactly
     norms = gram.diagonal()
     return (norms.unsqueeze(0) + norms.unsqueeze(1) - 2 * gram).clamp(min=0).fill_diagonal_(0)
 
@@ -375,12 +377,12 @@ def krum_scores(apart: Tensor, f: int) -> Tensor:
 
 
 def _columns(rows: Tensor) -> list[Tensor]:
-    """Some coordinates at a time, so that no copy of all updates is made."""
+    """The rows in slices of some coordinates, so that no copy of all updates is made."""
     return [rows[:, i : i + COLUMNS] for i in range(0, rows.shape[1], COLUMNS)]
 
 
 def _sorted_mean(rows: Tensor, first: int, last: int) -> Tensor:
-    """In each coordinate, the mean of the values from rank `first` up to before `last`."""
+    """In each coordinate, the mean of the values of rank `first` to `last` - 1."""
     some = [part.sort(0).values[first:last].mean(0) for part in _columns(rows)]
     return torch.cat(some)
 
@@ -391,6 +393,6 @@ def _norms(rows: Tensor) -> Tensor:
 
 
 def _mean(rows: Tensor, weight: Tensor) -> Tensor:
-    """The weighted mean; with no weight at all, the plain one."""
+    """The weighted mean; the plain mean if all weights are 0."""
     share = weight.double() if float(weight.sum()) > 0 else torch.ones(len(rows)).double()
     return (share / share.sum()).to(rows.dtype) @ rows

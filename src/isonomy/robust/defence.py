@@ -1,8 +1,8 @@
-"""A combiner at work: in the place of the mean, wherever an algorithm averages models or updates.
+"""A defence: a combiner that replaces the mean where an algorithm averages models or updates.
 
-Combined is the flattened update of the whole model: all parts of a reply that have the tree of
-something sent (see `parts`). The other parts get the plain weighted mean. Clients of weight 0 are
-left out. A combiner that goes by losses asks for them in one more exchange, at the sent model.
+It combines the flattened update of the whole model, that is, all parts of a reply that hold
+parameters, updates or gradients (see `parts`). Other parts get the weighted mean. Clients of weight
+0 are left out. A combiner that needs losses asks for them in one more exchange, at the sent model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from isonomy.robust.parts import Trained, replied, trained, updates
 
 
 class Defence:
-    """A combiner in the rounds of a run; counts how often it was used, and with too few updates."""
+    """Applies a combiner, and counts how often it was used, and how often with too few updates."""
 
     def __init__(self, rule: Combiner) -> None:
         self.rule = rule
@@ -33,7 +33,7 @@ class Defence:
 
     def __call__(self, cohort: Cohort, ask: Ask, replies: Replies, weight: Tensor) -> Reply:
         """The combined reply."""
-        order = replies.ids.argsort()  # so that who was asked first decides no tie
+        order = replies.ids.argsort()  # so that ties do not depend on the order of arrival
         replies = Replies(tree.take(replies.value, order), replies.ids[order], replies.sizes[order])
         weight = weight[order]
         found = [
@@ -62,21 +62,24 @@ class Defence:
     def _losses(
         self, cohort: Cohort, found: list[Trained], replies: Replies, weight: Tensor
     ) -> tuple[Replies, Tensor, Tensor]:
-        """Everybody's loss at the sent model; who does not tell is left out."""
+        """Every client's loss at the sent model; clients that do not reply are left out."""
         models = [p.sent for p in found if p.sent is not None]
         if not models:
             raise ConfigError(
                 f"defence '{self.rule.name}' needs the loss of one sent model, but this algorithm "
                 "sends every client its own; choose another defence."
             )
-        got = cohort.gather(_loss, {"model": models[0]})
+        got = cohort.gather(sent_loss, {"model": models[0]})
         at = torch.isin(replies.ids, got.ids).nonzero().squeeze(-1)
         left = Replies(tree.take(replies.value, at), replies.ids[at], replies.sizes[at])
         return left, weight[at], got.value["loss"][got.ids.argsort()]
 
 
-@phase("gather", loss="statistic")
-def _loss(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+LOSS = "loss"
+
+
+@phase("gather", name=f"measure:{LOSS}", loss="statistic")
+def sent_loss(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
     """The loss of the received model on all training examples."""
     return {"loss": train_loss(task, message["model"], client)}, client.state
 
@@ -87,11 +90,11 @@ def _mean(value: Reply, weight: Tensor) -> Reply:
     return tree.tmap(lambda t: torch.tensordot(share, t.double(), dims=1).to(kind), value)
 
 
-# --- can it be used? ------------------------------------------------------------------------------
+# --- which algorithms it suits --------------------------------------------------------------------
 
 
 def refusal(kind: type[Algorithm], defence: str) -> str | None:
-    """Why a defence would do nothing with this algorithm, in a sentence; None if it would."""
+    """Why a defence cannot be used with this algorithm, in a sentence; None if it can."""
     asked = {verb for one in declared(kind).values() if one.trained for verb in one.verbs}
     if "mean" in asked and "weigh" not in asked:
         return None

@@ -1,4 +1,4 @@
-"""Attacks at work: how the replies of malicious clients are changed.
+"""How attacks change the replies of malicious clients.
 
 `Forging` is middleware of the client side: it wraps the phases of malicious clients, in a
 simulation as in a real federation. An attack that needs the replies of several clients
@@ -20,7 +20,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Ask, Exchange, Replies
 from isonomy.core.phase import Phase
 from isonomy.core.task import Task
-from isonomy.robust.attacks import Attack, Broken, Seen
+from isonomy.robust.attacks import Attack, Seen
 from isonomy.robust.parts import Trained, replied, trained, updates
 
 
@@ -84,7 +84,7 @@ class Collusion:
         honest = [_updates(c, b, found, place) for c, b in zip(chunks, bad, strict=True)]
         own = torch.cat(honest)
         known = own
-        if getattr(self.attack, "knows", "malicious") == "benign":
+        if self.attack.knows == "benign":
             others = [_updates(c, ~b, found, place) for c, b in zip(chunks, bad, strict=True)]
             known = torch.cat(others) if any(len(o) for o in others) else own
         ids = torch.cat([c.ids[b] for c, b in zip(chunks, bad, strict=True)])
@@ -107,7 +107,7 @@ class Collusion:
         at = mask.nonzero().squeeze(-1)
         sent = _take(chunk, at)
         forged = replied(sent.value, found, _at(sent.ids, place), new)
-        if isinstance(self.attack, Broken) and self.attack.what == "shape":
+        if self.attack.misshapes:
             if not bool(mask.all()):
                 yield _take(chunk, (~mask).nonzero().squeeze(-1))
             yield sent._replace(value=_misshapen(forged, found))

@@ -1,4 +1,4 @@
-"""Who is malicious, and label poisoning (A1): both fixed before the first round, by the seed."""
+"""Which clients are malicious, and label poisoning (A1): both are fixed before the first round."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Poison = Literal["none", "auto", "random", "flip"]
 def malicious(
     clients: int, *, fraction: float = 0.0, ids: Sequence[int] | None = None, seed: int = 0
 ) -> Tensor:
-    """The malicious clients, ascending: those given, or a share of all (rounded), each once.
+    """The malicious clients in ascending order: those given, or a share of all (rounded).
 
     >>> malicious(10, fraction=0.2, seed=0).tolist() == malicious(10, fraction=0.2, seed=0).tolist()
     True
@@ -35,22 +35,25 @@ def malicious(
         count = int(fraction * clients + 0.5)
         if fraction > 0 and not count:
             raise ConfigError(
-                f"attack.fraction = {fraction:g} of {clients} clients is nobody; raise it, or "
-                "name clients by attack.clients."
+                f"attack.fraction = {fraction:g} of {clients} clients selects no client; raise it, "
+                "or list clients in attack.clients."
             )
         score = random.uniform(random.key(seed), "malicious", (clients,)).double()
         chosen = score.topk(count).indices.sort().values
     if len(chosen) >= clients:
-        raise ConfigError("attack: every client is malicious, so nobody is left to measure.")
+        raise ConfigError(
+            "attack: every client is malicious, so no benign client is left to measure; lower "
+            "attack.fraction."
+        )
     return chosen
 
 
 def poisoned(federation: Federation, who: Tensor, how: Poison, seed: int) -> Federation:
     """The federation with the malicious clients' training labels changed, and nothing else.
 
-    "random": every label drawn anew, uniformly from all classes. "flip": y becomes C - 1 - y, so
-    two classes are exchanged. "auto", as in the authors' code: flipped if there are two classes,
-    else random.
+    "random": every label is drawn uniformly from all classes. "flip": y becomes C - 1 - y, so
+    two classes are exchanged. "auto", as in the authors' code: "flip" for two classes, otherwise
+    "random".
     """
     if how == "none" or not len(who):
         return federation

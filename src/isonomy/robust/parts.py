@@ -1,9 +1,9 @@
-"""The parts of a reply that hold parameters: what an attack changes and a defence combines.
+"""The parts of a reply that hold parameters: attacks change them and defences combine them.
 
 Which parts these are follows from what the phase declares (`isonomy.core.phase`): a model is
 counted as an update from the part of the message that it was trained from, updates and gradients
-as they are. A model that was trained from nothing that was sent counts as it is, too: an attack
-may change it, but a defence has nothing to compare it with.
+as they are. A model that was not trained from a sent model also counts as it is: an attack may
+change it, but a defence does not combine it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def updates(value: Any, found: list[Trained], at: Tensor) -> Tensor:
 
 
 def replied(value: Any, found: list[Trained], at: Tensor, new: Tensor) -> Any:
-    """The replies with other updates in the place of their own."""
+    """The replies with their updates replaced."""
     out = dict(value)
     first = 0
     for part in found:

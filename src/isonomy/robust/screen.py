@@ -1,12 +1,12 @@
 """Screening: a reply that is not finite or wrongly shaped never reaches the model.
 
-Its client counts as silent in that exchange, and is named with the reason. The screen stands
-between the server and everything else, so it also sees what attacks did.
+Its client counts as not replying in that exchange, and is named with the reason. The screen is the
+outermost server-side middleware, so it also sees what attacks changed.
 
-What shape is right? In a simulation an engine runs honest code, so its first reply tells (`learn`,
-the innermost wrapper). Where replies come from elsewhere, the shape that more than half of the
-asked clients sent does; until one has that many, replies are held, and if none ever has, the most
-frequent counts (of equally frequent ones that of the lowest client).
+Which shape is right? In a simulation the engine runs honest code, so the first reply shows it
+(`learn`, the innermost middleware). If replies come from elsewhere, it is the shape that more than
+half of the asked clients sent; until one shape has a majority, replies are held back, and if none
+ever has, the most frequent one counts (of equally frequent ones, that of the lowest client).
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def shape_of(reply: Tree, *, stacked: bool = False) -> Shape:
 
 
 def fault(reply: Tree, like: Tree) -> str | None:
-    """What is wrong with a single reply where `like` shows its shapes and types; None if nothing.
+    """What is wrong with a single reply that should have the shapes and types of `like`; or None.
 
     >>> fault({"w": torch.tensor([0.0, float("nan")])}, {"w": torch.zeros(2)})
     "['w'] holds numbers that are not finite"
     """
     got, want = pytree.tree_flatten_with_path(reply)[0], pytree.tree_flatten_with_path(like)[0]
     if [path for path, _ in got] != [path for path, _ in want]:
-        return "it has other parts than were asked for"
+        return "it has other parts than requested"
     for (path, t), (_, expected) in zip(got, want, strict=True):
         name = pytree.keystr(path)
         if not isinstance(t, Tensor) or t.dtype != expected.dtype:
@@ -70,14 +70,14 @@ def _kind(t: object) -> str:
 
 
 class Screen:
-    """Screens the exchanges of a round; `rejected` is each refused client's first reason."""
+    """Screens the exchanges of a round; `rejected` holds each rejected client's first reason."""
 
     def __init__(self) -> None:
         self.rejected: dict[int, str] = {}
         self._right: Shape | None = None
 
     def learn(self, exchange: Exchange) -> Exchange:
-        """The innermost wrapper of an engine that runs the phases itself: tells the right shape."""
+        """The innermost middleware of an engine that runs honest phases: learns the right shape."""
 
         def wrapped(ask: Ask) -> Iterator[Replies]:
             for chunk in exchange(ask):
@@ -88,7 +88,7 @@ class Screen:
         return wrapped
 
     def __call__(self, exchange: Exchange) -> Exchange:
-        """The outermost wrapper: lets only sound replies through."""
+        """The outermost middleware: passes on valid replies only."""
 
         def wrapped(ask: Ask) -> Iterator[Replies]:
             self._right = None
@@ -99,24 +99,24 @@ class Screen:
                 shape = shape_of(chunk.value, stacked=True)
                 if self._right is None:
                     held.append((shape, chunk))
-                    self._right, many = _commonest(held)
+                    self._right, many = _most_frequent(held)
                     if 2 * many <= len(ask.ids):
                         self._right = None
                         continue
                     for earlier, before in held:
-                        yield from self._sound(earlier, before)
+                        yield from self._valid(earlier, before)
                     held = []
                 else:
-                    yield from self._sound(shape, chunk)
+                    yield from self._valid(shape, chunk)
             if held:
-                self._right = _commonest(held)[0]
+                self._right = _most_frequent(held)[0]
                 for shape, chunk in held:
-                    yield from self._sound(shape, chunk)
+                    yield from self._valid(shape, chunk)
 
         return wrapped
 
-    def _sound(self, shape: Shape, chunk: Replies) -> Iterator[Replies]:
-        """What is sound of a chunk."""
+    def _valid(self, shape: Shape, chunk: Replies) -> Iterator[Replies]:
+        """The valid replies of a chunk."""
         if shape != self._right or any(len(t) != len(chunk.ids) for t in tree.leaves(chunk.value)):
             self._reject(chunk.ids, WRONG_SHAPE)
             return
@@ -140,15 +140,15 @@ class Screen:
 
 
 def _sums_finite(value: Tree) -> bool:
-    """Whether all sums are finite: then all numbers are, and this is a look of little cost."""
+    """Whether all sums are finite, which implies that all numbers are; cheap to check."""
     sums = [t.sum() for t in tree.leaves(value) if t.is_floating_point()]
     if not sums:
         return True
     return bool(sum(float(s) * 0.0 for s in sums) == 0.0)
 
 
-def _commonest(held: list[tuple[Shape, Replies]]) -> tuple[Shape, int]:
-    """The shape that most clients sent, and how many did."""
+def _most_frequent(held: list[tuple[Shape, Replies]]) -> tuple[Shape, int]:
+    """The most frequent shape, and how many clients sent it."""
     kinds: list[tuple[Shape, int, int]] = []  # the shape, its clients, the lowest of them
     for shape, chunk in held:
         count, lowest = len(chunk.ids), int(chunk.ids.min())

@@ -1,12 +1,10 @@
-"""From a config to the things it names: federation, task, algorithm, engine."""
+"""From a config to what it names: federation, task, algorithm, attack, defence, engine."""
 
 from __future__ import annotations
 
 import os
 import platform
-import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import version
@@ -27,9 +25,8 @@ from isonomy.data.datasets import DATASETS, load
 from isonomy.data.download.fetch import CACHE
 from isonomy.data.federation import Federation
 from isonomy.data.tables.federate import fingerprint
-from isonomy.engines.base import Engine
-from isonomy.engines.batched.engine import Batched
-from isonomy.engines.loop import Loop
+from isonomy.engines import registry
+from isonomy.engines.base import Engine, Note
 from isonomy.errors import ConfigError, FetchError, unknown
 from isonomy.models import make_task
 from isonomy.robust import attacks, combiners
@@ -38,26 +35,28 @@ from isonomy.robust.combiners import Combiner
 from isonomy.robust.defence import refusal
 from isonomy.robust.labels import Poison, malicious, poisoned
 
-SMALL = 200_000  # parameters up to which one thread is used: more threads only wait for each other
-
-Note = Callable[[str], None]
+SMALL = 200_000  # parameters up to which one thread is used; more threads would not be faster
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """All that a run needs, built."""
+    """Everything that a run needs, built and checked.
+
+    In a real federation (`remote`) the organiser's `federation` is a placeholder that only knows
+    how many examples each participant has, and a participant's holds its own rows only.
+    """
 
     config: Config
     federation: Federation
     task: Task
     algorithm: Algorithm
     params: Params
-    clean: Federation  # the federation as it is without an attack on its labels
+    clean: Federation  # the federation without an attack on its labels
     attack: Attack | None = None
     malicious: Tensor = field(default_factory=lambda: torch.arange(0))
     defence: Combiner | None = None
-    fingerprint: str = ""  # of the user's own tables, to know them again
-    remote: bool = False  # the rows are with the clients, and `federation` only knows how many
+    fingerprint: str = ""  # of the user's own tables, to recognise them
+    remote: bool = False  # whether the examples are with the participants of a real federation
 
     @property
     def benign(self) -> NDArray[np.bool_]:
@@ -67,35 +66,87 @@ class Setting:
         return out
 
 
-def build(config: Config, note: Note = lambda _: None) -> Setting:
-    """Build and check everything before anything is trained or written."""
-    algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
-    attack = _attack(config)
-    defence = _defence(config, algorithm, attack)
-    config = effective(config, note)
-    federation = federation_of(config)
-    if federation.origin not in ("", CACHE):
-        note(f"'{config.data.name}' came from {federation.origin}.")
-    if config.cohort.size is not None and config.cohort.size > len(federation):
-        raise ConfigError(
-            f"cohort.size = {config.cohort.size}, but '{federation.source}' has only "
-            f"{len(federation)} clients; lower it or leave it out."
-        )
+def build(
+    config: Config,
+    note: Note = lambda _: None,
+    *,
+    federation: Federation | None = None,
+    clients: int | None = None,
+) -> Setting:
+    """Build and check everything before anything is trained or written.
+
+    This is the one builder: simulations, organisers and participants use it. In a real federation
+    `federation` is what this process holds of it, in place of the config's data, and `clients` the
+    number of participants. Raises ConfigError for what the config cannot have.
+    """
+    remote = federation is not None
+    algorithm, attack, defence = _method(config, remote=remote)
+    if federation is None:
+        config = effective(config, note)
+        federation = federation_of(config)
+        if federation.origin not in ("", CACHE):
+            note(f"'{config.data.name}' came from {federation.origin}.")
+    clients = len(federation) if clients is None else clients
+    _check_cohort(config, clients, f"'{federation.source}'")
     task = _task(federation, config.model.model_dump_json())
     params = task.init(config.seed)
-    if federation not in _told:
-        _told.add(federation)
+    if federation not in _warned:
+        _warned.add(federation)
         for text in federation.warnings:
             note(text)
-    own = fingerprint(federation) if config.data.name == "tables" else ""
-    given, who, seed = config.attack, torch.arange(0), attack_seed(config)
-    if attack is not None:
-        who = malicious(len(federation), fraction=given.fraction, ids=given.clients, seed=seed)
-        if defence is not None and given.clients is not None:
-            share = len(who) / len(federation)
-            defence = combiners.make(config.defence.name, config.defence.options, attack=share)
-    used = _poisoned(federation, tuple(who.tolist()), labels_of(config), seed)
-    return Setting(config, used, task, algorithm, params, federation, attack, who, defence, own)
+    bad = malicious_clients(config, clients)
+    if attack is not None and defence is not None and config.attack.clients is not None:
+        share = len(bad) / clients
+        defence = combiners.make(config.defence.name, config.defence.options, attack=share)
+    used, own = federation, ""
+    if not remote:
+        used = _poisoned(federation, tuple(bad.tolist()), labels_of(config), attack_seed(config))
+        own = fingerprint(federation) if config.data.name == "tables" else ""
+    return Setting(
+        config=config,
+        federation=used,
+        task=task,
+        algorithm=algorithm,
+        params=params,
+        clean=federation,
+        attack=attack,
+        malicious=bad,
+        defence=defence,
+        fingerprint=own,
+        remote=remote,
+    )
+
+
+def check_remote(config: Config, clients: int) -> None:
+    """Check what a real federation of so many participants can run, before anyone has joined."""
+    _method(config, remote=True)
+    _check_cohort(config, clients, "the federation")
+    malicious_clients(config, clients)
+
+
+def _method(config: Config, *, remote: bool) -> tuple[Algorithm, Attack | None, Combiner | None]:
+    """The algorithm, the attack and the defence, with their options checked."""
+    algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
+    attack = _attack(config)
+    if attack is not None and remote:
+        _check_remote_attack(config, attack)
+    return algorithm, attack, _defence(config, algorithm, attack)
+
+
+def _check_cohort(config: Config, clients: int, source: str) -> None:
+    if config.cohort.size is not None and config.cohort.size > clients:
+        raise ConfigError(
+            f"cohort.size = {config.cohort.size}, but {source} has only {clients} clients; lower "
+            "it or remove it."
+        )
+
+
+def malicious_clients(config: Config, clients: int) -> Tensor:
+    """The numbers of the malicious clients among so many, drawn by the seed or listed."""
+    if config.attack.name == "none":
+        return torch.arange(0)
+    given = config.attack
+    return malicious(clients, fraction=given.fraction, ids=given.clients, seed=attack_seed(config))
 
 
 def _attack(config: Config) -> Attack | None:
@@ -105,27 +156,48 @@ def _attack(config: Config) -> Attack | None:
         made = attacks.make(given.name, given.options)
         if not made.forges and given.labels == "none":
             raise ConfigError(
-                "attack.labels = 'none' leaves the attack 'labels' nothing to do; choose auto, "
-                "random or flip."
+                "attack.labels = 'none' leaves nothing for the attack 'labels' to do; choose "
+                "auto, random or flip."
             )
         return made
     if given.options or given.labels not in (None, "none") or given.clients:
         key = next(iter(given.options), "labels" if given.labels else "clients")
         raise ConfigError(
-            f"attack.{key} is given, but attack.name is 'none'; name an attack "
+            f"attack.{key} is set, but attack.name is 'none'; name an attack "
             f"({', '.join(attacks.ATTACKS)}), or remove it."
         )
     return None
 
 
+def _check_remote_attack(config: Config, attack: Attack) -> None:
+    """Refuse an attack that participants cannot carry out on their own machines."""
+    possible = [name for name, kind in attacks.ATTACKS.items() if kind.forges and not kind.colludes]
+    remedy = (
+        f"simulate it with `isonomy run`, or choose an attack that one participant can carry out "
+        f"alone ({', '.join(possible)})."
+    )
+    if labels_of(config) != "none":
+        raise ConfigError(
+            f"attack.labels = '{labels_of(config)}': a real federation does not change the labels "
+            f"of its participants; {remedy}"
+        )
+    if not attack.alone:
+        why = "needs the replies of several clients"
+        if not attack.colludes:
+            why = "sends replies of a wrong shape, which only a simulation makes"
+        raise ConfigError(
+            f"attack.name = '{attack.name}' {why}, so it cannot run in a real federation; {remedy}"
+        )
+
+
 def _defence(config: Config, algorithm: Algorithm, attack: Attack | None) -> Combiner | None:
-    """The config's defence, its options checked, and whether it would do anything."""
+    """The config's defence, its options checked; refused if the algorithm does not average."""
     given = config.defence
     if given.name == "none":
         if given.options:
             key = next(iter(given.options))
             raise ConfigError(
-                f"defence.{key} is given, but defence.name is 'none'; name a defence "
+                f"defence.{key} is set, but defence.name is 'none'; name a defence "
                 f"({', '.join(combiners.COMBINERS)}), or remove it."
             )
         return None
@@ -138,12 +210,12 @@ def _defence(config: Config, algorithm: Algorithm, attack: Attack | None) -> Com
 
 
 def attack_seed(config: Config) -> int:
-    """The seed of who is malicious and of what they draw."""
+    """The seed that decides which clients are malicious and what they draw."""
     return config.seed if config.attack.seed is None else config.attack.seed
 
 
 def labels_of(config: Config) -> Poison:
-    """What becomes of malicious clients' training labels."""
+    """How the training labels of malicious clients are changed."""
     if config.attack.labels is not None:
         return config.attack.labels
     return "auto" if config.attack.name == "labels" else "none"
@@ -151,21 +223,21 @@ def labels_of(config: Config) -> Poison:
 
 @lru_cache(maxsize=8)
 def _poisoned(federation: Federation, who: tuple[int, ...], how: Poison, seed: int) -> Federation:
-    """The same object when asked for again."""
+    """The federation with poisoned labels; cached, so the same object for the same arguments."""
     return poisoned(federation, torch.tensor(who, dtype=torch.int64), how, seed)
 
 
-_told: WeakSet[Federation] = WeakSet()  # warnings are told once, not for each run
+_warned: WeakSet[Federation] = WeakSet()  # whose warnings were shown: once, not for each run
 
 
 def effective(config: Config, note: Note = lambda _: None) -> Config:
-    """The config that will really be run: with the fallback where the data cannot be had.
+    """The config that is really run: with the fallback if the data cannot be downloaded.
 
-    A run's folder holds this one, so that it says what was done, and resumes as it began.
+    This is the config that a run's folder holds, so that a resumed run uses the same data.
     """
     data = config.data
     path = data.options.get("path")
-    if isinstance(path, str) and path:  # found again wherever the run is resumed from
+    if isinstance(path, str) and path:  # so that it is found from any folder
         place = Path(os.path.expanduser(path)).absolute()
         whole = data.model_copy(update={"path": str(place)})
         config = config.model_copy(update={"data": whole})
@@ -179,16 +251,16 @@ def effective(config: Config, note: Note = lambda _: None) -> Config:
             return config
     except FetchError as error:
         _unreachable[data.name] = str(error)
-    note(f"{_unreachable[data.name]} Going on with '{data.fallback}' instead.")
+    note(f"{_unreachable[data.name]} Continuing with '{data.fallback}' instead.")
     instead = Data(name=data.fallback, clients=data.clients, seed=data.seed)
     return config.model_copy(update={"data": instead})
 
 
-_unreachable: dict[str, str] = {}  # data sets that this process has tried in vain
+_unreachable: dict[str, str] = {}  # failed downloads of this process, and why
 
 
 def federation_of(config: Config) -> Federation:
-    """The config's examples; the same object when asked for again."""
+    """The config's examples; cached, so the same object for the same data."""
     data = config.data
     seed = config.seed if data.seed is None else data.seed
     stamp = _stamp(data.options.get("path"))
@@ -198,14 +270,14 @@ def federation_of(config: Config) -> Federation:
 
 
 def _stamp(path: Any) -> tuple[Any, ...]:
-    """What changes when a user's files do, so that a changed table is read again."""
+    """Names, sizes and times of a user's files, so that a changed table is read again."""
     if not isinstance(path, str) or not path:
         return ()
     place = Path(os.path.expanduser(path))
     try:
         files = sorted(place.iterdir()) if place.is_dir() else [place]
         return tuple((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.exists())
-    except (OSError, ValueError):  # whoever reads it says what is wrong with it
+    except (OSError, ValueError):  # reading it raises a proper error
         return ()
 
 
@@ -213,7 +285,7 @@ def _stamp(path: Any) -> tuple[Any, ...]:
 def _load(
     name: str, clients: int | None, seed: int, partition: Any, options: Any, stamp: Any
 ) -> Federation:
-    del stamp  # only part of the key
+    del stamp  # part of the cache key only
     return load(
         name, clients=clients, seed=seed, partition=_thaw(partition), options=_thaw(options) or {}
     )
@@ -221,7 +293,7 @@ def _load(
 
 @lru_cache(maxsize=8)
 def _task(federation: Federation, model: str) -> Task:
-    """The task; the same object when asked for again, so that its traced steps serve again."""
+    """The task; cached, so that its traced steps are used again."""
     m = Model.model_validate_json(model)
     return make_task(m.name, federation, m.options, loss=m.loss, convert=m.convert)
 
@@ -243,33 +315,18 @@ def _thaw(value: Any) -> Any:
     return value if value != () else {}
 
 
-def engine_of(setting: Setting, note: Note = lambda _: None, chunks: Any = None) -> Engine:
-    """The config's engine, and torch's threads set as it says."""
-    config = setting.config.engine
+def engine_of(setting: Setting, note: Note = lambda _: None) -> Engine:
+    """The config's engine; sets the number of torch's threads to what the config says."""
+    config = setting.config
     torch.set_num_threads(_threads(setting))
-    seed = setting.config.seed
-    if config.name == "loop":
-        return Loop(setting.task, setting.federation, seed=seed)
-    compile = config.compile
-    if compile and not has_compiler():
-        note("engine.compile needs a C++ compiler (g++, or what CXX names); going on uncompiled.")
-        compile = False
-    return Batched(
+    return registry.make(
+        config.engine.name,
         setting.task,
         setting.federation,
-        seed=seed,
-        chunk=config.chunk,
-        compile=compile,
-        chunks=chunks,
+        seed=config.seed,
+        options=config.engine,
+        note=note,
     )
-
-
-def has_compiler() -> bool:
-    """Whether torch.compile would find a C++ compiler."""
-    from torch._inductor import config as inductor
-
-    names = inductor.cpp.cxx
-    return any(name and shutil.which(name) for name in names)
 
 
 def _threads(setting: Setting) -> int:
@@ -285,7 +342,7 @@ _CORES = torch.get_num_threads()
 
 
 def versions() -> dict[str, str]:
-    """What a run is made with."""
+    """The versions that a run uses."""
     return {
         "isonomy": version("isonomy"),
         "torch": torch.__version__,

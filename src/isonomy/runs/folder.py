@@ -1,17 +1,17 @@
 """A run's folder: everything needed to resume, report, export or audit it.
 
-    config.toml      complete, with versions and seed
-    rounds.jsonl     one line a round, streamed: who took part, traffic, metrics when measured
-    clients.parquet  every client at every evaluation (while the run goes on: clients/*.parquet)
-    front.parquet    the fronts at the end: every client, every preference that was tried
+    config.toml      the complete config, with versions and seed
+    rounds.jsonl     one line per round: cohort, traffic, and metrics if it was evaluated
+    clients.parquet  every client at every evaluation (during the run: clients/*.parquet)
+    front.parquet    the fronts at the end: every client and every preference
     checkpoint/      the last few states: tensors, and a description with their checksum
-    model/           the trained model: what clients need to predict, from their tables on
-    federation.json  of a real federation: what participants agreed to, and what was fitted
-    verdict.json     what the method says of its model, if it says anything
-    summary.json     the last metrics; its presence says that the run is complete
-    timing.jsonl     seconds; apart, because everything else is the same whenever it is run
+    model/           the trained model, with what is needed to predict from raw tables
+    federation.json  of a real federation: the charter, and the fitted preprocessing
+    verdict.json     the algorithm's verdict on its model, if it gives one
+    summary.json     the last metrics; it exists once the run is complete
+    timing.jsonl     seconds; separate, because everything else is the same in every repetition
 
-Every file but the streams appears by rename, so it is whole or absent.
+All files except the *.jsonl streams are written atomically, by renaming a complete file.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _FOLDERS = {  # a run's subfolders, and the names of the files that it writes th
 
 
 class RunFolder:
-    """Reads and writes one run's folder."""
+    """Reads and writes the folder of one run."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
 
-    # --- beginning ------------------------------------------------------------------------------
+    # --- creation -------------------------------------------------------------------------------
 
     @property
     def exists(self) -> bool:
-        """Whether a run is here: a config.toml that a run wrote, with the versions it used."""
+        """Whether the folder holds a run: a config.toml with the versions that the run used."""
         try:
             with open(self.path / "config.toml", "rb") as file:
                 return bool(tomllib.load(file).get("versions"))
@@ -62,18 +62,18 @@ class RunFolder:
 
     @property
     def served(self) -> bool:
-        """Whether it is the run of a real federation."""
+        """Whether this is the run of a real federation."""
         return (self.path / "federation.json").exists()
 
     @property
     def complete(self) -> bool:
-        """Whether the run got to its end."""
+        """Whether the run is complete."""
         return (self.path / "summary.json").exists()
 
     def create(self, config: Config, *, overwrite: bool = False) -> None:
-        """Start a run here; with `overwrite`, in place of the run that is here.
+        """Create the folder of a new run; with `overwrite`, an existing run is replaced.
 
-        A folder that holds anything else is refused, with `overwrite` too.
+        A folder that holds anything else is refused, also with `overwrite`.
         """
         if self.exists and not overwrite:
             state = "is complete" if self.complete else "is unfinished"
@@ -86,7 +86,7 @@ class RunFolder:
                 self.remove()
             else:
                 self._refuse_other_files()
-            self.write("config.toml", config.toml().encode())  # first: from here on it is a run
+            self.write("config.toml", config.toml().encode())  # first: it marks a run's folder
             (self.path / "checkpoint").mkdir(exist_ok=True)
             (self.path / "clients").mkdir(exist_ok=True)
         except OSError as error:
@@ -96,7 +96,7 @@ class RunFolder:
             ) from None
 
     def _refuse_other_files(self) -> None:
-        """Raise an error if the folder holds anything that is not left over from a killed start."""
+        """Raise RunError if the folder holds anything but the remains of an interrupted start."""
         if not self.path.is_dir():
             return
         found = sorted(p.name for p in self.path.iterdir() if p.name != ".config.toml.partial")
@@ -107,8 +107,8 @@ class RunFolder:
             )
 
     def remove(self) -> None:
-        """Delete the files that a run writes, and folders that are empty without them."""
-        # what says "complete" goes first and what says "a run" last: a kill must not mislead
+        """Delete the files that a run writes, and folders that are then empty."""
+        # in this order, an interrupted deletion never looks like a complete run
         (self.path / "summary.json").unlink(missing_ok=True)
         for name in _FOLDERS:
             self._clear(name)
@@ -127,7 +127,7 @@ class RunFolder:
             self.path.rmdir()
 
     def _clear(self, name: str) -> None:
-        """Delete a run's files from one of its subfolders, and an empty subfolder itself."""
+        """Delete a run's files from one of its subfolders, and the subfolder if it is empty."""
         folder = self.path / name
         if not folder.is_dir() or folder.is_symlink():
             return
@@ -143,23 +143,23 @@ class RunFolder:
             raise RunError(f"'{self.path}' is not a run's folder: it has no config.toml.")
         return read(self.path / "config.toml")
 
-    # --- whole files ----------------------------------------------------------------------------
+    # --- files ----------------------------------------------------------------------------------
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file so that it is whole or absent, also after a power cut."""
+        """Write a file atomically, so that even a power failure leaves no partial file."""
         write_atomically(self.path / name, content)
 
     # --- streams --------------------------------------------------------------------------------
 
     def append(self, name: str, line: dict[str, Any], *, flush: bool = False) -> None:
-        """Add a line to a stream."""
+        """Append a line to a stream."""
         with saving(self.path), open(self.path / name, "ab") as file:
             file.write(json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n")
             if flush:
                 flush_to_disk(file)
 
     def lines(self, name: str) -> list[dict[str, Any]]:
-        """A stream's whole lines; a torn last line (the run was killed) is left out."""
+        """A stream's complete lines; a partial last line of a killed run is left out."""
         path = self.path / name
         out: list[dict[str, Any]] = []
         if path.exists():
@@ -170,7 +170,7 @@ class RunFolder:
         return out
 
     def rewind(self, round: int) -> None:
-        """Forget what was streamed after `round` rounds, so that it can be done again."""
+        """Remove what was written after `round` rounds, so that they can be repeated."""
         with saving(self.path):
             for name in ("rounds.jsonl", "timing.jsonl"):
                 kept = [line for line in self.lines(name) if line["round"] <= round]
@@ -182,7 +182,7 @@ class RunFolder:
                 text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in kept)
                 self.write(name, text.encode())
             joined = self.path / "clients.parquet"
-            if joined.exists():  # it was killed at its very end: back to parts
+            if joined.exists():  # the run was killed at its end: go back to parts
                 table = pq.read_table(joined)
                 early = table.filter(pc.field("round") <= round)
                 self.write(f"clients/{round:08d}.parquet", _parquet(early))
@@ -194,12 +194,12 @@ class RunFolder:
     # --- per-client tables ----------------------------------------------------------------------
 
     def write_clients(self, round: int, columns: dict[str, Any]) -> None:
-        """Every client at one evaluation."""
+        """Write the table of clients of one evaluation."""
         with saving(self.path):
             self.write(f"clients/{round:08d}.parquet", _parquet(pa.table(columns)))
 
     def clients(self) -> pa.Table | None:
-        """Every client at every evaluation so far."""
+        """The tables of clients of all evaluations so far; None if there are none."""
         whole = self.path / "clients.parquet"
         if whole.exists():
             return pq.read_table(whole)
@@ -211,7 +211,7 @@ class RunFolder:
         return sorted((self.path / "clients").glob(f"{'[0-9]' * 8}.parquet"))
 
     def write_front(self, columns: dict[str, Any]) -> None:
-        """The fronts at the end of the run."""
+        """Write the fronts at the end of the run."""
         with saving(self.path):
             self.write("front.parquet", _parquet(pa.table(columns)))
 
@@ -225,7 +225,7 @@ class RunFolder:
     def save_checkpoint(
         self, round: int, trees: dict[str, Tree], extra: dict[str, Any], keep: int
     ) -> None:
-        """Save the state after `round` rounds; older ones go once it is safe."""
+        """Save the state after `round` rounds, then delete all but the newest `keep` states."""
         with saving(self.path):
             name = f"checkpoint/{round:08d}"
             content, description = encode(trees)
@@ -235,18 +235,16 @@ class RunFolder:
             kept = {f"{old:08d}" for old in self.checkpoints()[:keep]}
             for file in (self.path / "checkpoint").iterdir():
                 ours = _FOLDERS["checkpoint"].fullmatch(file.name)
-                if (
-                    ours and file.stem not in kept
-                ):  # old ones, and what a kill may have left half-removed
+                if ours and file.stem not in kept:  # old files, and parts of old checkpoints
                     file.unlink(missing_ok=True)
 
     def checkpoints(self) -> list[int]:
-        """Rounds with a checkpoint, newest first."""
+        """The rounds that have a checkpoint, newest first."""
         found = (self.path / "checkpoint").glob("*.json")
         return sorted((int(p.stem) for p in found), reverse=True)
 
     def load_checkpoint(self, round: int) -> tuple[dict[str, Tree], dict[str, Any]]:
-        """The state after `round` rounds, its checksum verified."""
+        """The state after `round` rounds; raises RunError if its checksum does not match."""
         stem = self.path / "checkpoint" / f"{round:08d}"
         try:
             about = json.loads(stem.with_suffix(".json").read_text())
@@ -259,7 +257,7 @@ class RunFolder:
             ) from None
 
     def newest(self) -> tuple[int, dict[str, Tree], dict[str, Any], list[str]] | None:
-        """The newest checkpoint that is whole, and a sentence for each that is not."""
+        """The newest intact checkpoint, with a sentence for each damaged one; None without any."""
         damaged: list[str] = []
         for round in self.checkpoints():
             try:
@@ -270,7 +268,7 @@ class RunFolder:
             return round, trees, extra, damaged
         if damaged:
             raise RunError(
-                f"no checkpoint in '{self.path}' is whole: {damaged[0]} Start again with "
+                f"no checkpoint in '{self.path}' is intact: {damaged[0]} Start again with "
                 "--overwrite."
             )
         return None
@@ -322,22 +320,22 @@ class RunFolder:
         return saved_model.read(self.path / "model")
 
     def reopen(self) -> None:
-        """Take back that the run is complete, to end it again."""
+        """Mark the run as not complete, so that it can be finished again."""
         (self.path / "summary.json").unlink(missing_ok=True)
 
     def verdict(self) -> dict[str, Any] | None:
-        """What the method says of its model, if it does."""
+        """The algorithm's verdict on its model; None if it gave none."""
         path = self.path / "verdict.json"
         return dict(json.loads(path.read_text())) if path.exists() and self.complete else None
 
     def summary(self) -> dict[str, Any]:
-        """The last metrics."""
+        """The content of summary.json; empty if the run is not complete."""
         path = self.path / "summary.json"
         return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
 def _parquet(table: pa.Table) -> bytes:
-    """A table's file; the same bytes however the table was put together."""
+    """A table as a file; its bytes do not depend on how the table was chunked."""
     sink = pa.BufferOutputStream()
     pq.write_table(table.combine_chunks(), sink)
     return bytes(sink.getvalue().to_pybytes())
@@ -345,13 +343,13 @@ def _parquet(table: pa.Table) -> bytes:
 
 @contextlib.contextmanager
 def saving(path: Path) -> Iterator[None]:
-    """Turn what a disk can do to us into a sentence."""
+    """Convert I/O errors into a RunError."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
         full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         what = "the disk is full" if full else str(error)
         raise RunError(
-            f"'{path}' cannot be written: {what}; make room or choose another folder with --to, "
-            f"then go on with `isonomy resume {path}` (what was saved before is intact)."
+            f"'{path}' cannot be written: {what}; free some space or choose another folder with "
+            f"--to, then continue with `isonomy resume {path}` (earlier checkpoints are intact)."
         ) from None

@@ -1,8 +1,8 @@
-"""Measuring fronts: the models of many preferences, each client's and that of all together.
+"""Measuring fronts: the models of many preferences, for each client and for all together.
 
-Every method has one. One that learns a front is asked for its model at each of a grid of
-preferences, the same for all methods; one that learns a model has the one point of that model.
-Clients count on their own examples, as for every other metric.
+Every algorithm has a front. An algorithm that learns a front is asked for its model at each of a
+grid of preferences, the same for all algorithms; any other has the one point of its model. Clients
+count on their own examples, as for every other metric.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from torch.func import vmap
 
 from isonomy.blocks.preferences import grid
 from isonomy.core import tree
-from isonomy.core.algorithm import Algorithm
 from isonomy.core.capabilities import LearnsFront, objectives
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import NoReplies
-from isonomy.core.examples import SPLITS, Split
+from isonomy.core.examples import Split
 from isonomy.core.phase import Phase, phase
 from isonomy.core.task import Batch, Task
 from isonomy.core.work import Work
@@ -33,20 +32,19 @@ from isonomy.metrics import Counts
 from isonomy.metrics.counts import Floats
 from isonomy.metrics.front import coordinates, points, volume
 from isonomy.runs.build import Setting
-from isonomy.runs.evaluate import measure
 
 PAGE = 256  # examples at a time
 MANY = 2**24  # outputs at a time
-TOGETHER = -1  # the "client" whose front is of all clients' examples
+TOGETHER = -1  # stands for the front on all clients' examples
 
 
 @dataclass(frozen=True, eq=False)
 class Fronts:
     """The measured points of one split.
 
-    `rays` [R, m] are the preferences, [1, 0] for a method of one model. `local` [K, R, c] are
+    `rays` [R, m] are the preferences, [1, 0] for an algorithm with one model. `local` [K, R, c] are
     the points of clients `ids` on their own examples; `whole` [F, R, c] those on everyone's, one
-    front of all together or one for each client, None where it was not measured.
+    front of all together or one per client, None if it was not measured.
     """
 
     split: Split
@@ -69,9 +67,9 @@ class Fronts:
         return found
 
     def columns(self) -> dict[str, Any]:
-        """A row for each client and preference, and for all together (client -1).
+        """One row per client and preference, and for all together (client -1).
 
-        A method whose clients have fronts of their own only has none of all together.
+        If every client has its own front, there is none of all together.
         """
         parts = list(zip(self.ids, self.local, strict=True))
         if self.whole is not None and len(self.whole) == 1:
@@ -88,7 +86,7 @@ class Fronts:
 
 
 def names_of(setting: Setting) -> tuple[str, ...] | None:
-    """The coordinates that the config asks for; None where there is nothing to measure."""
+    """The coordinates that the config asks for; None if there is nothing to measure."""
     config, federation = setting.config.front, setting.federation
     if not config.rays or not federation.classes:
         return None
@@ -104,10 +102,10 @@ def names_of(setting: Setting) -> tuple[str, ...] | None:
 def measured(
     setting: Setting, server: Any, engine: Engine, counts: Counts, ids: list[int], *, last: bool
 ) -> Fronts | None:
-    """The fronts on the split that is evaluated, of which `counts` are those of clients `ids`.
+    """The fronts on the split that is evaluated; `counts` are those of clients `ids`.
 
-    What every client's front is on everyone's examples takes a pass for each client, so it is
-    measured at the end only.
+    Every client's front on everyone's examples takes one pass per client, so it is measured at
+    the end only.
     """
     names = names_of(setting)
     if names is None:
@@ -129,9 +127,9 @@ def learnt(
     *,
     others: bool,
 ) -> Fronts | None:
-    """The fronts of a method that learns them, on a split; None if a client is silent.
+    """The fronts of an algorithm that learns them, on a split; None if a client does not reply.
 
-    Where states are with the clients, one client's front is not measured on others' examples.
+    If states are on the clients' machines, a client's front is not measured on others' examples.
     """
     algorithm, federation = setting.algorithm, setting.federation
     if not isinstance(algorithm, LearnsFront):
@@ -146,12 +144,12 @@ def learnt(
         joint = _counted(algorithm, engine, split, message, "joint")
         if joint is not None:
             whole = points(joint.sum(0, keepdims=True), federation.attributes, names)
-    elif others and not setting.remote:
+    elif others and not engine.remote:
         each = []
         for k in range(len(federation)):
             state = tree.take(engine.states.stacked, k)
             sums = _counted(algorithm, engine, split, {**message, "state": state}, "given")
-            assert sums is not None  # nobody is silent in a simulation's measurement
+            assert sums is not None  # all clients of a simulation reply
             each.append(points(sums.sum(0), federation.attributes, names))
         whole = np.stack(each)
     local = points(own, federation.attributes, names)
@@ -161,7 +159,7 @@ def learnt(
 def _counted(
     algorithm: LearnsFront, engine: Engine, split: Split, message: Message, whose: str
 ) -> NDArray[np.int64] | None:
-    """Every client's counts [K, R, 1 + G, C, C], some clients at a time to spare memory."""
+    """Every client's counts [K, R, 1 + G, C, C], some clients at a time to save memory."""
     everyone, rays = engine.everyone(), len(message["rays"])
     rows = min(PAGE, max(int(engine.federation.sizes(split).max()), 1))
     lanes = max(1, MANY // (rays * rows * max(engine.task.classes, 1)))
@@ -169,7 +167,7 @@ def _counted(
     for ids in torch.split(everyone, lanes):
         cohort = engine.cohort(ids, work=Work(steps=1), round=0)
         try:
-            replies = cohort.gather(_phase(algorithm, split, whose), message)
+            replies = cohort.gather(front_counts(algorithm, split, whose), message)
         except NoReplies:
             return None
         if len(replies.ids) < len(ids):
@@ -178,23 +176,11 @@ def _counted(
     return torch.cat(out).numpy().astype(np.int64)
 
 
-def measurement(algorithm: Algorithm, name: str) -> Phase:
-    """What a client of a real federation counts, by its name in a message: `test`, `test:own`.
+def front_counts(algorithm: LearnsFront, split: Split, whose: str) -> Phase:
+    """The phase in which a client counts the predictions of the models of all rays.
 
-    KeyError if there is no such measurement.
+    `whose` chooses the state: the client's "own", none ("joint"), or the "given" one.
     """
-    split, _, whose = name.partition(":")
-    if split not in SPLITS or whose not in ("", "own", "joint"):
-        raise KeyError(name)
-    if not whose:
-        return measure(algorithm, split)
-    if not isinstance(algorithm, LearnsFront):
-        raise KeyError(name)
-    return _phase(algorithm, split, whose)
-
-
-def _phase(algorithm: LearnsFront, split: Split, whose: str) -> Phase:
-    """A client counts the predictions of the models of all rays on its own examples."""
 
     @phase("gather", name=f"measure:{split}:{whose}", counts="group statistic")
     def counted(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
@@ -210,7 +196,7 @@ def _phase(algorithm: LearnsFront, split: Split, whose: str) -> Phase:
                 chosen = task.decide(outputs).unsqueeze(-1)
                 return cells.T @ (chosen == torch.arange(task.classes)).to(cells.dtype)
 
-            total = total + vmap(one)(rays)  # what does not depend on the ray is computed once
+            total = total + vmap(one)(rays)  # parts that do not depend on the ray are computed once
         shape = (len(rays), -1, task.classes, task.classes)
         return {"counts": total.reshape(shape).round().to(torch.int64)}, client.state
 
@@ -218,9 +204,9 @@ def _phase(algorithm: LearnsFront, split: Split, whose: str) -> Phase:
 
 
 def _cells(task: Task, page: Batch) -> Tensor:
-    """Which cell (row, label) each example is counted in [n, (1 + G) C], 0 for padding.
+    """The cells (row, label) in which each example counts [n, (1 + G) C], 0 for padding.
 
-    Sums of these are exact up to 2^24 examples a page.
+    Sums of these are exact up to 2^24 examples per page.
     """
     member = [page.weight.unsqueeze(-1)]
     for column, levels in enumerate(task.levels):
@@ -236,6 +222,6 @@ def _mean(volumes: Floats) -> float:
 
 
 def stored(fronts: list[Fronts]) -> dict[str, list[Any]]:
-    """The columns of several splits, one after the other."""
+    """The columns of several splits, one below the other."""
     parts = [one.columns() for one in fronts]
     return {name: [v for part in parts for v in part[name]] for name in parts[0]}

@@ -1,8 +1,8 @@
-"""The middleware of a run, on both sides, and what its results say of it.
+"""The middleware of a run, on both sides, and the notes that results carry about it.
 
 Client side, around a phase, in the client's own process also in a real federation: simulated
-attacks. Server side, around an exchange, from the clients outwards: bytes are counted, clients
-drop out, the server screens what it receives, and the defence combines it.
+attacks. Server side, around an exchange, the innermost first: bytes are counted, clients drop out,
+the server screens what it receives, and the defence combines it.
 """
 
 from __future__ import annotations
@@ -10,24 +10,20 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from torch import Tensor
-
-from isonomy.config.schema import Config
 from isonomy.core.cohort import ClientSide, ServerSide
 from isonomy.engines.base import Meter
 from isonomy.engines.base import dropout as drop
 from isonomy.errors import TrainingError
-from isonomy.robust.attacks import Attack
 from isonomy.robust.defence import Defence
 from isonomy.robust.forging import Collusion, Count, Forging
 from isonomy.robust.screen import NOT_FINITE, Screen
 from isonomy.runs.build import Setting, attack_seed, labels_of
 
-_NAMED = 5
+_NAMED = 5  # clients that a note names
 
 
 class Middleware:
-    """The middleware of one round, and what it has to report of it."""
+    """The middleware of one round, and its entries in the round's line."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -40,7 +36,7 @@ class Middleware:
 
     def client_side(self) -> tuple[ClientSide, ...]:
         """What wraps the phases, the innermost first."""
-        return client_side(self.setting.config, self.setting.attack, self.setting.malicious)
+        return client_side(self.setting)
 
     def server_side(self, *, dropout: bool = False) -> tuple[ServerSide, ...]:
         """What wraps the exchange, the innermost first; with the config's dropout or without."""
@@ -57,7 +53,7 @@ class Middleware:
         return (*out, self.screen)
 
     def line(self) -> dict[str, Any]:
-        """What goes into the round's line, where there is anything to report."""
+        """The entries of the round's line; only those that apply."""
         out: dict[str, Any] = {}
         if self.screen.rejected:
             out["rejected"] = {str(k): why for k, why in sorted(self.screen.rejected.items())}
@@ -70,7 +66,7 @@ class Middleware:
         return out
 
     def check_diverged(self, round: int) -> None:
-        """Nobody's reply was of use: say so if it was because training diverged."""
+        """After a round without a usable reply: raise TrainingError if training diverged."""
         bad = set(self.setting.malicious.tolist())
         lost = [k for k, why in self.screen.rejected.items() if why == NOT_FINITE and k not in bad]
         if lost:
@@ -81,21 +77,25 @@ class Middleware:
             )
 
 
-def client_side(config: Config, attack: Attack | None, malicious: Tensor) -> tuple[ClientSide, ...]:
-    """The client side's middleware of a config: the same in a simulation and at a participant."""
+def client_side(setting: Setting) -> tuple[ClientSide, ...]:
+    """What wraps the phases of clients, the innermost first.
+
+    It is the same in a simulation and in a participant's process of a real federation.
+    """
+    attack, malicious = setting.attack, setting.malicious
     if attack is None or not attack.forges or not attack.alone or not len(malicious):
         return ()
-    return (Forging(attack, malicious, seed=attack_seed(config)),)
+    return (Forging(attack, malicious, seed=attack_seed(setting.config)),)
 
 
 def merged(one: Any, other: Any) -> Any:
-    """What two exchanges tell, together."""
+    """The entries of two exchanges in one round's line."""
     if one is None:
         return other
     return {**one, **other} if isinstance(one, dict) else one + other
 
 
-# --- what a result says of it ---------------------------------------------------------------------
+# --- notes ----------------------------------------------------------------------------------------
 
 
 def notes(setting: Setting, lines: list[dict[str, Any]]) -> list[str]:
@@ -119,13 +119,19 @@ def _attack(setting: Setting, lines: list[dict[str, Any]]) -> list[str]:
     ]
     if not count:
         out = [f"attack.fraction = {given.fraction:g}: no client was malicious (attack '{name}')."]
-    changed = sum(line.get("attacked", 0) for line in lines)
+    changed = any(line.get("attacked", 0) for line in lines) or _faulty(setting, lines)
     if count and setting.attack.forges and not changed:
         out.append(
-            f"The attack changed no reply: either no malicious client was asked, or "
+            "The attack changed no reply: either no malicious client was asked, or "
             f"'{setting.config.algorithm.name}' sends neither models nor updates."
         )
     return out
+
+
+def _faulty(setting: Setting, lines: list[dict[str, Any]]) -> bool:
+    """Whether the engine itself refused a reply of a malicious client."""
+    bad = {setting.federation.name(k) for k in setting.malicious.tolist()}
+    return any(fault["client"] in bad for line in lines for fault in line.get("faults", ()))
 
 
 def _defence(setting: Setting, lines: list[dict[str, Any]]) -> list[str]:
@@ -146,14 +152,14 @@ def _defence(setting: Setting, lines: list[dict[str, Any]]) -> list[str]:
 
 
 def _rejected(setting: Setting, lines: list[dict[str, Any]]) -> list[str]:
-    """Who was rejected how often, and why."""
+    """Whose replies were rejected, how often, and why."""
     by: dict[str, dict[int, int]] = {}
     for line in lines:
         for k, why in line.get("rejected", {}).items():
             counts = by.setdefault(why, {})
             counts[int(k)] = counts.get(int(k), 0) + 1
     return [
-        f"{sum(counts.values())} replies were rejected and counted as silence: "
+        f"{sum(counts.values())} replies were rejected and not used: "
         f"{_names(setting, sorted(counts))} {why}."
         for why, counts in sorted(by.items())
     ]

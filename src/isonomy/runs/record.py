@@ -1,4 +1,4 @@
-"""What a report is made of: runs as plain values, whoever ran them and wherever."""
+"""A run as plain values, as reports read it; independent of the engine that ran it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Record:
-    """One finished (or stopped) run.
+    """One run, finished or stopped early.
 
-    `rounds` holds, for each evaluated round, {"round": t, "metrics": {name: value}} and for every
-    round its traffic. `clients` are columns of equal length: round, client, name, split, size,
-    accuracy, loss and the group gaps on that client. `metrics` are those of the last evaluation.
-    `front` has columns too: split, client (-1: all together), preference.0, ..., and the point.
+    `rounds` has one entry per round with its traffic, and for evaluated rounds
+    {"round": t, "metrics": {name: value}}. `clients` has columns of equal length: round, client,
+    name, split, size, accuracy, loss, and the gaps between groups inside that client. `metrics` are
+    those of the last evaluation. `front` has columns too: split, client (-1: all clients together),
+    preference.0, ..., and the coordinates of the point.
     """
 
     label: str
@@ -25,6 +26,6 @@ class Record:
     seconds: float = 0.0
     complete: bool = True
     notes: tuple[str, ...] = ()
-    facts: dict[str, Any] = field(default_factory=dict)  # data description, versions, and the like
+    facts: dict[str, Any] = field(default_factory=dict)  # about the data, versions, command
     front: dict[str, list[Any]] = field(default_factory=dict)
-    verdict: dict[str, Any] | None = None  # the method's own: `status`, `text` and `facts`
+    verdict: dict[str, Any] | None = None  # by the method: `status`, `text` and `facts`

@@ -1,8 +1,8 @@
 """Surrogates of the best attainable loss, for excess risk and FAA.
 
-FOCUS measures how much worse a client fares than it could: its test loss minus that of one
-central model trained on the pooled training data of its cluster. How long that model trains is
-part of the number, so the schedule is in the config and is stated wherever FAA is shown.
+FOCUS measures a client's excess loss: its test loss minus that of one central model trained on the
+pooled training data of its cluster. The number depends on how long that model trains, so the
+schedule is in the config and is stated wherever FAA is shown.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from isonomy.data.federation import Federation
 from isonomy.engines.batched.engine import Batched
 from isonomy.metrics import client_loss
 from isonomy.runs.build import Setting
-from isonomy.runs.evaluate import evaluate
+from isonomy.runs.client_counts import count_all
 
 
 def clusters(setting: Setting, server: Any = None) -> tuple[int, ...] | None:
     """Each client's cluster by the config's rule; None if there is no excess risk to measure.
 
-    The rule "found" takes those that the algorithm found, which its last state `server` tells.
+    The rule "found" uses the clusters that the algorithm found, given its last state `server`.
     """
     federation, rule = setting.clean, _rule(setting)
     if rule == "found":
@@ -60,7 +60,7 @@ def schedule(setting: Setting) -> Work:
 
 
 def statement(setting: Setting, server: Any = None) -> str:
-    """One sentence that goes with every FAA, or says why there is none."""
+    """The sentence that is shown with FAA, or the reason why there is none."""
     found, rule = clusters(setting, server), _rule(setting)
     if found is None:
         name = setting.config.algorithm.name
@@ -99,7 +99,7 @@ def _losses(
     split: Split,
     seed: int,
 ) -> NDArray[np.float64]:
-    """Trained once for all methods of a comparison: they do not depend on the method."""
+    """Trained once for all methods of a comparison, because they do not depend on the method."""
     algorithm = Local()
     params = task.init(seed)
     pooled = federation.merged(found)
@@ -112,5 +112,5 @@ def _losses(
     own = Batched(task, federation, seed=seed)
     own.states.stacked = tree.tmap(lambda t: t[[number[c] for c in found]], engine.states.stacked)
     own.states.empty = False
-    counts = evaluate(algorithm, server, own, split)
+    counts = count_all(algorithm, server, own, split)
     return client_loss(counts)

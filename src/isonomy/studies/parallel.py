@@ -1,4 +1,4 @@
-"""Runs in several processes at once. Each is the run it would be alone, in a folder of its own."""
+"""Runs in several processes at once. Each gives the same result as when it is run alone."""
 
 from __future__ import annotations
 
@@ -15,64 +15,65 @@ from typing import Any
 from isonomy.config.schema import Config
 from isonomy.errors import RunError, TrainingError
 from isonomy.runs.folder import RunFolder
-from isonomy.runs.training import Listener, resume, run
+from isonomy.runs.listener import Listener
+from isonomy.runs.training import resume, run
 
-PER_PROCESS = 16  # runs, before new processes take over: memory that was freed is not given back
-Plan = tuple[Config, RunFolder, bool]  # what to run, where, and whether to replace what is there
+PER_PROCESS = 16  # runs before processes are replaced, because they do not return freed memory
+Plan = tuple[Config, RunFolder, bool]  # config, folder, whether to overwrite
 
 
 @dataclass
-class Told(Listener):
-    """What a run in another process said, kept until it ends so that lines of two do not mix."""
+class Report(Listener):
+    """What a run in another process reported; replayed when it ends, so that runs do not mix."""
 
-    said: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
+    calls: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
     seconds: float = 0.0
     error: TrainingError | None = None
 
     def begin(self, label: str, seed: int, done: int, rounds: int) -> None:
         """A run starts."""
-        self.said.append(("begin", (label, seed, done, rounds)))
+        self.calls.append(("begin", (label, seed, done, rounds)))
 
     def round(self, done: int, rounds: int, metrics: dict[str, float] | None) -> None:
-        """A round that was measured, or the last."""
+        """A round that was evaluated, or the last."""
         if metrics or done == rounds:
-            self.said.append(("round", (done, rounds, metrics)))
+            self.calls.append(("round", (done, rounds, metrics)))
 
     def end(self, label: str, seconds: float | None = None) -> None:
         """The run is complete."""
-        self.said.append(("end", (label,)))
+        self.calls.append(("end", (label,)))
 
     def note(self, text: str) -> None:
-        """Something the user should read."""
-        self.said.append(("note", (text,)))
+        """A sentence that the user should read."""
+        self.calls.append(("note", (text,)))
 
-    def repeat(self, listener: Listener) -> None:
-        """Tell it again, to whoever watches here."""
-        for name, values in self.said:
+    def replay(self, listener: Listener) -> None:
+        """Report it again, to a listener of this process."""
+        for name, values in self.calls:
             getattr(listener, name)(*values, *([self.seconds] if name == "end" else []))
 
 
 def run_or_resume(plan: Plan, listener: Listener) -> None:
-    """Make the run, or go on with what is there of it."""
+    """Make the run, or resume it if its folder holds an unfinished one."""
     config, place, overwrite = plan
     if place.exists and not overwrite:
         if not place.complete:
-            resume(place.path, listener=listener)
+            resume(place.path, listeners=[listener])
     else:
-        run(config, place.path, listener=listener, overwrite=overwrite)
+        run(config, place.path, listeners=[listener], overwrite=overwrite)
 
 
-def at_once(plans: Sequence[Plan], jobs: int) -> Iterator[Told]:
-    """Make these runs, so many at once; what each said, in their order.
+def at_once(plans: Sequence[Plan], jobs: int) -> Iterator[Report]:
+    """Make these runs, `jobs` at once; yields what each reported, in their order.
 
-    The processes are renewed all together: a pool that renews them one by one (its
-    `max_tasks_per_child`) stands still for ever in most releases of Python (cpython issue 115634).
+    All processes are replaced together: a pool that replaces them one by one (its
+    `max_tasks_per_child`) hangs in most releases of Python (cpython issue 115634).
     """
     for start in range(0, len(plans), jobs * PER_PROCESS):
         yield from _together(plans[start : start + jobs * PER_PROCESS], jobs)
 
 
-def _together(plans: Sequence[Plan], jobs: int) -> Iterator[Told]:
+def _together(plans: Sequence[Plan], jobs: int) -> Iterator[Report]:
     context = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or 1) // jobs)
     with ProcessPoolExecutor(jobs, context, initializer=_start, initargs=(threads,)) as pool:
@@ -82,8 +83,8 @@ def _together(plans: Sequence[Plan], jobs: int) -> Iterator[Told]:
                 yield future.result()
         except BrokenProcessPool:
             raise RunError(
-                "a process that made a run was ended from outside, perhaps for want of memory; "
-                "repeat the command, with fewer --jobs, and it goes on from there."
+                "a process that made a run was killed, perhaps because memory ran out; repeat the "
+                "command with fewer --jobs, and it continues from there."
             ) from None
         finally:
             for future in waiting:
@@ -91,18 +92,18 @@ def _together(plans: Sequence[Plan], jobs: int) -> Iterator[Told]:
 
 
 def _start(threads: int) -> None:
-    """Prepare a process: its share of the cores, and a quiet end when the user interrupts."""
+    """Prepare a process: its share of the cores, and no traceback when the user interrupts."""
     import torch
 
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # runs survive being killed
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # killed runs can be resumed
     torch.set_num_threads(threads)
 
 
-def _one(plan: Plan) -> Told:
-    told, start = Told(), time.monotonic()
+def _one(plan: Plan) -> Report:
+    report, start = Report(), time.monotonic()
     try:
-        run_or_resume(plan, told)
+        run_or_resume(plan, report)
     except TrainingError as error:
-        told.error = error
-    told.seconds = time.monotonic() - start
-    return told
+        report.error = error
+    report.seconds = time.monotonic() - start
+    return report

@@ -13,7 +13,7 @@ from typing import Any
 
 from isonomy.config.schema import merge, parse
 from isonomy.errors import ConfigError, unknown
-from isonomy.runs.training import Listener
+from isonomy.runs.listener import Listener
 from isonomy.studies.compare import Method, listed, run_all
 
 FULL = "full"
@@ -22,10 +22,10 @@ _OF_SCALE = ("seeds", "methods", "settings", "text")
 
 @dataclass(frozen=True)
 class Scale:
-    """How large a preset is run: changed keys, how many seeds, and a line that says what differs.
+    """How large a preset is run: changed keys, number of seeds, and a line on what differs.
 
-    `methods` are the labels that are run, alone ("q-FFL") or with a setting ("q-FFL q = 1"), and
-    `settings` are those under which; all of them if there are none.
+    `methods` lists the labels to run, alone ("q-FFL") or with a setting ("q-FFL q = 1"), and
+    `settings` the settings; empty means all of them.
     """
 
     name: str
@@ -40,13 +40,13 @@ class Scale:
 class Preset:
     """A paper's experiment.
 
-    `methods` are tables of `label`, `setting` and changed keys; one with a `grid` (an algorithm's
-    option to a list of values) stands for all combinations, points of one curve. `expected` are
-    tables of method, setting, metric, value and an optional note: what the paper prints. In a
-    file, `[[settings]]` with a `name` and changed keys stand for each method under each of them,
-    and `values` of an expected table for a number of each metric in each setting. `pair` are two
-    metrics, a mean and its deviation, that are read together. `scales` are by name; one of them,
-    or "full", is run unless another is named (`scale`).
+    `methods` are tables of `label`, `setting` and changed keys; a table with a `grid` (options of
+    the algorithm, each with a list of values) is expanded to all combinations, the points of one
+    curve. `expected` are tables of method, setting, metric, value and an optional note: the
+    numbers that the paper prints. In a file, `[[settings]]` with a `name` and changed keys are
+    applied to each method, and `values` of an expected table gives one number per metric and
+    setting. `pair` names two metrics, a mean and its deviation, that are shown together. `scales`
+    are by name; `scale` is the default, one of them or "full".
     """
 
     name: str
@@ -65,7 +65,7 @@ class Preset:
 
 
 def presets() -> dict[str, Preset]:
-    """All presets that come with the package."""
+    """All presets of the package, by name."""
     found = {}
     for entry in sorted(files("isonomy.config").joinpath("presets").iterdir(), key=str):
         if entry.name.endswith(".toml"):
@@ -84,20 +84,20 @@ def find(name: str) -> Preset:
 
 
 def scaled(preset: Preset, name: str | None = None) -> Scale:
-    """One of the preset's scales; its default if none is named. "full" is the preset as it is."""
+    """The named scale of a preset, or its default. "full" is the preset without changes."""
     name = name or preset.scale
-    known = {FULL: Scale(FULL, "The preset as it is.", preset.seeds, {}), **preset.scales}
+    known = {FULL: Scale(FULL, "The preset without changes.", preset.seeds, {}), **preset.scales}
     if name not in known:
         raise ConfigError(unknown(f"scale of preset '{preset.name}'", name, known))
     return known[name]
 
 
 def methods_of(preset: Preset, scale: str | None = None) -> list[Method]:
-    """The preset's methods at a scale, as a comparison runs them."""
+    """The preset's methods at a scale, ready for `run_all`."""
     chosen = scaled(preset, scale)
     base = merge(preset.config, chosen.config)
     out = []
-    for table in _run(preset, chosen):
+    for table in _selected(preset, chosen):
         changes = {k: v for k, v in table.items() if k not in ("label", "setting", "grid")}
         config = parse(merge(base, changes), where=f"preset {preset.name}")
         out.append(Method.of(config, _label(table)))
@@ -107,7 +107,7 @@ def methods_of(preset: Preset, scale: str | None = None) -> list[Method]:
 def seeds_of(
     preset: Preset, scale: str | None = None, seeds: int | Sequence[int] | None = None
 ) -> list[int]:
-    """Which seeds: the scale's number of them, or so many, or those given."""
+    """The seeds: those listed, or a number of them, by default the scale's."""
     return listed("seeds", scaled(preset, scale).seeds if seeds is None else seeds)
 
 
@@ -117,18 +117,18 @@ def reproduce(
     *,
     seeds: int | Sequence[int] | None = None,
     scale: str | None = None,
-    listener: Listener | None = None,
+    listeners: Sequence[Listener] = (),
     overwrite: bool = False,
     jobs: int = 1,
 ) -> list[dict[str, Any]]:
-    """Run a preset at a scale; one row for each method, setting and metric."""
+    """Run a preset at a scale; returns one row per method, setting and metric."""
     chosen = methods_of(preset, scale)
     which = seeds_of(preset, scale, seeds)
-    records = run_all(chosen, which, folder, listener=listener, overwrite=overwrite, jobs=jobs)
+    records = run_all(chosen, which, folder, listeners=listeners, overwrite=overwrite, jobs=jobs)
     rows = []
-    for table, method in zip(_run(preset, scaled(preset, scale)), chosen, strict=True):
+    for table, method in zip(_selected(preset, scaled(preset, scale)), chosen, strict=True):
         ours = [r for r in records if r.label == method.label]
-        lost = len(which) - len(ours)  # what diverged
+        lost = len(which) - len(ours)  # runs that diverged
         for metric in preset.metrics:
             values = [r.metrics[metric] for r in ours if metric in r.metrics]
             printed = [e for e in preset.expected if _matches(e, table, metric)]
@@ -159,7 +159,7 @@ def _label(table: dict[str, Any]) -> str:
     return f"{table['label']} {table.get('setting', '')}".strip()
 
 
-def _run(preset: Preset, scale: Scale) -> list[dict[str, Any]]:
+def _selected(preset: Preset, scale: Scale) -> list[dict[str, Any]]:
     """The tables of the methods that a scale runs."""
     kept, under = set(scale.methods), scale.settings
     return [
@@ -176,14 +176,14 @@ def _matches(expected: dict[str, Any], table: dict[str, Any], metric: str) -> bo
 
 
 def _expanded(table: dict[str, Any]) -> list[dict[str, Any]]:
-    """A method with a grid as its combinations; any other as it is."""
+    """The combinations of a method's grid; a method without one is returned unchanged."""
     if "grid" not in table:
         return [table]
     out = []
     for values in itertools.product(*table["grid"].values()):
         chosen = dict(zip(table["grid"], values, strict=True))
-        said = ", ".join(f"{key}={value}" for key, value in chosen.items())
-        setting = ", ".join(part for part in (table.get("setting", ""), said) if part)
+        shown = ", ".join(f"{key}={value}" for key, value in chosen.items())
+        setting = ", ".join(part for part in (table.get("setting", ""), shown) if part)
         inner = merge(table, {"algorithm": chosen, "setting": setting})
         inner["series"] = " ".join(p for p in (table["label"], table.get("setting", "")) if p)
         out.append(inner)
@@ -193,7 +193,7 @@ def _expanded(table: dict[str, Any]) -> list[dict[str, Any]]:
 def _read(name: str, text: str) -> Preset | None:
     values = tomllib.loads(text)
     if "preset" not in values:
-        return None  # a plain config, such as the quickstart's
+        return None  # a plain config, such as quickstart
     head = values["preset"]
     metrics = tuple(head["metrics"])
     return Preset(
@@ -231,7 +231,7 @@ def _scale(name: str, table: dict[str, Any], head: dict[str, Any]) -> Scale:
 def _crossed(
     methods: list[dict[str, Any]], settings: list[dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    """Each method under each setting, but for methods that name their own."""
+    """Each method under each setting, except methods with their own setting."""
     if not settings:
         yield from methods
         return
@@ -244,7 +244,7 @@ def _crossed(
 
 
 def _printed(expected: list[dict[str, Any]], metrics: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """What the paper prints, a number a table."""
+    """The numbers that the paper prints, one per table."""
     for table in expected:
         if "values" not in table:
             yield table

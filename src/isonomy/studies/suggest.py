@@ -1,4 +1,4 @@
-"""Suggesting lam, FMTL's pull, from how clients differ; by the Gaussian model, and labelled so.
+"""Suggests lam, the strength of FMTL's pull, from how clients differ, by a Gaussian model.
 
 In federated point estimation (`isonomy.blocks.point_estimation`) the best lam is s / tau^2: the
 variance of a client's own estimate by chance, over the variance of the clients' true ones. For
@@ -12,7 +12,7 @@ gradients are those of the w_k times h^2, and the best lam is h s / tau^2. Measu
     curvature   sum_k d_k (g_k(w) - g_k(w - eta d_k)) / (eta sum_k |d_k|^2), d_k = g_k - mean: how
                 gradients change over one step eta along what sets clients apart, plus weight decay
 
-Two exchanges with all clients, of which the server sees sums only.
+It takes two exchanges with all clients, of which the server sees sums only.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from isonomy.runs.build import build, engine_of
 
 @dataclass(frozen=True)
 class Suggestion:
-    """What was measured, and the lam that would be best if the Gaussian model held."""
+    """The measurements, and the lam that would be best if the Gaussian model were true."""
 
     lam: float
     within: float
@@ -51,7 +51,7 @@ class Suggestion:
     spread: float
 
     def text(self) -> str:
-        """In a few lines."""
+        """The suggestion as a few lines of text."""
         lines = [
             f"lam = {self.lam:.3g}, by the Gaussian model of point estimation.",
             f"Of {self.clients} clients, at the end of federated averaging: gradients vary by "
@@ -60,17 +60,17 @@ class Suggestion:
         ]
         if math.isinf(self.lam):
             lines[0] = (
-                "lam = inf: chance explains all that sets clients apart, so by the Gaussian model "
-                "one global model (fedavg) is best."
+                "lam = inf: chance explains all differences between clients, so by the Gaussian "
+                "model one global model (fedavg) is best."
             )
         if self.malicious:
             lines.append(
-                f"Reckoned with {self.malicious:.0%} malicious clients, {self.spread:g} times as "
-                "far from the centre as others."
+                f"It assumes {self.malicious:.0%} malicious clients, {self.spread:g} times as far "
+                "from the centre as others."
             )
         lines.append(
-            "A diagnostic, not a guarantee: it takes losses for quadratic with one curvature. Try "
-            "values around it, or let clients choose (algorithm.lams)."
+            "This is a diagnostic, not a guarantee: it assumes quadratic losses with one "
+            "curvature. Try values around it, or let clients choose (algorithm.lams)."
         )
         return "\n".join(lines)
 
@@ -81,10 +81,10 @@ def suggest(
     malicious: float = 0.0,
     spread: float = 3.0,
 ) -> Suggestion:
-    """Train the config's model by federated averaging, measure, suggest.
+    """Train the config's model by federated averaging, measure, and suggest a lam.
 
-    `malicious` is a share of clients to reckon with, whose models lie `spread` times as far from
-    the centre as others'; the config's own attack and defence are left out.
+    `malicious` is the expected share of malicious clients, whose models lie `spread` times as far
+    from the centre as others'; the config's own attack and defence are not used.
     """
     if not 0 <= malicious < 1:
         raise ConfigError(f"malicious = {malicious:g}: give a share of at least 0 and below 1.")
@@ -114,8 +114,8 @@ def suggest(
         used = float(first["used"])
         if used < 2:
             raise ConfigError(
-                "fewer than two clients have two training examples, so chance cannot be told from "
-                "difference; give clients more examples."
+                "fewer than two clients have two training examples, so chance cannot be told apart "
+                "from differences; give clients more examples."
             )
         mean = tree.tmap(lambda t: (t / used).float(), first["gradient"])
         second = everyone.sum(differ, {"params": server.params, "mean": mean})
@@ -126,9 +126,8 @@ def suggest(
     curvature = float(second["bend"]) / total + work.weight_decay if total > 0 else 0.0
     if total > 0 and not curvature > 0:
         raise ConfigError(
-            f"the loss has curvature {curvature:.3g} between the clients, so a pull cannot be "
-            "weighed against it; train longer (rounds), or choose lam by validation "
-            "(algorithm.lams)."
+            f"the loss has curvature {curvature:.3g} between the clients, so no lam can be "
+            "suggested; train longer (rounds), or choose lam by validation (algorithm.lams)."
         )
     between = max(total / (used - 1) - within, 0.0)
     lam = suggested_lam(
@@ -139,7 +138,7 @@ def suggest(
 
 @phase("sum", gradient=Part("gradient", of="params"), within="statistic", used="statistic")
 def pull(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-    """A client's gradient, and how much of it is chance; nothing of a client with one example."""
+    """A client's gradient and its variance by chance; zeros for a client with one example."""
     both = halves(task, message["params"], client)
     n = client.sizes[0].to(torch.float32)
     one, other = torch.ceil(n / 2), torch.floor(n / 2)
@@ -152,7 +151,7 @@ def pull(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
 
 @phase("sum", apart="statistic", bend="statistic")
 def differ(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-    """How far a client's gradient lies from the mean, and how it changes along that."""
+    """A client's squared distance from the mean gradient, and the curvature along it."""
     params, mean = message["params"], message["mean"]
     used = (client.sizes[0] > 1).to(torch.float32)
 

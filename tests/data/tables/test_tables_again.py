@@ -107,7 +107,7 @@ def stopped(place):
     config = parse(RUN | {"rounds": 4, "data": data})
     run(config, place / "whole")
     with pytest.raises(Stopped):
-        run(config, place / "out", listener=StopAfter())
+        run(config, place / "out", listeners=[StopAfter()])
     return place
 
 

@@ -44,5 +44,5 @@ class FedAvg(Algorithm[Global]):
 
     @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """ClientUpdate."""
+        """Local descent from the received model (ClientUpdate)."""
         return {"params": descend(task.loss, message["params"], client)}, client.state

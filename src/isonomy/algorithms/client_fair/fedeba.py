@@ -26,7 +26,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from functools import partial
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -98,21 +99,22 @@ class FedEBA(Algorithm[Global]):
             losses = cohort.gather(self.measure, {"params": params}).value["loss"]
             if align == "auto":
                 align = "gradient" if fair_angle(losses) > self.theta else "model"
-        options: dict[str, Any] = {
-            "seen": ("loss",),
-            "tilt": {"params": lambda seen: entropy_score(seen["loss"], self.tau)},
-            "weight": self.prior,
-        }
+        weighted = partial(
+            cohort.weigh,
+            seen=("loss",),
+            tilt={"params": lambda seen: entropy_score(seen["loss"], self.tau)},
+            weight=self.prior,
+        )
         if align == "gradient":
             weight = entropy_weights(
                 losses, self.tau, cohort.sizes if self.prior == "size" else None
             )
             fair = cohort.mean(self.slope, {"params": params}, weight=weight)["gradient"]
-            got = cohort.weigh(self.lean, {"params": params, "fair": fair}, **options)
+            got = weighted(self.lean, {"params": params, "fair": fair})
         elif align == "model":
-            got = cohort.weigh(self.stepped, {"params": params}, **options)
+            got = weighted(self.stepped, {"params": params})
         else:
-            got = cohort.weigh(self.local, {"params": params}, **options)
+            got = weighted(self.local, {"params": params})
         target = got.mean["params"]
         if "first" in got.mean:
             target = tree.mix(target, got.mean["first"], self.alpha)

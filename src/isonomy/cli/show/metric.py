@@ -13,12 +13,10 @@ def show(name: str) -> bool:
     """Print the page of a metric; raises ConfigError if a name with a dot is unknown."""
     if "." not in name and name not in _WITHOUT_A_DOT:
         return False
-    from isonomy.metrics import describe, registry
+    from isonomy.metrics import parse
 
-    if name not in _COSTS:
-        describe(name)
+    metric = parse(name)
     out = console()
-    direction = registry.better(name)
-    print_heading(out, name, "metric" + (f"; {direction} is better" if direction else ""))
-    print_text(out, registry.meaning(name))
+    print_heading(out, name, "metric" + (f"; {metric.better} is better" if metric.better else ""))
+    print_text(out, metric.meaning())
     return True

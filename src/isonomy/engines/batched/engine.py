@@ -1,17 +1,17 @@
 """The default engine: a cohort of clients is one batched tensor program.
 
 Clients are sorted by size and run in chunks under `vmap`, their local loops as traced programs
-(see `program`). Small models run hundreds of clients at once; where arithmetic dominates, as
-with convolutions, a short probe finds the chunk that is fastest, which may be one client.
+(see `program` and `runner`). Small models run hundreds of clients at once. Where arithmetic
+dominates, as with convolutions, a short probe finds the fastest chunk, which may be one client.
 """
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -24,24 +24,24 @@ from isonomy.core.cohort import Ask, Replies
 from isonomy.core.fold import using
 from isonomy.core.task import Batch, Task
 from isonomy.data.federation import Federation
-from isonomy.engines.base import Engine
+from isonomy.engines.base import Engine, EngineOptions, Note
 from isonomy.engines.batched.memory import keep_freed
-from isonomy.engines.batched.program import Programs
+from isonomy.engines.batched.runner import shared
 from isonomy.errors import ConfigError
 
-CACHED = 5 * 2**20  # bytes of parameters that a chunk may have: what processors' caches hold
+CACHED = 5 * 2**20  # bytes of parameters in a chunk: about the size of a processor's cache
 FEWEST, MOST = 16, 1024  # clients in a chunk of a light model
 MEMORY = 256 * 2**20  # bytes a chunk may take
-HEAVY = 4e6  # floating-point operations a step from which arithmetic outweighs overhead
-HUGE = 1e9  # from which many clients at once only cost memory
+HEAVY = 4e6  # floating-point operations per step above which arithmetic outweighs overhead
+HUGE = 1e9  # operations per step above which many clients at once only cost memory
 CANDIDATES = (1, 4, 16)  # chunks that the probe tries for heavy models
 
 
 class Batched(Engine):
     """Runs a cohort in chunks, each chunk as one batched program.
 
-    `chunk` is a number of clients or "auto". The chunk found by a probe is in `chunks`, which a
-    run saves, so that a resumed run computes exactly what it would have.
+    `chunk` is a number of clients or "auto". Chunks found by a probe are kept in `chunks`, which a
+    run saves, so that a resumed run computes exactly the same.
     """
 
     name = "batched"
@@ -66,6 +66,33 @@ class Batched(Engine):
         self._flops: float | None = None
         self._bytes = max(1, sum(p.numel() * p.element_size() for p in task.net.parameters()))
 
+    @classmethod
+    def make(
+        cls, task: Task, federation: Federation, *, seed: int, options: EngineOptions, note: Note
+    ) -> Self:
+        """An engine with the config's `chunk` and, if there is a compiler, its `compile`."""
+        compile = options.compile
+        if compile and not has_compiler():
+            note(
+                "engine.compile needs a C++ compiler (g++, or the one that CXX names); continuing "
+                "without compilation."
+            )
+            compile = False
+        return cls(task, federation, seed=seed, chunk=options.chunk, compile=compile)
+
+    def take_notes(self) -> list[str]:
+        """Why compilation was given up, if it was."""
+        trouble, self.programs.trouble = self.programs.trouble, None
+        return [] if trouble is None else [f"compilation failed, continuing without it: {trouble}"]
+
+    def saved(self) -> dict[str, Any]:
+        """The chunks that probes found."""
+        return {"chunks": self.chunks}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Use the chunks of an earlier probe."""
+        self.chunks = dict(saved.get("chunks") or {})
+
     def exchange(self, ask: Ask) -> Iterator[Replies]:
         """Chunks of similar clients, largest first."""
         sizes = self.federation.sizes()[ask.ids]
@@ -79,7 +106,7 @@ class Batched(Engine):
             yield Replies(value, ids, self.federation.sizes()[ids])
 
     def _cuts(self, ask: Ask, most: int) -> Iterator[tuple[int, int]]:
-        """Chunk borders: at most `most` clients, and fewer where large ones need the memory."""
+        """Chunk borders: at most `most` clients, or fewer if large clients need the memory."""
         ranges = self.federation.ranges[ask.ids]
         splits = (ranges[..., 1] - ranges[..., 0]).tolist()
         width = max(self.federation.x[0].numel(), 1)
@@ -126,7 +153,7 @@ class Batched(Engine):
         return self.chunks[name]
 
     def _heaviness(self, ask: Ask) -> float:
-        """Floating-point operations of one client's step, counted, not timed."""
+        """The number of floating-point operations in one client's step, counted, not timed."""
         if self._flops is None:
             n = min(ask.work.width(int(self.federation.sizes().max())), len(self.federation.y))
             pool = self.pool
@@ -138,7 +165,7 @@ class Batched(Engine):
         return self._flops
 
     def _probe(self, ask: Ask) -> int:
-        """Time two steps of a few clients for each candidate; keep nothing but the winner."""
+        """Time two steps of a few clients for each candidate; return the fastest."""
         best, fastest = 1, float("inf")
         small = replace(ask, work=replace(ask.work, steps=2))
         for chunk in CANDIDATES:
@@ -155,10 +182,12 @@ class Batched(Engine):
         return best
 
 
-@cache
-def shared(compile: bool) -> Programs:
-    """The process's traced programs: runs of the same model and shapes share them."""
-    return Programs(compile=compile)
+def has_compiler() -> bool:
+    """Whether torch.compile would find a C++ compiler."""
+    from torch._inductor import config as inductor
+
+    names = inductor.cpp.cxx
+    return any(name and shutil.which(name) for name in names)
 
 
 def _one(t: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
-"""Memory that was freed is kept for the next step.
+"""Keep freed memory for the next step.
 
-A step of a whole cohort frees and asks for megabytes, again and again. glibc gives such pieces
-back to the system at once, and every new one then costs a page fault for each 4 kB: measured, a
-third of a compiled step. Two settings of its allocator make it keep up to 256 MB instead. Other
-C libraries are left as they are.
+A step of a whole cohort frees and allocates megabytes again and again. glibc returns such blocks to
+the system at once, so every new block costs a page fault for each 4 kB: measured, a third of a
+compiled step. Two settings of its allocator make it keep up to 256 MB instead. Other C libraries
+are left as they are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names of mallopt's parameters in ma
 
 @cache
 def keep_freed() -> bool:
-    """Tell the allocator, once for the process; whether it listened."""
+    """Change the allocator's settings, once per process; returns True if they were applied."""
     if platform.libc_ver()[0] != "glibc":
         return False
     library = ctypes.CDLL(None)

@@ -1,15 +1,15 @@
 """Step programs: a `fold` body traced once for a whole cohort and run without overhead.
 
 Inside `vmap` a client's tensors are wrappers of the cohort's. Running each step through the
-wrappers costs far more than the arithmetic of a small model, so the runner here takes the
-cohort's own tensors out, traces `vmap(body)` once into a graph of plain tensor operations, and
-runs that graph for every step. Values that the body closes over become inputs of the graph
-("lifted"), so one trace serves every round. Whatever cannot be lifted safely runs untraced.
+wrappers costs far more than the arithmetic of a small model. So the runner here unwraps the
+cohort's tensors, traces `vmap(body)` once into a graph of plain tensor operations, and runs that
+graph for every step. Values that the body closes over become inputs of the graph ("lifted"), so
+one trace serves every round. A body that cannot be lifted safely runs untraced.
 
-Clients are sorted by their number of steps, so those that have finished are cut off the end.
+Clients are sorted by their number of steps, so those that have finished are cut off at the end.
 
-This is the only module that uses torch's private vmap interface; torch's version is bounded for
-its sake, and a test compares every traced fold with the plain one.
+This is the only module that uses torch's private vmap interface. Import it through `runner`, which
+checks that it works with the installed torch and otherwise runs loops untraced.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ class Programs:
     def __init__(self, *, compile: bool = False, keep: int = 256) -> None:
         self.compile = compile
         self.keep = keep
-        # below so many clients a step costs the same, so fewer programs are worth more
+        # below this number of clients a step costs the same, so programs are not made for fewer
         self.floor = 64 if compile else 8
-        self.trouble: str | None = None  # why compiling was given up
+        self.trouble: str | None = None  # why compiling failed
         self.traced = 0  # for tests and reports: how many programs were made
         self._cache: OrderedDict[Any, Program] = OrderedDict()
-        self._refused: dict[Any, list[Any]] = {}  # with what their keys name by identity
+        self.refused: dict[Any, list[Any]] = {}  # with the objects that their keys identify
 
     def __call__(self, body: Body, carry: Tree, xs: Tree, count: Tensor | None) -> Tree:
         """Run a fold; falls back to the plain loop where tracing would not be safe."""
@@ -101,7 +101,7 @@ class Programs:
             key, rebuild = lift.walk(body)
         except NotLiftable:
             return plain(body, carry, xs, count)
-        if key in self._refused:
+        if key in self.refused:
             return plain(body, carry, xs, count)
         levels = [level.level() for level in stack]
         sizes = [cast(VmapInterpreter, level).batch_size() for level in stack]
@@ -133,7 +133,7 @@ class Programs:
                     step, signature, lift.alive, start, by_step, x_dims, lifted, lifted_dims, counts
                 )
             except _Refused:
-                self._refused[key] = lift.alive
+                self.refused[key] = lift.alive
                 ends = None
         if ends is None:
             return plain(body, carry, xs, count)
@@ -245,16 +245,18 @@ class Programs:
         inputs = [*carry, *x, *lifted]
         try:
             graph = make_fx(flat)(*inputs)
-        except Exception as error:  # run plainly, a body that is wrong says so itself
+        except Exception as error:  # the plain run raises the error of a faulty body
             raise _Refused(str(error)) from None
         for node in graph.graph.nodes:
             if node.op == "get_attr" and not all(u.target in _FRESH for u in node.users):
-                raise _Refused(node.target)  # a tensor the walk did not see: it would go stale
+                raise _Refused(
+                    node.target
+                )  # a tensor that was not lifted: its value would go stale
         simplify(graph)
         if self.compile:
             try:
                 return _compiled(graph, inputs)
-            except Exception as error:  # whatever a compiler may do, the graph itself still runs
+            except Exception as error:  # any failure of the compiler: the graph itself still runs
                 self.compile = False
                 self.trouble = str(error).strip().splitlines()[0]
         return optimised(graph, inputs, len(carry))
@@ -268,7 +270,7 @@ def _compiled(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[...
 
 
 def _apart(out: list[Tensor], read: list[Tensor]) -> tuple[Tensor, ...]:
-    """Results that share memory with nothing: the next step may write over each of them."""
+    """Results that share no memory, so that the next step may overwrite each of them."""
     taken = {t.untyped_storage().data_ptr() for t in read}
     made = []
     for t in out:
@@ -280,7 +282,7 @@ def _apart(out: list[Tensor], read: list[Tensor]) -> tuple[Tensor, ...]:
     return tuple(made)
 
 
-_FRESH = {torch.ops.aten.lift_fresh_copy.default}  # of a constant that the body itself makes
+_FRESH = {torch.ops.aten.lift_fresh_copy.default}  # makes a constant of the body
 
 
 class _Refused(Exception):
@@ -288,7 +290,7 @@ class _Refused(Exception):
 
 
 def ladder(active: int, *, floor: int) -> int:
-    """The lane counts for which programs are made: few, and never far above what is active.
+    """The number of lanes that a program is made for: one of few, at least `active`.
 
     >>> [ladder(n, floor=8) for n in (1, 8, 9, 13, 17, 100)]
     [8, 8, 12, 16, 24, 128]

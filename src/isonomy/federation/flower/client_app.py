@@ -1,7 +1,7 @@
-"""The ClientApp: it hands a message to the participant's own process and returns what that says.
+"""The ClientApp: it passes a message to the participant's own process and returns its answer.
 
-It is started anew for every message, so it imports next to nothing. The participant's process is
-`isonomy join`, which tells its address to the SuperNode in the node's config.
+Flower starts a new process for every message, so this module imports very little. The
+participant's process is `isonomy join`; the node's config holds its address.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def content_of(message: Message) -> bytes:
 
 
 def record_of(content: bytes) -> RecordDict:
-    """Bytes as a message's content: one array, which Flower cuts into pieces if it is large."""
+    """Bytes as a message's content: one array, which Flower sends in pieces if it is large."""
     array = Array(dtype="uint8", shape=(len(content),), stype="isonomy", data=content)
     return RecordDict({CONTENT: ArrayRecord({"bytes": array})})
 
@@ -29,8 +29,8 @@ def record_of(content: bytes) -> RecordDict:
 @app.query()
 @app.train()
 @app.evaluate()
-def carry(message: Message, context: Context) -> Message:
-    """One message there and back."""
+def pass_on(message: Message, context: Context) -> Message:
+    """Pass one message on and return its answer."""
     address = str(context.node_config["isonomy"])
     answer = local_socket.call(address, content_of(message))
     return Message(record_of(answer), reply_to=message)

@@ -1,7 +1,7 @@
 """Messages as bytes: a tree's named arrays as safetensors, its structure and a header as JSON.
 
-Nothing here executes what it reads: no pickle, no class is named that is not known already. What
-a client sent is only taken apart against the structure that was expected of it.
+Nothing that is read is executed: there is no pickle, and only known classes are created. A
+client's reply is unpacked only if it has the structure that was expected.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from isonomy.core import tree
 from isonomy.core.tree import Tree
 
 Header = dict[str, Any]
-HEADER = 1 << 24  # the longest description of arrays that is read
-ROOM = 1 << 16  # bytes that a message may have beyond its numbers
-_DEPTH = 64  # of a structure
+HEADER = 1 << 24  # the longest description of arrays that is accepted
+ROOM = 1 << 16  # bytes that a message may have in addition to its numbers
+_DEPTH = 64  # the deepest structure that is accepted
 
 
 class MalformedError(ValueError):
-    """Bytes that are no message, in a few words."""
+    """Bytes that are not a message; the text says why."""
 
 
 def pack(header: Header, value: Tree = ()) -> bytes:
     """A header and a tree as bytes."""
     arrays, shape = tree.pack(value)
     about = json.dumps({"header": header, "tree": shape}, separators=(",", ":"), allow_nan=False)
-    # clones: safetensors refuses tensors that share memory, which trees may
+    # clones, because safetensors refuses tensors that share memory
     whole = {name: t.contiguous().clone() for name, t in arrays.items()}
     return bytes(save_tensors(whole, metadata={"isonomy": about}))
 
@@ -46,10 +46,10 @@ def header(content: bytes) -> Header:
 
 
 def unpack(content: bytes, like: Tree = None) -> tuple[Header, Tree]:
-    """Undo `pack`; with `like`, the tree has to have its structure, and comes in its containers."""
+    """Undo `pack`; with `like`, the tree must have its structure, and uses its containers."""
     head, shape = _about(content)
     if like is not None and shape != tree.pack(like)[1]:
-        raise MalformedError("it has other parts than were asked for")
+        raise MalformedError("it has other parts than requested")
     try:
         arrays = load_tensors(content)
         value = tree.unpack(arrays, shape)
@@ -76,7 +76,7 @@ def _about(content: bytes) -> tuple[Header, Any]:
 
 
 def _depth(shape: Any) -> int:
-    """How deep a structure is, as far as it matters."""
+    """The depth of a structure, counted up to the limit."""
     level, depth = [shape], 0
     while level and depth <= _DEPTH:
         level = [

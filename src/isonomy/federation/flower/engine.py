@@ -1,15 +1,15 @@
-"""The server's half: a phase becomes a message to every client, and replies are looked at.
+"""The server's side: a phase becomes a message to every client, and its replies are checked.
 
-A reply that is late, malformed, too large, of other shapes than asked for, or not finite is left
-out, as if the client had been silent; who it was and why is in `faults`. What shapes are asked
-for, the server finds by running the phase itself on three blank rows.
+A reply that is late, malformed, too large, of a wrong shape or not finite is left out, as if the
+client had not replied; `take_faults` reports whose it was and why. The server finds the right
+shapes by running the phase itself on three blank rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -21,47 +21,53 @@ from isonomy.core.phase import Phase, declaration
 from isonomy.core.task import Task
 from isonomy.core.tree import Tree
 from isonomy.data.federation import Federation
-from isonomy.engines.base import Engine
+from isonomy.engines.base import Engine, Fault
 from isonomy.errors import TrainingError
 from isonomy.federation.flower import codec
-from isonomy.federation.flower.phase_runner import Participant, Phases, request, run_phase
-from isonomy.federation.flower.state_store import Store
-from isonomy.federation.flower.transport import InProcess, Link, Silence
+from isonomy.federation.flower.phase_runner import PhaseRunner, Phases, request, run_phase
+from isonomy.federation.flower.state_store import StateStore
+from isonomy.federation.flower.transport import InProcessTransport, NoReply, Transport
 from isonomy.robust.screen import fault
 
 
-@dataclass(frozen=True)
-class Fault:
-    """A reply that did not count."""
-
-    client: int
-    round: int
-    phase: str
-    why: str
-
-
 class Flower(Engine):
-    """Clients behind a link; their states are with them."""
+    """Clients that are reached by a transport and keep their own states."""
 
     name = "flower"
+    remote: ClassVar[bool] = True
 
     def __init__(
-        self, task: Task, federation: Federation, *, link: Link, phases: Phases, seed: int = 0
+        self,
+        task: Task,
+        federation: Federation,
+        *,
+        transport: Transport,
+        phases: Phases,
+        seed: int = 0,
     ) -> None:
         super().__init__(task, federation, seed=seed)
-        self.link = link
+        self.transport = transport
         self.phases = phases
         self.initial: State = ()
-        self.safe = 0  # rounds after which there is a checkpoint
-        self.faults: list[Fault] = []
-        self.sent = self.received = 0  # bytes of messages and of replies, as they travel
+        self.sent = self.received = 0  # bytes of messages and of replies, as they are sent
+        self._settled = 0  # rounds after which there is a checkpoint
+        self._faults: list[Fault] = []
 
     def reset(self, initial: State) -> None:
-        """What each client begins with, as it knows itself; here only its shapes matter."""
+        """Set the shapes of states; each client makes its own initial state."""
         self.initial = initial
 
+    def take_faults(self) -> list[Fault]:
+        """Replies that were not used since the last call."""
+        taken, self._faults = self._faults, []
+        return taken
+
+    def settled(self, round: int) -> None:
+        """Let clients delete states from before `round` rounds."""
+        self._settled = round
+
     def exchange(self, ask: Ask) -> Iterator[Replies]:
-        """Replies in the order of ids, so that sums do not depend on who was first."""
+        """Replies in the order of ids, so that sums do not depend on their order of arrival."""
         name = self.phases.name(ask.phase)
         like = self._like(ask)
         asked = [int(k) for k in ask.ids]
@@ -71,8 +77,8 @@ class Flower(Engine):
         here: dict[int, Tree] = {}
         broken = 0
         for k in (k for k in asked if k not in requests):
-            self._fault(ask, name, k, "it is not there")
-        for k, content in self.link.ask(requests):
+            self._fault(ask, name, k, "it is not connected")
+        for k, content in self.transport.ask(requests):
             got = self._read(content, like)
             if isinstance(got, str):
                 broken += got.endswith("not finite")
@@ -89,8 +95,8 @@ class Flower(Engine):
             )
 
     def _requests(self, ask: Ask, name: str, asked: list[int]) -> dict[int, bytes]:
-        head = request(ask, name, self.seed, self.safe)
-        present = self.link.present()
+        head = request(ask, name, self.seed, self._settled)
+        present = self.transport.present()
         if ask.each is None:
             same = codec.pack(head, ask.message)
             return dict.fromkeys((k for k in asked if k in present), same)
@@ -100,9 +106,9 @@ class Flower(Engine):
             if k in present
         }
 
-    def _read(self, content: bytes | Silence, like: Tree) -> tuple[Tree] | str:
+    def _read(self, content: bytes | NoReply, like: Tree) -> tuple[Tree] | str:
         """A reply's tree, or what is wrong with it."""
-        if isinstance(content, Silence):
+        if isinstance(content, NoReply):
             return content.why
         self.received += len(content)
         most = codec.most(like)
@@ -123,10 +129,10 @@ class Flower(Engine):
         return Replies(stacked, ids, self.federation.sizes()[ids])
 
     def _fault(self, ask: Ask, name: str, k: int, why: str) -> None:
-        self.faults.append(Fault(k, ask.round, name, why))
+        self._faults.append(Fault(k, ask.round, name, why))
 
     def _like(self, ask: Ask) -> Tree:
-        """A reply's shapes and types."""
+        """A reply with the right shapes and types."""
         pool, ranges = blank(self.federation)
         message = ask.message if ask.each is None else {**ask.message, **tree.take(ask.each, 0)}
         small = replace(ask, message=message, each=None, ids=torch.zeros(1, dtype=torch.int64))
@@ -135,7 +141,7 @@ class Flower(Engine):
 
 
 def blank(federation: Federation) -> tuple[Pool, Tensor]:
-    """A client with one row of zeros in each split."""
+    """The rows of a client with one row of zeros in each split."""
     x = torch.zeros(3, *federation.x.shape[1:])
     y = torch.zeros(3, dtype=federation.y.dtype)
     groups = torch.zeros(3, federation.groups.shape[1], dtype=torch.int64)
@@ -145,31 +151,32 @@ def blank(federation: Federation) -> tuple[Pool, Tensor]:
 # --- all clients in one process -------------------------------------------------------------------
 
 
-class Everything:
-    """Phases by a number that they get when they are first asked for: one process knows all."""
+class SeenPhases:
+    """Phases by name, known once they were asked for: server and clients share one process."""
 
     def __init__(self) -> None:
         self._known: dict[str, Phase] = {}
 
     def name(self, phase: Phase) -> str:
-        """Its own name, which means this very phase from now on."""
+        """The phase's own name, which stands for this phase from now on."""
         name = declaration(phase).name
         self._known[name] = phase
         return name
 
     def find(self, name: str) -> Phase:
-        """The phase last named so."""
+        """The phase that last had this name."""
         return self._known[name]
 
 
-class Together(Flower):
-    """The clients of a simulation, reached as those of a real federation are."""
+class InProcessFlower(Flower):
+    """The clients of a simulation, reached by the same messages as those of a real federation."""
 
     name = "flower, in process"
 
     def __init__(self, task: Task, federation: Federation, *, seed: int = 0) -> None:
-        phases = Everything()
-        super().__init__(task, federation, link=InProcess({}), phases=phases, seed=seed)
+        phases = SeenPhases()
+        transport = InProcessTransport({})
+        super().__init__(task, federation, transport=transport, phases=phases, seed=seed)
         self.reset(())
 
     def reset(self, initial: State) -> None:
@@ -177,17 +184,21 @@ class Together(Flower):
         super().reset(initial)
         ranges = self.federation.ranges
         self.clients = [
-            Participant(k, self.task, self.pool, ranges[k : k + 1], Store(initial), self.phases)
+            PhaseRunner(
+                k, self.task, self.pool, ranges[k : k + 1], StateStore(initial), self.phases
+            )
             for k in range(len(self.federation))
         ]
-        self.link = InProcess({k: client.answer for k, client in enumerate(self.clients)})
+        self.transport = InProcessTransport(
+            {k: client.answer for k, client in enumerate(self.clients)}
+        )
 
     def exchange(self, ask: Ask) -> Iterator[Replies]:
-        """The clients have the middleware of whoever runs the simulation."""
+        """The clients use the client-side middleware of the simulation."""
         for client in self.clients:
             client.around = ask.around
         return super().exchange(ask)
 
-    def kept(self) -> Any:
+    def stored_states(self) -> Any:
         """Every client's state, stacked."""
         return tree.stack([client.store.load() for client in self.clients])

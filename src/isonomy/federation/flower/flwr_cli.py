@@ -1,4 +1,4 @@
-"""Flower's command line, several commands in one process: nearly all of its time is importing."""
+"""Several commands of Flower's command line in one process, because importing it is slow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def main() -> None:
-    """Run commands, a JSON list of lists of words, one after another until one fails."""
+    """Run commands, given as a JSON list of lists of words, one by one until one fails."""
     from flwr.cli.app import app
 
     for words in json.loads(sys.argv[1]):

@@ -1,8 +1,8 @@
-"""The one door to the outside: it lets participants' requests through to the SuperLink, no others.
+"""The gateway between the network and the SuperLink: it passes on participants' requests only.
 
-A SuperLink answers everything at one port: participants, and also whoever wants to start an app or
-register a key, for which it asks no password. So it listens on this machine only, and this program
-listens to the world and passes on what belongs to participants (their requests are signed).
+A SuperLink serves everything at one port: participants, and also clients that start an app or
+register a key, which need no password. It therefore listens on this machine only, and the gateway
+listens on the network and passes on the requests of participants, which are signed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 PARTICIPANTS = "/v1/fleet/"
-LARGEST = 64 << 20  # bytes of one request; Flower cuts arrays into pieces of 5 MB
+LARGEST = 64 << 20  # bytes of one request; Flower sends arrays in pieces of 5 MB
 _OURS = {"host", "content-length", "transfer-encoding", "connection", "accept-encoding"}
 
 
 def make(inside: str, ca: str) -> Any:
-    """The program: an application that passes requests on."""
+    """The application that passes requests on to the SuperLink at `inside`."""
     import httpx
     from starlette.applications import Starlette
     from starlette.requests import Request
@@ -28,7 +28,7 @@ def make(inside: str, ca: str) -> Any:
     verify = ssl.create_default_context(cafile=ca)
     client = httpx.AsyncClient(base_url=f"https://{inside}", verify=verify, timeout=120)
 
-    async def passed_on(request: Request) -> Response:
+    async def pass_on(request: Request) -> Response:
         path = request.url.path
         if not path.startswith(PARTICIPANTS) or ".." in path:
             return Response("not for participants", 403)
@@ -48,7 +48,7 @@ def make(inside: str, ca: str) -> Any:
         return Response(answer.content, answer.status_code, kept)
 
     methods = ["GET", "POST", "PUT", "DELETE", "PATCH"]
-    return Starlette(routes=[Route("/{path:path}", passed_on, methods=methods)])
+    return Starlette(routes=[Route("/{path:path}", pass_on, methods=methods)])
 
 
 def main() -> None:

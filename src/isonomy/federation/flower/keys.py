@@ -1,7 +1,7 @@
-"""Certificates and keys for a federation: an authority, the server's, and one key a client.
+"""Certificates and keys for a federation: an authority, the server's, and one key per client.
 
-Good for a trial, or for a few organisations that hand keys over in person. The authority's own
-key is thrown away: nothing else can be signed with it.
+They suit a trial, or a few organisations that exchange keys in person. The authority's own private
+key is not stored, so nothing else can be signed with it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAME = re.compile(r"[\w][\w .-]{0,63}")
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse names that cannot be files' names, or that stand twice."""
+    """Raise ConfigError for names that cannot be file names, or that occur twice."""
     for name in names:
         if not _NAME.fullmatch(name) or name in ("ca", "server"):
             raise ConfigError(
@@ -32,7 +32,7 @@ def check_names(names: Sequence[str]) -> None:
                 "'ca' or 'server'."
             )
     if len(set(names)) < len(names):
-        raise ConfigError("a client's name stands twice; give every client one of its own.")
+        raise ConfigError("two clients have the same name; give every client a different one.")
 
 
 def make(folder: Path, names: Sequence[str], hosts: Sequence[str] = ()) -> list[Path]:
@@ -44,7 +44,7 @@ def make(folder: Path, names: Sequence[str], hosts: Sequence[str] = ()) -> list[
 
     check_names(names)
     if (folder / "ca.crt").exists():
-        raise ConfigError(f"'{folder}' holds keys already; choose another folder with --to.")
+        raise ConfigError(f"'{folder}' already holds keys; choose another folder with --to.")
     folder.mkdir(parents=True, exist_ok=True)
     begin = dt.datetime.now(dt.UTC) - dt.timedelta(minutes=5)
     end = begin + dt.timedelta(days=DAYS)

@@ -1,7 +1,7 @@
-"""Bytes between two processes on one machine, over a socket that only their owner can open.
+"""Bytes between two processes of one machine, over a socket that only their owner can open.
 
-Flower starts a new process for every message. Such a process only carries bytes: the work is done
-by one that stays, so that neither torch nor the table is loaded for each message.
+Flower starts a new process for every message. That process only passes bytes on: the work is done
+by a process that stays, so that torch and the table are not loaded for each message.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 
 MOST = 1 << 31  # bytes of one message
-GRACE = 10.0  # seconds that Flower has to end by itself
+GRACE = 10.0  # seconds in which Flower may end by itself
 
 
 @contextmanager
 def listening() -> Iterator[tuple[Listener, str]]:
-    """A listener at a fresh address, and the address."""
-    folder = tempfile.mkdtemp(prefix="isonomy-")  # short: a socket's path has a limit
+    """A listener at a new address, and the address."""
+    folder = tempfile.mkdtemp(prefix="isonomy-")  # short, because a socket's path has a limit
     address = str(Path(folder) / "socket")
     old = os.umask(0o077)
     try:
@@ -37,21 +37,22 @@ def listening() -> Iterator[tuple[Listener, str]]:
 
 
 def connect(address: str) -> Connection:
-    """A connection to a listener; `send_bytes` and `recv_bytes` only, which pickle nothing."""
+    """A connection to a listener; use `send_bytes` and `recv_bytes` only, which do not pickle."""
     return Client(address, "AF_UNIX")
 
 
 def call(address: str, content: bytes) -> bytes:
-    """Send one request and wait for its answer."""
-    with connect(address) as line:
-        line.send_bytes(content)
-        return line.recv_bytes(MOST)
+    """Send one request and return its answer."""
+    with connect(address) as connection:
+        connection.send_bytes(content)
+        return connection.recv_bytes(MOST)
 
 
 def end_with_parent() -> None:
-    """End this process some time after the one that started it.
+    """End this process a few seconds after its parent ends.
 
-    Flower's processes would do so, but first try to reach a SuperLink that is gone as well.
+    Flower's processes end by themselves too, but only after trying to reach a SuperLink that has
+    ended as well.
     """
     parent = os.getppid()
 

@@ -1,4 +1,4 @@
-"""The organiser's end of the line to the ServerApp: a link by Flower's node ids."""
+"""The organiser's socket to the ServerApp, through which it reaches Flower's nodes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from multiprocessing.connection import Connection
 
 from isonomy.errors import RunError
 from isonomy.federation.flower import local_socket
-from isonomy.federation.flower.transport import Silence
+from isonomy.federation.flower.transport import NoReply
 
 
-class Line:
-    """Asks nodes by way of the ServerApp."""
+class OrganiserSocket:
+    """A transport to nodes: the ServerApp at the other end passes requests on."""
 
     def __init__(self, connection: Connection) -> None:
-        self._line = connection
+        self._connection = connection
 
     def nodes(self) -> set[int]:
         """The nodes that are online."""
@@ -24,43 +24,46 @@ class Line:
 
     def ask(
         self, requests: Mapping[int, bytes], kind: str, seconds: float, group: int = 0
-    ) -> Iterator[tuple[int, bytes | Silence]]:
-        """Each node's reply, or why there is none; the same bytes travel to the ServerApp once."""
-        contents: dict[int, int] = {}  # of the bytes object, the place
-        order: list[bytes] = []
+    ) -> Iterator[tuple[int, bytes | NoReply]]:
+        """Each node's reply, or why there is none; equal requests are sent to the ServerApp once.
+
+        Requests are equal here if they are the same bytes object.
+        """
+        places: dict[int, int] = {}  # from the id of the bytes object to its place in `contents`
+        contents: list[bytes] = []
         for content in requests.values():
-            if id(content) not in contents:
-                contents[id(content)] = len(order)
-                order.append(content)
-        to = [[node, contents[id(content)]] for node, content in requests.items()]
+            if id(content) not in places:
+                places[id(content)] = len(contents)
+                contents.append(content)
+        to = [[node, places[id(content)]] for node, content in requests.items()]
         self._send(
             {"do": "ask", "to": to, "type": kind, "seconds": seconds, "group": group}
-            | {"contents": len(order)}
+            | {"contents": len(contents)}
         )
-        for content in order:
-            self._line.send_bytes(content)
+        for content in contents:
+            self._connection.send_bytes(content)
         while about := json.loads(self._receive()):
             content = self._receive()
-            yield int(about["node"]), Silence(about["why"]) if about["why"] else content
+            yield int(about["node"]), NoReply(about["why"]) if about["why"] else content
 
     def close(self) -> None:
-        """Hang up: the ServerApp ends."""
-        self._line.close()
+        """Close the connection, which ends the ServerApp."""
+        self._connection.close()
 
     def _send(self, order: dict[str, object]) -> None:
         try:
-            self._line.send_bytes(json.dumps(order).encode())
+            self._connection.send_bytes(json.dumps(order).encode())
         except OSError:
-            raise RunError(_GONE) from None
+            raise RunError(_ENDED) from None
 
     def _receive(self) -> bytes:
         try:
-            return self._line.recv_bytes(local_socket.MOST)
+            return self._connection.recv_bytes(local_socket.MOST)
         except (EOFError, OSError):
-            raise RunError(_GONE) from None
+            raise RunError(_ENDED) from None
 
 
-_GONE = (
-    "Flower's SuperLink or ServerApp has ended; look into its log in the run's folder, then go on "
+_ENDED = (
+    "Flower's SuperLink or ServerApp has ended; see its log in the run's folder, then continue "
     "with `isonomy serve --resume RUN`."
 )

@@ -1,7 +1,6 @@
-"""The client's half: it runs the phase that a message names on its own rows, and answers.
+"""The client's side: it runs the phase that a message names on the client's own rows.
 
-What it may be asked to run is decided here and not by the message: phases come from `Phases`,
-which knows them by name.
+The message does not decide what can be run: a phase is looked up by its name in `Phases`.
 """
 
 from __future__ import annotations
@@ -23,36 +22,36 @@ from isonomy.core.task import Task
 from isonomy.core.work import Work
 from isonomy.engines.base import parts
 from isonomy.federation.flower import codec
-from isonomy.federation.flower.state_store import Store
+from isonomy.federation.flower.state_store import StateStore
 
-READ_ONLY = "measure:"  # phases that change no state begin with this
+READ_ONLY = "measure:"  # the names of phases that change no state begin with this
 
 
 class Phases(Protocol):
-    """Phases by name, the same at the server and at clients."""
+    """Phases by name, the same at the server and at the clients."""
 
     def name(self, phase: Phase) -> str:
-        """What a phase is called in a message."""
+        """The name of a phase in a message; KeyError if `find` does not know it."""
 
     def find(self, name: str) -> Phase:
         """The phase of that name; KeyError if there is none."""
 
 
-class OfAlgorithm:
-    """An algorithm's own phases, and those in which clients count their predictions."""
+class AlgorithmPhases:
+    """The phases that an algorithm declares, and those in which clients measure a model."""
 
     def __init__(self, algorithm: Algorithm, measure: Callable[[Algorithm, str], Phase]) -> None:
         self.algorithm = algorithm
         self._measure = measure
 
     def name(self, phase: Phase) -> str:
-        """A method's name, or the name that a measurement carries."""
+        """The name that the phase declares."""
         own = declaration(phase).name
         self.find(own)
         return own
 
     def find(self, name: str) -> Phase:
-        """A phase that the algorithm declares."""
+        """A measurement, or a phase that the algorithm declares."""
         if name.startswith(READ_ONLY):
             return self._measure(self.algorithm, name.removeprefix(READ_ONLY))
         if name not in declared(type(self.algorithm)):
@@ -61,8 +60,8 @@ class OfAlgorithm:
         return phase
 
 
-class Participant:
-    """One client: its number, its rows, what it keeps, and the phases it knows."""
+class PhaseRunner:
+    """Answers the messages of one client: its number, rows, stored states and known phases."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class Participant:
         task: Task,
         pool: Pool,
         ranges: Tensor,
-        store: Store,
+        store: StateStore,
         phases: Phases,
         around: tuple[ClientSide, ...] = (),
     ) -> None:
@@ -80,10 +79,10 @@ class Participant:
         self.ranges = ranges  # [1, 3, 2]: where each split lies in the pool
         self.store = store
         self.phases = phases
-        self.around = around  # middleware of the client side, for phases that train
+        self.around = around  # client-side middleware, for phases that train
 
     def answer(self, request: bytes) -> bytes:
-        """The reply to a phase's message; a message that cannot be followed is refused."""
+        """The reply to a phase's message; raises MalformedError for a message that is refused."""
         head, message = codec.unpack(request)
         try:
             phase = self.phases.find(head["phase"])
@@ -92,7 +91,7 @@ class Participant:
             rate = float(head["rate"])
             exchange, cohort = int(head["exchange"]), int(head["cohort"])
         except (KeyError, TypeError, ValueError):
-            raise codec.MalformedError("it names no phase, round or work that is known") from None
+            raise codec.MalformedError("it names an unknown phase, round or work") from None
         reads = head["phase"].startswith(READ_ONLY)
         newest = self.store.rounds()[-1:]
         if not reads and newest and newest[0] > round:
@@ -112,7 +111,7 @@ class Participant:
         value, state = run_phase(self.task, ask, self.pool, self.ranges, self.store.load(), seed)
         if not reads:
             self.store.save(round, state)
-            self.store.settle(int(head.get("safe", 0)))
+            self.store.forget_before(int(head.get("settled", 0)))
         return codec.pack({"ok": True}, value)
 
 
@@ -127,7 +126,7 @@ def run_phase(
         return ask.wrapped()(task, ask.message, Client(**lane, **made["shared"]))
 
 
-def request(ask: Ask, name: str, seed: int, safe: int) -> dict[str, Any]:
+def request(ask: Ask, name: str, seed: int, settled: int) -> dict[str, Any]:
     """The header of a phase's message."""
     return {
         "kind": "phase",
@@ -138,5 +137,5 @@ def request(ask: Ask, name: str, seed: int, safe: int) -> dict[str, Any]:
         "seed": seed,
         "exchange": ask.exchange,
         "cohort": ask.cohort,
-        "safe": safe,
+        "settled": settled,
     }

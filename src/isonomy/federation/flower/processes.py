@@ -1,4 +1,4 @@
-"""Flower's own programs, started and watched: SuperLink, SuperNode, and the command line."""
+"""Flower's programs as child processes: SuperLink, SuperNode, and the command line."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from typing import IO, Any
 from isonomy.errors import ConfigError, RunError
 
 CONNECTION = "isonomy"
-SECONDS = 600.0  # the longest that a command of Flower's may take
+SECONDS = 600.0  # the longest time that a command of Flower may take
 _DEATH = 1  # prctl's PR_SET_PDEATHSIG
 
 PROJECT = """\
 [project]
 name = "isonomy-federation"
 version = "1.0.0"
-description = "Carries isonomy's messages."
+description = "Passes on the messages of isonomy."
 license = "Apache-2.0"
 dependencies = []
 
@@ -45,7 +45,7 @@ CLIENT = "from isonomy.federation.flower.client_app import app\n\n__all__ = ['ap
 
 
 def need_flower() -> None:
-    """One sentence where Flower is not installed."""
+    """Raise ConfigError if Flower is not installed."""
     if importlib.util.find_spec("flwr") is None:
         raise ConfigError(
             "a federation needs Flower, which is not installed: pip install 'isonomy[flower]'."
@@ -53,7 +53,7 @@ def need_flower() -> None:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Flower's settings: a home of its own, no telemetry, no look for updates."""
+    """The environment of Flower's programs: their own home, no telemetry, no update check."""
     programs = str(Path(sys.executable).parent)
     return os.environ | {
         "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
@@ -61,17 +61,17 @@ def environment(home: Path) -> dict[str, str]:
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",  # seconds; less is only busy
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",  # seconds; less costs time and gains nothing
     }
 
 
 def program(name: str) -> str:
-    """A program beside this Python."""
+    """The path of a program that is installed with this Python."""
     return str(Path(sys.executable).parent / name)
 
 
 class Child:
-    """A program that ends with us, its output in a file."""
+    """A program that ends with this process; its output goes to a file."""
 
     def __init__(self, command: Sequence[str], env: dict[str, str], log: Path) -> None:
         self.log = log
@@ -84,23 +84,23 @@ class Child:
             stdin=subprocess.DEVNULL,
             stdout=self._file,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for us, who then end it in order
+            start_new_session=True,  # Ctrl-C reaches this process only, which then stops it
             preexec_fn=_with_parent,
         )
 
     @property
     def running(self) -> bool:
-        """Whether it still runs."""
+        """Whether it is still running."""
         return self.process.poll() is None
 
-    def said(self) -> str:
-        """What it has printed."""
+    def output(self) -> str:
+        """What it has printed since it was started."""
         with open(self.log, "rb") as file:
             file.seek(self._from)
             return file.read().decode(errors="replace")
 
     def stop(self, seconds: float = 8.0) -> None:
-        """End it and what it started."""
+        """End it and the processes that it started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGTERM)
         try:
@@ -113,20 +113,20 @@ class Child:
 
 
 def _with_parent() -> None:
-    """Have Linux end the child should we be killed; elsewhere it stays until it is stopped."""
+    """On Linux, end the child when this process is killed."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_DEATH, signal.SIGTERM)
 
 
 def free_port() -> int:
-    """A port on loopback that nothing uses now."""
+    """A port on loopback that is not in use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def wait_for_port(port: int, child: Child, what: str, seconds: float = 300.0) -> None:
-    """Until something listens on loopback, or the child is gone."""
+    """Wait until the port is open; raises RunError if the child ends first or time is up."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
@@ -134,20 +134,20 @@ def wait_for_port(port: int, child: Child, what: str, seconds: float = 300.0) ->
         if not child.running:
             break
         time.sleep(0.1)
-    raise RunError(f"{what} did not start ({last_line(child.said())}); see '{child.log}'.")
+    raise RunError(f"{what} did not start ({last_line(child.output())}); see '{child.log}'.")
 
 
 def last_line(text: str) -> str:
-    """The last line that says something."""
+    """The last line that is not empty."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "it said nothing"
+    return lines[-1][:200] if lines else "no output"
 
 
 # --- Flower's command line ------------------------------------------------------------------------
 
 
 def write_home(home: Path, address: str, ca: Path | None) -> None:
-    """Tell Flower's command line where the SuperLink is, and lay out the app it will run."""
+    """Write the address of the SuperLink for Flower's command line, and the app that it runs."""
     secure = "insecure = true" if ca is None else f'root-certificates = "{ca.absolute()}"'
     home.mkdir(parents=True, exist_ok=True)
     (home / "config.toml").write_text(
@@ -163,7 +163,7 @@ def write_home(home: Path, address: str, ca: Path | None) -> None:
 
 
 def flwr(home: Path, *commands: Sequence[str]) -> list[dict[str, Any]]:
-    """Run commands of Flower's command line in one process; what each answers in JSON."""
+    """Run commands of Flower's command line in one process; returns their answers (JSON)."""
     words = [[*command, "--format", "json"] for command in commands]
     try:
         done = subprocess.run(
@@ -179,18 +179,18 @@ def flwr(home: Path, *commands: Sequence[str]) -> list[dict[str, Any]]:
             f"Flower's command line did not end within {SECONDS:g} s; the machine may be too busy: "
             "try again."
         ) from None
-    said = _answers(done.stdout)
-    good = [answer for answer in said if answer.get("success", True)]
+    answers = _answers(done.stdout)
+    good = [answer for answer in answers if answer.get("success", True)]
     if len(good) < len(commands):
         refused = " ".join(commands[len(good)][:2])
-        reason = next((a["error-message"] for a in said if a.get("error-message")), None)
+        reason = next((a["error-message"] for a in answers if a.get("error-message")), None)
         reason = reason or last_line(done.stdout + done.stderr)
         raise RunError(f"Flower refused `flwr {refused}`: {reason}")
     return good
 
 
 def _answers(text: str) -> list[dict[str, Any]]:
-    """The JSON objects that stand one after another in a text, whatever is between them."""
+    """The JSON objects in a text, ignoring what is between them."""
     found, at, reader = [], text.find("{"), json.JSONDecoder()
     while at >= 0:
         try:

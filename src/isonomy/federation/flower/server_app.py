@@ -1,7 +1,7 @@
-"""The ServerApp: Flower's `Grid` at the end of a line from the organiser's own process.
+"""The ServerApp: it connects the organiser's process with Flower's `Grid`.
 
-`isonomy serve` holds the rounds; this process, which Flower starts, only pushes its messages and
-pulls replies. When the organiser's process is gone, it ends.
+`isonomy serve` runs the rounds. This process, which Flower starts, only sends its messages and
+collects replies. It ends when the organiser's process ends.
 """
 
 from __future__ import annotations
@@ -17,29 +17,30 @@ from flwr.serverapp import Grid, ServerApp
 from isonomy.federation.flower import local_socket
 from isonomy.federation.flower.client_app import content_of, record_of
 
-PAUSE = 0.3  # seconds between looks for replies
-LOOK = 2.0  # seconds between looks for clients that have left
+PAUSE = 0.3  # seconds between checks for replies
+CHECK_NODES = 2.0  # seconds between checks for clients that have left
 app = ServerApp()
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Serve the organiser until it hangs up."""
+    """Serve the organiser until it closes the connection."""
     local_socket.end_with_parent()
-    with local_socket.connect(str(context.run_config["isonomy"])) as line:
+    with local_socket.connect(str(context.run_config["isonomy"])) as organiser:
         while True:
             try:
-                order = json.loads(line.recv_bytes(local_socket.MOST))
+                order = json.loads(organiser.recv_bytes(local_socket.MOST))
             except EOFError:
                 return
             if order["do"] == "nodes":
-                line.send_bytes(json.dumps(sorted(grid.get_node_ids())).encode())
+                organiser.send_bytes(json.dumps(sorted(grid.get_node_ids())).encode())
             elif order["do"] == "ask":
-                contents = [line.recv_bytes(local_socket.MOST) for _ in range(order["contents"])]
+                count = order["contents"]
+                contents = [organiser.recv_bytes(local_socket.MOST) for _ in range(count)]
                 for node, why, content in exchange(grid, order, contents):
-                    line.send_bytes(json.dumps({"node": node, "why": why}).encode())
-                    line.send_bytes(content)
-                line.send_bytes(b"{}")
+                    organiser.send_bytes(json.dumps({"node": node, "why": why}).encode())
+                    organiser.send_bytes(content)
+                organiser.send_bytes(b"{}")
             else:
                 return
 
@@ -47,7 +48,7 @@ def main(grid: Grid, context: Context) -> None:
 def exchange(
     grid: Grid, order: dict[str, Any], contents: list[bytes]
 ) -> Iterator[tuple[int, str, bytes]]:
-    """Every node's reply: its id, what went wrong if anything did, and the bytes."""
+    """Every node's reply: its id, what went wrong (empty if nothing), and the bytes."""
     seconds = float(order["seconds"])
     made = [
         Message(
@@ -61,8 +62,8 @@ def exchange(
     ]
     nodes = [node for node, _ in order["to"]]
     left = dict(zip(grid.push_messages(made), nodes, strict=True))
-    begin = looked = time.monotonic()
-    gone: set[str] = set()  # whose nodes were away at the last look; their replies may be here
+    begin = checked = time.monotonic()
+    gone: set[str] = set()  # nodes that had left at the last check; their replies may still come
     while left and time.monotonic() - begin < seconds:
         for message in grid.pull_messages(list(left)):
             node = left.pop(message.metadata.reply_to_message_id, None)
@@ -74,9 +75,9 @@ def exchange(
             try:
                 yield node, "", content_of(message)
             except (KeyError, AttributeError, TypeError, ValueError):
-                yield node, "its reply is malformed: it is no message of isonomy", b""
-        if left and time.monotonic() - looked > LOOK:
-            looked = time.monotonic()
+                yield node, "its reply is malformed: it is not a message of isonomy", b""
+        if left and time.monotonic() - checked > CHECK_NODES:
+            checked = time.monotonic()
             here = set(grid.get_node_ids())
             away = {key for key, node in left.items() if node not in here}
             for key in sorted(away & gone):

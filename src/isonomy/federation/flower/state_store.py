@@ -1,7 +1,7 @@
-"""What a client keeps of its own between messages, on its own disk, so that it survives restarts.
+"""A client's state between messages, stored on its own disk so that it survives restarts.
 
-One file holds the state after a round. States that the server could still go back to, should it
-have to resume from a checkpoint, are kept; older ones go.
+One file holds the state after one round. States that the server may go back to, when it resumes
+from a checkpoint, are kept; older ones are deleted.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from isonomy.errors import RunError
 from isonomy.federation.flower import codec
 
 
-class Store:
-    """A client's state after each round; in memory if there is no folder."""
+class StateStore:
+    """A client's state after each round; kept in memory if there is no folder."""
 
     def __init__(self, initial: State, folder: Path | None = None) -> None:
         self.initial = initial
@@ -26,7 +26,7 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
 
     def rounds(self) -> list[int]:
-        """Rounds with a state, oldest first."""
+        """The rounds whose states are stored, oldest first."""
         if self.folder is None:
             return sorted(self._memory)
         return sorted(int(p.stem) for p in self.folder.glob("*.safetensors"))
@@ -41,11 +41,11 @@ class Store:
         except (OSError, codec.MalformedError) as error:
             raise RunError(
                 f"the state of round {rounds[-1]} in '{self.folder}' cannot be read ({error}); "
-                "restore the folder, or remove it to begin anew."
+                "restore the folder, or delete it to start again."
             ) from None
 
     def save(self, round: int, state: State) -> None:
-        """Keep the state after a round (of each phase, the last)."""
+        """Store the state after a round; of several phases in a round, the last one counts."""
         if not tree.leaves(self.initial):
             if tree.leaves(state):
                 raise ValueError("a phase returned a state, but init_client made none")
@@ -63,13 +63,13 @@ class Store:
             os.fsync(file.fileno())
         os.replace(partial, target)
 
-    def back_to(self, done: int) -> None:
-        """Forget rounds that the server, which has done so many, will do again."""
+    def rewind(self, done: int) -> None:
+        """Delete the states of rounds that a server with `done` completed rounds will repeat."""
         self._drop([r for r in self.rounds() if r >= done])
 
-    def settle(self, safe: int) -> None:
-        """Forget what nobody can go back to: the server has a checkpoint after `safe` rounds."""
-        self._drop([r for r in self.rounds() if r < safe][:-1])
+    def forget_before(self, settled: int) -> None:
+        """Delete states that a server with a checkpoint after `settled` rounds does not need."""
+        self._drop([r for r in self.rounds() if r < settled][:-1])
 
     def _drop(self, rounds: list[int]) -> None:
         for round in rounds:

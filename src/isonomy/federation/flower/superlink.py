@@ -1,4 +1,4 @@
-"""The organiser's Flower: a SuperLink, a gate before it, participants' keys, the ServerApp."""
+"""The organiser's Flower programs: SuperLink, gateway, registration of keys, and ServerApp."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 
 from isonomy.errors import ConfigError, RunError
 from isonomy.federation.flower import local_socket, processes
-from isonomy.federation.flower.organiser_socket import Line
+from isonomy.federation.flower.organiser_socket import OrganiserSocket
 from isonomy.federation.flower.processes import Child
 
-SECONDS = 600.0  # the longest that Flower may take to start the ServerApp
-Keep = Callable[[Mapping[str, int]], None]
+SECONDS = 600.0  # the longest time that Flower may take to start the ServerApp
+SaveNodes = Callable[[Mapping[str, int]], None]
 
 
 def parse(address: str) -> tuple[str, int]:
@@ -24,12 +24,12 @@ def parse(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConfigError(f"'{address}' is no address; write HOST:PORT, such as 0.0.0.0:9092.")
+        raise ConfigError(f"'{address}' is not an address; write HOST:PORT, such as 0.0.0.0:9092.")
     return host, int(port)
 
 
 def loopback_only(address: str) -> None:
-    """Refuse an address that others can reach."""
+    """Raise ConfigError for an address that other machines can reach."""
     host = parse(address)[0]
     try:
         inside = ipaddress.ip_address(host).is_loopback
@@ -37,7 +37,7 @@ def loopback_only(address: str) -> None:
         inside = host == "localhost"
     if not inside:
         raise ConfigError(
-            f"--insecure sends everything in the clear and lets anyone in, so it is for this "
+            f"--insecure neither encrypts nor checks who connects, so it is allowed on this "
             f"machine only (127.0.0.1), not for '{host}'; make keys with `isonomy keys`."
         )
 
@@ -50,12 +50,12 @@ def running(
     keys: Path | None,
     names: Sequence[str],
     known: Mapping[str, int],
-    keep: Keep,
-) -> Iterator[tuple[Line, dict[str, int] | None]]:
-    """A line to the participants, and who is which node (None where nobody has a key).
+    save: SaveNodes,
+) -> Iterator[tuple[OrganiserSocket, dict[str, int] | None]]:
+    """A transport to the participants, and each one's node (None if there are no keys).
 
-    `known` are nodes registered before, which `keep` is told of; the database in the folder
-    remembers them, so that a resumed run finds its participants again.
+    `known` are nodes that were registered before; `save` is called with all nodes. The database in
+    the folder holds them, so that a resumed run finds its participants again.
     """
     home = folder.absolute()
     host, port = parse(address)
@@ -80,10 +80,10 @@ def running(
             command += ["--ssl-certfile", str(keys / "server.crt")]
             command += ["--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]
         processes.write_home(home, f"127.0.0.1:{inside}", None if keys is None else keys / "ca.crt")
-        _free(host, port)
+        _check_port(host, port)
         new = [] if keys is None else [name for name in names if name not in known]
         registering = [_registering(keys, name) for name in new if keys is not None]
-        if not known:  # whoever began this run was killed before it could note who is which node
+        if not known:  # an earlier start was killed before it saved the nodes
             (home / "state.db").unlink(missing_ok=True)
         start(command, "superlink.log", inside, "Flower's SuperLink")
         listener, at = stack.enter_context(local_socket.listening())
@@ -96,31 +96,32 @@ def running(
         if keys is not None:
             ids = [int(answer["node-id"]) for answer in answers[: len(new)]]
             nodes = dict(known) | dict(zip(new, ids, strict=True))
-            keep(nodes)
-            gate = [sys.executable, "-m", "isonomy.federation.flower.gateway", "--host", host]
-            gate += ["--port", str(port), "--inside", f"127.0.0.1:{inside}", "--keys", str(keys)]
-            start(gate, "gate.log", port, "the gate")
-        line = _called(listener, at, home)
+            save(nodes)
+            gateway = [sys.executable, "-m", "isonomy.federation.flower.gateway", "--host", host]
+            gateway += ["--port", str(port), "--inside", f"127.0.0.1:{inside}", "--keys", str(keys)]
+            start(gateway, "gateway.log", port, "the gateway")
+        transport = _accept_server_app(listener, at, home)
         try:
-            yield line, nodes
+            yield transport, nodes
         finally:
-            line.close()
+            transport.close()
 
 
-def _called(listener: Listener, at: str, home: Path) -> Line:
-    """Wait until the ServerApp calls."""
+def _accept_server_app(listener: Listener, at: str, home: Path) -> OrganiserSocket:
+    """Wait until the ServerApp connects."""
     with ThreadPoolExecutor(1) as waiting:
-        came = waiting.submit(listener.accept)
+        connected = waiting.submit(listener.accept)
         try:
-            return Line(came.result(SECONDS))
+            return OrganiserSocket(connected.result(SECONDS))
         except TimeoutError:
             raise RunError(f"Flower's ServerApp did not start; see '{home}'.") from None
         finally:
-            if not came.done():
-                local_socket.connect(at).close()  # so that nobody waits any longer
+            if not connected.done():
+                local_socket.connect(at).close()  # ends the wait
 
 
-def _free(host: str, port: int) -> None:
+def _check_port(host: str, port: int) -> None:
+    """Raise ConfigError if nothing can listen at this address."""
     import socket
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -130,17 +131,17 @@ def _free(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise ConfigError(
-                f"nothing can listen at {host}:{port} ({error.strerror}); choose another "
-                "--address, or end what uses it."
+                f"the server cannot listen at {host}:{port} ({error.strerror}); choose another "
+                "--address, or stop the program that uses it."
             ) from None
 
 
 def _registering(keys: Path, name: str) -> list[str]:
-    """The command that makes a participant's public key known; every key gets its own node."""
+    """The command that registers a participant's public key; every key gets its own node."""
     place = keys / f"{name}.pub"
     if not place.exists():
         raise ConfigError(
-            f"'{keys}' has no public key '{name}.pub'; put the one there that client '{name}' "
-            "made, or make keys with `isonomy keys`."
+            f"'{keys}' has no public key '{name}.pub'; copy the public key of client '{name}' "
+            "there, or make keys with `isonomy keys`."
         )
     return ["supernode", "register", str(place), processes.CONNECTION, "--name", name]

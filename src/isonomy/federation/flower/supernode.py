@@ -1,4 +1,4 @@
-"""A participant's Flower: a SuperNode that hands messages to this process, kept running."""
+"""A participant's SuperNode: it passes messages to this process, and is restarted if it ends."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from isonomy.federation.flower import forkserver, local_socket, processes
 from isonomy.federation.flower.processes import Child
 from isonomy.federation.flower.superlink import loopback_only, parse
 
-PATIENCE = 150.0  # seconds in which a server forgets a connection that was cut, and some more
+PATIENCE = 150.0  # seconds; a server notices a lost connection after a minute
 PAUSE = 5.0  # seconds before another attempt
-FOREIGN = {  # what the connection says, and what it means: trying again is of no use
-    "CERTIFICATE_VERIFY_FAILED": "the server's certificate is not of the authority in --ca: this "
-    "is another server, or --ca is of another federation; ask the organiser for ca.crt",
+FINAL_ERRORS = {  # Flower's messages and their meaning; trying again would not help
+    "CERTIFICATE_VERIFY_FAILED": "the server's certificate was not signed by the authority in "
+    "--ca: this is another server, or --ca belongs to another federation; ask the organiser for "
+    "ca.crt",
     "WRONG_VERSION_NUMBER": "the server does not speak TLS; it was started with --insecure",
 }
-UNKNOWN = "the server does not know the key in --key; have the organiser register its public half"
+UNKNOWN = "the server does not know the key in --key; ask the organiser to register its public key"
 
 
-class Node:
-    """A SuperNode, started again when it ends before its time."""
+class SuperNode:
+    """A SuperNode process, with the fork server that runs its ClientApps."""
 
     def __init__(
         self, server: str, home: Path, address: str, *, key: Path | None, ca: Path | None
     ) -> None:
         self.server = parse(server)
         self._home = home.absolute()
-        self.known = self._home / "known"  # there once the server let this key in
+        self.known = self._home / "known"  # exists once the server has accepted this key
         command = [processes.program("flower-supernode"), "--superlink", server]
         if key is None or ca is None:
             loopback_only(server)
@@ -45,129 +46,133 @@ class Node:
             command += ["--auth-supernode-private-key", str(key.absolute())]
         self._command = [*command, "--node-config", f'isonomy="{address}"', "--host", "127.0.0.1"]
         self._child: Child | None = None
-        self._warm: Child | None = None
-        self._socket = f"{address}-warm"
+        self._forkserver: Child | None = None
+        self._socket = f"{address}-fork"
 
     def start(self) -> None:
-        """Start it, anew."""
+        """Start it; a process that is running is stopped first."""
         self.stop()
         env = processes.environment(self._home)
         if hasattr(os, "fork"):
             waiting = [sys.executable, "-m", "isonomy.federation.flower.forkserver", self._socket]
             Path(self._socket).unlink(missing_ok=True)
-            self._warm = Child(waiting, env, self._home / "clientapp.log")
+            self._forkserver = Child(waiting, env, self._home / "clientapp.log")
             real = processes.program(forkserver.PROGRAM)
-            folder = forkserver.lay_out(self._home / "bin", self._socket, real)
+            folder = forkserver.write_shim(self._home / "bin", self._socket, real)
             env = env | {"PATH": f"{folder}{os.pathsep}{env['PATH']}"}
         command = [*self._command, "--port", str(processes.free_port())]
         self._child = Child(command, env, self._home / "supernode.log")
 
     @property
     def running(self) -> bool:
-        """Whether it runs."""
+        """Whether it is running."""
         return self._child is not None and self._child.running
 
-    def said(self) -> str:
+    def output(self) -> str:
         """What it has printed since it was started."""
-        return "" if self._child is None else self._child.said()
+        return "" if self._child is None else self._child.output()
 
     def stop(self) -> None:
-        """End it."""
-        for child in (self._child, self._warm):
+        """Stop it."""
+        for child in (self._child, self._forkserver):
             if child is not None:
                 child.stop()
-        self._child = self._warm = None
+        self._child = self._forkserver = None
         Path(self._socket).unlink(missing_ok=True)
 
 
-def stay(
-    node: Node, ended: threading.Event, *, busy: Callable[[], int], note: Callable[[str], None]
+def keep_running(
+    node: SuperNode, ended: threading.Event, *, busy: Callable[[], int], note: Callable[[str], None]
 ) -> None:
-    """Keep a node running until `ended`; raise when the server refuses it for good."""
+    """Keep a node running until `ended`; raises an error if the server refuses it for good.
+
+    `busy` returns the number of messages answered so far.
+    """
     _wait_for(node, ended, note)
     node.start()
-    since, heard = time.monotonic(), busy()
+    since, answered = time.monotonic(), busy()
     while not ended.wait(0.3):
-        if busy() != heard:
-            since, heard = time.monotonic(), busy()
-        said = node.said()
-        for sign, meaning in FOREIGN.items():
-            if sign in said:
+        if busy() != answered:
+            since, answered = time.monotonic(), busy()
+        output = node.output()
+        for sign, meaning in FINAL_ERRORS.items():
+            if sign in output:
                 raise ConfigError(f"{meaning}.")
-        if "SuperNode ID" in said:
+        if "SuperNode ID" in output:
             node.known.touch()
         if node.running:
             continue
-        if not node.known.exists() and "SuperNode ID" not in said:
-            raise ConfigError(f"{UNKNOWN} ({processes.last_line(_plain(said))}).")
+        if not node.known.exists() and "SuperNode ID" not in output:
+            raise ConfigError(f"{UNKNOWN} ({processes.last_line(_without_links(output))}).")
         if time.monotonic() - since > PATIENCE:
             raise RunError(
-                f"the connection is lost ({processes.last_line(_plain(said))}) and could not be "
-                "had again; join once more."
+                f"the connection is lost ({processes.last_line(_without_links(output))}) and could "
+                "not be restored; join again."
             )
-        note("not connected; trying again.")  # a server forgets a cut connection after a minute
+        note("not connected; trying again.")  # the server accepts it again after a minute
         ended.wait(PAUSE)
         if _wait_for(node, ended, note):
-            since = time.monotonic()  # the server was away: that is not a refusal
+            since = time.monotonic()  # the server was not running, so it did not refuse
         if not ended.is_set():
             node.start()
 
 
-def _plain(said: str) -> str:
-    """Without the lines that only point to Flower's pages."""
-    return "\n".join(line for line in said.splitlines() if "://" not in line)
+def _without_links(output: str) -> str:
+    """The output without the lines that link to Flower's documentation."""
+    return "\n".join(line for line in output.splitlines() if "://" not in line)
 
 
-def _wait_for(node: Node, ended: threading.Event, note: Callable[[str], None]) -> bool:
-    """Wait until somebody listens at the server's address; whether it was necessary.
+def _wait_for(node: SuperNode, ended: threading.Event, note: Callable[[str], None]) -> bool:
+    """Wait until the server's port is open; returns whether it was necessary to wait.
 
-    Flower's own attempts grow ever rarer.
+    Flower would wait as well, but with growing pauses.
     """
-    told = False
+    waited = False
     while not ended.is_set():
         try:
             socket.create_connection(node.server, 5).close()
-            return told
+            return waited
         except OSError:
-            if not told:
+            if not waited:
                 host, port = node.server
-                note(f"nobody listens at {host}:{port} yet; waiting.")
-                told = True
+                note(f"the server at {host}:{port} is not reachable yet; waiting.")
+                waited = True
             ended.wait(0.5)
-    return told
+    return waited
 
 
-def part(node: Node, seconds: float = 60.0) -> None:
-    """Let the last reply go out before the node is stopped."""
-    before = node.said().count("Sent successfully")
+def wait_for_last_reply(node: SuperNode, seconds: float = 60.0) -> None:
+    """Wait until the last reply was sent, so that the node can be stopped."""
+    before = node.output().count("Sent successfully")
     until = time.monotonic() + seconds
     while node.running and time.monotonic() < until:
-        if node.said().count("Sent successfully") > before:
+        if node.output().count("Sent successfully") > before:
             return
         time.sleep(0.1)
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Refuse a folder that another participant's process uses."""
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a participant's folder; raises RunError if another process uses it."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as file:
         try:
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:  # no such locks on this system
+        except ImportError:  # this system has no such locks
             pass
         except OSError:
             raise RunError(
-                f"another `isonomy join` uses '{folder}'; end it first, or choose with --home."
+                f"another `isonomy join` uses '{folder}'; stop it first, or choose another folder "
+                "with --home."
             ) from None
         yield
 
 
 @contextmanager
-def answering(answer: Callable[[bytes], bytes]) -> Iterator[str]:
-    """The address at which Flower's processes find this one."""
+def listening(answer: Callable[[bytes], bytes]) -> Iterator[str]:
+    """Answer the requests of Flower's processes in a thread; yields the address."""
     with local_socket.listening() as (listener, address):
         thread = threading.Thread(target=_serve, args=(listener, answer), daemon=True)
         thread.start()
@@ -177,11 +182,11 @@ def answering(answer: Callable[[bytes], bytes]) -> Iterator[str]:
 def _serve(listener: Listener, answer: Callable[[bytes], bytes]) -> None:
     while True:
         try:
-            line = listener.accept()
+            connection = listener.accept()
         except OSError:
             return
         try:
-            with line:
-                line.send_bytes(answer(line.recv_bytes(local_socket.MOST)))
-        except (OSError, EOFError):  # whoever asked is gone
+            with connection:
+                connection.send_bytes(answer(connection.recv_bytes(local_socket.MOST)))
+        except (OSError, EOFError):  # the other process has ended
             continue

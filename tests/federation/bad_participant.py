@@ -5,9 +5,9 @@ from __future__ import annotations
 from isonomy.cli import main
 from isonomy.core import tree
 from isonomy.federation.flower import codec
-from isonomy.federation.participant import Member
+from isonomy.federation.participant import Participant
 
-_honest = Member.answer
+_honest = Participant.answer
 
 
 def _changed(reply: bytes, change) -> bytes:
@@ -24,7 +24,7 @@ WAYS = (
 MEANINGS = ("not finite", "has shape", "too large", "malformed")
 
 
-def answer(self: Member, request: bytes) -> bytes:
+def answer(self: Participant, request: bytes) -> bytes:
     head = codec.header(request)
     reply = _honest(self, request)
     if head["kind"] == "phase" and not head["phase"].startswith("measure:") and head["round"] < 4:
@@ -33,5 +33,5 @@ def answer(self: Member, request: bytes) -> bytes:
 
 
 if __name__ == "__main__":
-    Member.answer = answer  # type: ignore[method-assign]
+    Participant.answer = answer  # type: ignore[method-assign]
     main()

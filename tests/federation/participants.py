@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from isonomy.federation.flower.transport import Silence
-from isonomy.federation.participant import Member
+from isonomy.federation.flower.transport import NoReply
+from isonomy.federation.participant import Participant
 
 NAMES = ("east", "north", "south")
 CONFIG = """\
@@ -46,36 +46,40 @@ class Room:
     """Participants in this process, by the numbers of nodes 100, 101, ..."""
 
     def __init__(
-        self, members: Mapping[str, Member], spoil: Callable[..., bytes | None] | None = None
+        self,
+        participants: Mapping[str, Participant],
+        spoil: Callable[..., bytes | None] | None = None,
     ) -> None:
-        self.members = {100 + NAMES.index(name): member for name, member in members.items()}
+        self.participants = {
+            100 + NAMES.index(name): member for name, member in participants.items()
+        }
         self.away: set[int] = set()
         self.spoil = spoil
 
     def nodes(self) -> set[int]:
-        return set(self.members) - self.away
+        return set(self.participants) - self.away
 
     def ask(
         self, requests: Mapping[int, bytes], kind: str, seconds: float, group: int = 0
-    ) -> Iterator[tuple[int, bytes | Silence]]:
+    ) -> Iterator[tuple[int, bytes | NoReply]]:
         for node, content in reversed(list(requests.items())):  # never in the order asked
             if node in self.away:
-                yield node, Silence("it has left")
+                yield node, NoReply("it has left")
                 continue
-            answer = self.members[node].answer(content)
+            answer = self.participants[node].answer(content)
             if self.spoil is not None:
                 spoilt = self.spoil(NAMES[node - 100], content, answer)
                 if spoilt is None:
-                    yield node, Silence("it did not reply")
+                    yield node, NoReply("it did not reply")
                     continue
                 answer = spoilt
             yield node, answer
 
 
-def member(folder: Path, name: str, **options: object) -> Member:
+def participant(folder: Path, name: str, **options: object) -> Participant:
     """A participant that agrees."""
     given = {"decide": lambda charter: True} | options
-    return Member(folder / "tables" / f"{name}.csv", folder / "homes" / name, **given)  # type: ignore[arg-type]
+    return Participant(folder / "tables" / f"{name}.csv", folder / "homes" / name, **given)  # type: ignore[arg-type]
 
 
 NODES = {name: 100 + k for k, name in enumerate(NAMES)}

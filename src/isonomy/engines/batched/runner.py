@@ -1,0 +1,91 @@
+"""The runner of local loops: traced programs, or plain vmap if this torch cannot trace them.
+
+`program` uses interfaces of torch that are private and may change. So it is imported here only,
+and tried on a small loop before its first use. If the import fails, or the loop fails or gives
+other numbers, local loops run step by step under plain `vmap`: slower, with the same results.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+
+from isonomy.core.fold import Body, plain
+from isonomy.core.tree import Tree
+
+if TYPE_CHECKING:
+    from isonomy.engines.batched.program import Programs
+
+
+class Untraced:
+    """Runs every loop step by step; takes the place of `program.Programs`."""
+
+    compile = False
+    traced = 0  # no programs are made
+    trouble: str | None = None
+
+    def __call__(self, body: Body, carry: Tree, xs: Tree, count: Tensor | None) -> Tree:
+        """Run a fold."""
+        return plain(body, carry, xs, count)
+
+
+@cache
+def shared(compile: bool) -> Programs | Untraced:
+    """The process's traced programs: runs of the same model and shapes share them."""
+    if problem() is not None:
+        return Untraced()
+    from isonomy.engines.batched.program import Programs
+
+    return Programs(compile=compile)
+
+
+@cache
+def problem() -> str | None:
+    """Why this torch cannot trace local loops, or None if it can; the first call warns."""
+    try:
+        _try_tracing()
+    except Exception as error:  # a private interface can fail in any way
+        lines = str(error).strip().splitlines() or [""]
+        found = f"{type(error).__name__}: {lines[0]}"
+    else:
+        return None
+    warnings.warn(
+        f"torch {torch.__version__} cannot trace local training ({found}). It runs without "
+        "tracing, with the same results but more slowly; install the torch version that "
+        "pyproject.toml names.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return found
+
+
+def _try_tracing() -> None:
+    """Raise an error unless a small traced loop under vmap gives the numbers of the plain one."""
+    from isonomy.engines.batched.program import Programs
+
+    programs = Programs()
+    starts, xs = torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([0.5, -1.0])
+    counts = torch.tensor([2, 2, 1])
+
+    def descent(run: Programs | Untraced) -> Tensor:
+        def client(start: Tensor, count: Tensor) -> Tensor:
+            def step(w: Tensor, x: Tensor) -> Tensor:
+                slope: Tensor = grad(lambda v: ((v - x) * start).square().sum())(w)
+                return w - 0.25 * slope
+
+            ended: Tensor = run(step, start, xs, count)
+            return ended
+
+        with torch.no_grad():
+            out: Tensor = vmap(client)(starts, counts)
+        return out
+
+    got, expected = descent(programs), descent(Untraced())
+    if programs.refused or not programs.traced:
+        raise RuntimeError("a small loop was not traced")
+    torch.testing.assert_close(got, expected)

@@ -1,0 +1,56 @@
+"""Figures of runs, for a notebook or for the page; one file per figure.
+
+Each file has a function `draw` that takes records and returns a plotly figure, or None if the runs
+contain nothing to draw, and a `FIGURE` with its title and caption. To add a figure, write such a
+file and add it to `FIGURES`. If a figure has several views, a menu in the figure selects one (the
+page turns the menu into a select box).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isonomy.report.figures import (
+    clients,
+    costs,
+    groups,
+    holdings,
+    learnt_fronts,
+    rounds,
+    setting_fronts,
+    trade_off,
+)
+from isonomy.report.figures.drawing import Kind, Plot
+from isonomy.runs.record import Record
+
+FIGURES: tuple[Kind, ...] = (
+    setting_fronts.FIGURE,
+    trade_off.FIGURE,
+    learnt_fronts.FIGURE,
+    clients.FIGURE,
+    groups.FIGURE,
+    rounds.FIGURE,
+    holdings.FIGURE,
+    costs.FIGURE,
+)
+"""Every kind of figure, in the order of the page."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawn figure with its title and caption."""
+
+    name: str
+    title: str
+    caption: str
+    plot: Plot
+
+
+def all_figures(records: list[Record]) -> list[Figure]:
+    """Every figure that the runs have data for, in the order of the page."""
+    found = []
+    for kind in FIGURES:
+        plot = kind.draw(records)
+        if plot is not None:
+            found.append(Figure(kind.name, kind.title, kind.caption, plot))
+    return found

@@ -1,0 +1,81 @@
+"""The fronts of methods that learn a model for each preference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from isonomy.core.notions import read_objective
+from isonomy.report import front_choice, runs
+from isonomy.report.figures.drawing import (
+    Kind,
+    Plot,
+    Views,
+    axis_titles,
+    colour,
+    dash,
+    go,
+    metric_axis,
+    safe,
+    symbol,
+)
+from isonomy.report.runs import Method
+from isonomy.runs.record import Record
+
+_MANY_FRONTS = 25  # the largest number of fronts drawn, that of all clients included
+
+
+def draw(records: list[Record]) -> Plot | None:
+    """The points of each method's front that none of its other points dominates, by client."""
+    found = [m for m in runs.methods(records) if m.runs[0].front]
+    if not any("preference.0" in method.runs[0].front for method in found):
+        return None  # without a learnt front, one point per method shows no more than the tables
+    parts = [front_choice.parts(method.runs[0].front) for method in found]
+    clients = sorted({key for each in parts for key in each})
+    names = front_choice.coordinates(found[0].runs[0].front)
+    x, y = (metric_axis(read_objective(name).metric) for name in names[:2])
+    views = Views()
+    for client in clients[:_MANY_FRONTS]:
+        who = "all clients together" if client < 0 else _client_name(found, client)
+        views.view(who, **axis_titles(x=x, y=y))
+        for i, (method, each) in enumerate(zip(found, parts, strict=True)):
+            if client not in each:
+                continue
+            at = front_choice.best(each[client])
+            hover = [[safe(method.title), _preference(row)] for row in at.preferences]
+            views.add(
+                go.Scatter(
+                    x=at.points[:, 0].tolist(),
+                    y=at.points[:, 1].tolist(),
+                    name=safe(method.title),
+                    mode="lines+markers" if len(at.points) > 1 else "markers",
+                    line={"color": colour(i), "width": 2, "shape": "hv", "dash": dash(i)},
+                    marker={"size": 6, "symbol": symbol(i), "color": colour(i)},
+                    customdata=hover,
+                    hovertemplate="%{customdata[0]}<br>(%{x:.4g}, %{y:.4g})%{customdata[1]}"
+                    "<extra></extra>",
+                )
+            )
+    return views.figure()
+
+
+def _preference(row: Sequence[float]) -> str:
+    return f"<br>preference {', '.join(f'{v:.3g}' for v in row)}" if len(row) else ""
+
+
+def _client_name(found: Sequence[Method], client: int) -> str:
+    at = runs.last_clients(found[0].runs[0])
+    where = list(at.get("client", []))
+    return runs.client_name(at, where.index(client)) if client in where else f"client {client}"
+
+
+FIGURE = Kind(
+    name="learnt",
+    title="Learnt fronts",
+    caption=(
+        "The trade-offs that each method offers, on all clients' examples together or on one "
+        "client's own examples. A method that learns a front has a model for each point of its "
+        "line; a method that trains one model has one point. Lower left is better. If there are "
+        "several seeds, the first is drawn."
+    ),
+    draw=draw,
+)

@@ -1,0 +1,245 @@
+"""Tables of metrics: methods side by side, and every metric of every method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from isonomy.core.notions import NOTIONS, SINGLE_RATE
+from isonomy.errors import ConfigError, unknown
+from isonomy.metrics.names import find_metric
+from isonomy.metrics.summary import LEVEL
+from isonomy.report import runs
+from isonomy.report.phrases import listed
+from isonomy.report.runs import Method
+from isonomy.report.tables.cells import ABSENT, UNDEFINED, Cell, Column, digits_for
+from isonomy.report.tables.table import Table
+from isonomy.runs.record import Record
+
+_ATTACK = "attack (benign clients measured)"
+
+
+def comparison(records: list[Record], columns: list[str] | None = None) -> Table:
+    """Methods side by side: one row per method, mean and standard deviation over seeds.
+
+    Runs belong to the same method if they have the same label and the same configuration except
+    for the seed. A run that stopped early is left out if other runs of the method finished. The
+    best value of a column is marked among methods on the same data, and only where every seed has
+    a value. Raises ConfigError for a column that no run has.
+    """
+    found = runs.methods(records)
+    names = _default_columns(records) if columns is None else _known(columns, records)
+    several = len({method.data for method in found}) > 1
+    heads = [Column("method", "method", text=True)]
+    heads += [Column("data", "data", text=True)] if several else []
+    attacked = any(runs.attack(record) for record in records)
+    heads += [Column(_ATTACK, _ATTACK, text=True)] if attacked else []
+    rows: list[list[Cell]] = []
+    for method in found:
+        row = [Cell(method.label + ("" if method.finished else " (unfinished)"))]
+        row += [Cell(method.data)] if several else []
+        rows.append([*row, *([Cell(runs.attack(method.runs[0]) or "none")] if attacked else [])])
+    for name in names:
+        cells = [_cell(method, name) for method in found]
+        column = _column(name, cells)
+        heads.append(column)
+        for row, cell in zip(rows, _marked(cells, column, found), strict=True):
+            row.append(cell)
+    return Table(
+        "Comparison of methods",
+        tuple(heads),
+        tuple(tuple(row) for row in rows),
+        tuple(_footnotes(found, heads, rows)),
+    )
+
+
+def everything(records: list[Record]) -> Table:
+    """Every metric of every method: one row per metric, one column per method."""
+    found = runs.methods(records)
+    names = [*runs.metric_names(r.metrics for r in records), "seconds", "bytes"]
+    heads = [Column("metric", "metric", text=True)]
+    heads += [Column(m.title, m.title + ("" if m.finished else " (unfinished)")) for m in found]
+    rows = []
+    for name in dict.fromkeys(names):
+        cells = [_cell(method, name) for method in found]
+        if all(cell.value is None for cell in cells):
+            continue
+        column = replace(_column(name, cells), scale=1.0)
+        digits = 0 if name.startswith("bytes") else column.digits
+        marked = _marked(cells, replace(column, digits=digits), found)
+        rows.append((Cell(name), *(replace(cell, digits=digits) for cell in marked)))
+    return Table("Every metric", tuple(heads), tuple(rows), tuple(_run_notes(found, rows)))
+
+
+def _default_columns(records: Sequence[Record]) -> list[str]:
+    """Accuracy (or loss), clients, groups, excess risk, costs: those that the runs have."""
+    there = set(runs.metric_names(r.metrics for r in records))
+    what = "accuracy" if "accuracy" in there else "loss"
+    wanted = [what, f"client.{what}.std", f"client.{what}.worst10"]
+    firsts = [found[0] for r in records if (found := runs.attributes([r]))]
+    for name in dict.fromkeys(firsts):
+        gaps = (*(NOTIONS[code].name for code in SINGLE_RATE), "max_loss")
+        wanted += [f"group.{name}.{gap}" for gap in gaps]
+    if any("preference.0" in record.front for record in records):
+        wanted += ["hv.local", "hv.global"]
+    wanted += ["faa", "seconds", "bytes"]
+    return [n for n in wanted if any(runs.value(record, n) is not None for record in records)]
+
+
+def _known(columns: Sequence[str], records: Sequence[Record]) -> list[str]:
+    for name in columns:
+        if all(runs.value(record, name) is None for record in records):
+            there = [*runs.metric_names(r.metrics for r in records), "seconds", "bytes"]
+            raise ConfigError(unknown("metric", name, there))
+    return list(columns)
+
+
+def _cell(method: Method, name: str) -> Cell:
+    values = method.values(name)
+    of = len(method.runs)
+    if not values:
+        return Cell(of=of)
+    stat = runs.stat(values)
+    ends = runs.interval(method.runs[0], name) if of == 1 else None
+    low, high = ends or (None, None)
+    return Cell(stat.mean, stat.spread, low, high, stat.n, of)
+
+
+def _column(name: str, cells: Sequence[Cell]) -> Column:
+    values = [cell.value for cell in cells if isinstance(cell.value, float)]
+    spreads = [cell.spread for cell in cells]
+    metric = find_metric(name)
+    title, scale = metric.title, 1.0
+    if name.startswith("bytes"):
+        top = max((abs(v) for v in values if math.isfinite(v)), default=0.0)
+        scale, unit = next(
+            (at for at in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if top >= at[0]),
+            (1.0, "B"),
+        )
+        title = f"{title} ({unit})"
+    scaled = [None if at is None else at / scale for at in spreads]
+    digits = digits_for([v / scale for v in values], scaled)
+    if name.startswith("bytes"):
+        digits = min(digits, 2) if scale > 1 else 0
+    if name in ("client.number", "client.left_out") and not any(scaled):
+        digits = 0
+    return Column(
+        name,
+        title,
+        metric.meaning(),
+        metric.better,
+        metric.scope,
+        digits=digits,
+        scale=scale,
+    )
+
+
+def _marked(cells: Sequence[Cell], column: Column, found: Sequence[Method]) -> list[Cell]:
+    """The cells with the best value on each data set marked."""
+    best: set[int] = set()
+    for data in {method.data for method in found} if column.better else ():
+        at = {
+            i: round(cell.value / column.scale, column.digits)
+            for i, (cell, method) in enumerate(zip(cells, found, strict=True))
+            if method.data == data and method.finished and cell.n == cell.of
+            if isinstance(cell.value, float) and math.isfinite(cell.value)
+        }
+        if len(at) > 1:
+            top = (max if column.better == "higher" else min)(at.values())
+            best |= {i for i, v in at.items() if v == top}
+    return [replace(cell, best=i in best) for i, cell in enumerate(cells)]
+
+
+def _footnotes(
+    found: Sequence[Method], heads: Sequence[Column], rows: Sequence[Sequence[Cell]]
+) -> list[str]:
+    notes = []
+    for column in heads:
+        if not column.text:
+            way = f" {column.better.capitalize()} is better." if column.better else ""
+            notes.append(f"{column.title}: {column.meaning}{way}")
+    return notes + _run_notes(found, rows)
+
+
+def _run_notes(found: Sequence[Method], rows: Sequence[Sequence[Cell]]) -> list[str]:
+    """Which runs, clients and rounds the numbers are from."""
+    cells = [cell for row in rows for cell in row]
+    notes = []
+    seeds = {tuple(run.seed for run in method.runs) for method in found}
+    if len(seeds) == 1:
+        (only,) = seeds
+        of = f"seed {only[0]}" if len(only) == 1 else f"{len(only)} seeds ({listed(only)})"
+        notes.append(f"Values are from one run, {of}." if len(only) == 1 else f"Means over {of}.")
+    else:
+        each = (f"{m.title} {len(m.runs)} ({listed([r.seed for r in m.runs])})" for m in found)
+        notes.append(f"Means over seeds: {'; '.join(each)}.")
+    if any(cell.spread is not None for cell in cells):
+        notes.append("± is the sample standard deviation over seeds (divided by n - 1).")
+    if any(cell.low is not None for cell in cells):
+        notes.append(
+            f"[low, high] is the {LEVEL:.0%} bootstrap interval over clients of the single run."
+        )
+    if any(0 < cell.n < cell.of for cell in cells):
+        notes.append(
+            "(n of m): the mean is over the n seeds that have a value; for the others it is "
+            "undefined or absent. These values are never marked as best."
+        )
+    if any(isinstance(c.value, float) and math.isnan(c.value) for c in cells):
+        notes.append(
+            f"{UNDEFINED}: the number is not defined, for instance because a group is empty or "
+            "training diverged."
+        )
+    if any(cell.value is None for cell in cells):
+        notes.append(f"{ABSENT}: not measured in these runs.")
+    if len({method.data for method in found}) > 1:
+        notes.append("Methods are compared only with methods on the same data.")
+    notes += _attacks(found)
+    for method in found:
+        if not method.finished:
+            at = ", ".join(str(runs.last_round(run)) for run in method.runs if not run.complete)
+            notes.append(
+                f"{method.title}: unfinished. Its numbers are from the last evaluation up to round "
+                f"{at}, and are never marked as best."
+            )
+        if method.unfinished:
+            which = listed([run.seed for run in method.unfinished])
+            notes.append(f"{method.title}: seed {which} did not finish and is left out.")
+        if method.repeated:
+            which = listed([run.seed for run in method.repeated])
+            notes.append(f"{method.title}: seed {which} was run again; the last run is used.")
+    rounds = {m.title: {runs.last_round(run) for run in m.runs} - {None} for m in found}
+    if len(set().union(*rounds.values())) > 1:
+        each = (f"{title} {listed(sorted(at, key=str))}" for title, at in rounds.items())
+        notes.append(f"The number of rounds differs: {'; '.join(each)}.")
+    return notes + _left_out(found)
+
+
+def _attacks(found: Sequence[Method]) -> list[str]:
+    """One note per attack: metrics are those of the benign clients only."""
+    methods_by_text: dict[str, list[str]] = {}
+    for method in found:
+        if what := runs.attack(method.runs[0]):
+            methods_by_text.setdefault(what, []).append(method.title)
+    return [
+        f"Under attack ({what}), metrics are those of the benign clients only"
+        + ("." if len(titles) == len(found) else f": {', '.join(titles)}.")
+        for what, titles in methods_by_text.items()
+    ]
+
+
+def _left_out(found: Sequence[Method]) -> list[str]:
+    """Which clients `client.*` leaves out; one note if they are the same for all methods."""
+    methods_by_text: dict[str, list[str]] = {}
+    for method in found:
+        names = list(dict.fromkeys(n for run in method.runs for n in runs.left_out(run)))
+        counts = [runs.number(run.metrics.get("client.left_out", 0)) for run in method.runs]
+        if names:
+            methods_by_text.setdefault(listed(names), []).append(method.title)
+        elif any(count > 0 for count in counts):
+            methods_by_text.setdefault(f"{max(counts):.0f} clients", []).append(method.title)
+    return [
+        f"Left out of the metrics over clients (no examples in the evaluated split): {who}"
+        + ("." if len(titles) == len(found) else f" (in {', '.join(titles)}).")
+        for who, titles in methods_by_text.items()
+    ]

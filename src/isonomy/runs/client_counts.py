@@ -1,0 +1,54 @@
+"""Counting predictions: every client counts on its own examples, and sends only the counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isonomy.core import tree
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.examples import Split
+from isonomy.core.phase import Phase, phase
+from isonomy.core.task import Task
+from isonomy.core.work import Work
+from isonomy.engines.base import Engine
+from isonomy.metrics import Counts, count
+
+PAGE = 1024  # examples at a time
+
+
+def measure(algorithm: Algorithm, split: Split) -> Phase:
+    """The phase in which a client counts its own predictions; no prediction leaves it."""
+
+    @phase("gather", name=f"measure:{split}", counts="group statistic", loss="group statistic")
+    def measured(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        total: Any = None
+        for page in client.pages(split, PAGE):
+            outputs = algorithm.predict(task, message["model"], client.state, page.x)
+            counted = count(task, outputs, page)
+            total = counted if total is None else tree.add(total, counted)
+        return total, client.state
+
+    return measured
+
+
+def count_all(algorithm: Algorithm, server: Any, engine: Engine, split: Split) -> Counts:
+    """The counts of every client on a split."""
+    return count_answering(algorithm, server, engine, split)[0]
+
+
+def count_answering(
+    algorithm: Algorithm, server: Any, engine: Engine, split: Split
+) -> tuple[Counts, list[int]]:
+    """The counts of every client that answered, and the numbers of these clients."""
+    cohort = engine.cohort(engine.everyone(), work=Work(steps=1), round=0)
+    message = {"model": algorithm.deployed(server)}
+    replies = cohort.gather(measure(algorithm, split), message)
+    counts = Counts(
+        counts=replies.value["counts"].numpy().astype(np.int64),
+        loss=replies.value["loss"].numpy().astype(np.float64),
+        attributes=engine.federation.attributes,
+    )
+    return counts, [int(k) for k in replies.ids]

@@ -1,0 +1,31 @@
+"""The notes of a finished run: sentences that every output shows with the results."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from isonomy.runs import middleware, surrogate
+from isonomy.runs.build import Setting
+from isonomy.runs.progress import Progress, found_clusters
+
+
+def notes(setting: Setting, now: Progress, lines: list[dict[str, Any]]) -> tuple[str, ...]:
+    """The notes, given the lines of all rounds."""
+    out = list(setting.federation.notes)
+    out += middleware.notes(setting, lines)
+    stated = surrogate.statement(setting, now.server)
+    if stated:
+        out.append(stated)
+    clusters = found_clusters(setting, now)
+    if clusters is not None:
+        sizes = sorted(Counter(clusters.tolist()).values(), reverse=True)
+        which = ", ".join(str(size) for size in sizes)
+        out.append(f"Clusters of clients that the method found: {len(sizes)}, of size {which}.")
+    if now.lost:
+        out.append(f"In {now.lost} rounds no client answered; they changed nothing.")
+    out += [
+        f"'{name}' was left out of {count} exchanges; rounds.jsonl gives the reasons."
+        for name, count in sorted(now.faults.items())
+    ]
+    return tuple(out)

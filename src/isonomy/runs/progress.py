@@ -1,0 +1,30 @@
+"""The state of a run between two rounds: what a checkpoint keeps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from isonomy.core.capabilities import FindsClusters
+from isonomy.engines.base import Engine
+from isonomy.runs.build import Setting
+
+
+@dataclass
+class Progress:
+    """The server's state, the engine with the clients' states, and what was counted so far."""
+
+    server: Any
+    engine: Engine
+    round: int = 0  # rounds completed
+    lost: int = 0  # rounds in which no client answered
+    faults: Counter[str] = field(default_factory=Counter)  # exchanges missed, by client
+
+
+def found_clusters(setting: Setting, now: Progress) -> torch.Tensor | None:
+    """Each client's cluster, if the algorithm finds clusters."""
+    algorithm = setting.algorithm
+    return algorithm.clusters(now.server) if isinstance(algorithm, FindsClusters) else None

@@ -1,0 +1,65 @@
+"""A run's record: read from its folder, or put together in memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from isonomy.config.schema import AlgorithmConfig, Config, DefenceConfig
+from isonomy.runs.folder import RunFolder
+from isonomy.runs.record import Record
+
+
+def method_label(config: Config) -> str:
+    """The config's label, or the algorithm and the defence with the options they were given."""
+    if config.label:
+        return config.label
+    label = _with_options(config.algorithm)
+    if config.defence.name != "none":
+        label += f" + {_with_options(config.defence)}"
+    return label
+
+
+def _with_options(table: AlgorithmConfig | DefenceConfig) -> str:
+    options = ", ".join(f"{k}={v}" for k, v in table.options.items())
+    return table.name + (f" ({options})" if options else "")
+
+
+def record(place: RunFolder) -> Record:
+    """The record of the run in a folder."""
+    config = place.config()
+    table = place.clients()
+    summary = place.summary()
+    rounds = place.lines("rounds.jsonl")
+    metrics = summary.get("metrics") or last_metrics(rounds)
+    return Record(
+        label=method_label(config),
+        seed=config.seed,
+        config=config.plain(),
+        rounds=rounds,
+        clients=table.to_pydict() if table is not None else {},
+        metrics=with_nan(metrics),
+        seconds=sum(line["seconds"] for line in place.lines("timing.jsonl")),
+        complete=place.complete,
+        notes=tuple(summary.get("notes", ())),
+        facts=summary.get("facts", {}),
+        front=place.front(),
+        verdict=place.verdict(),
+    )
+
+
+def last_metrics(lines: list[dict[str, Any]]) -> dict[str, float | None]:
+    """The metrics of the last round that was evaluated; empty if none was."""
+    measured = [line["metrics"] for line in lines if line.get("metrics")]
+    return dict(measured[-1]) if measured else {}
+
+
+def with_nan(metrics: dict[str, float | None]) -> dict[str, float]:
+    """Metrics with NaN for None, which stands for it in JSON."""
+    return {k: math.nan if v is None else v for k, v in metrics.items()}
+
+
+def joined(tables: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """The columns of several tables, one below the other; empty tables are left out."""
+    tables = [table for table in tables if table]
+    return {k: [v for table in tables for v in table[k]] for k in tables[0]} if tables else {}

@@ -1,0 +1,195 @@
+"""What a config asks for takes effect in a served run as in a simulated one, or is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from federation.participants import CONFIG, NAMES, NODES, Room, participant, write_tables
+from isonomy import api
+from isonomy.cli import app
+from isonomy.config.schema import read
+from isonomy.core import tree
+from isonomy.errors import ConfigError, RunError
+from isonomy.federation import charter as charters
+from isonomy.federation import organiser
+from isonomy.federation.flower import superlink
+from isonomy.runs.folder import RunFolder, decode
+from isonomy.runs.training import resume
+
+NULL = ["algorithm=pffl", "algorithm.zeta=0.0", "algorithm.B=50.0", "model=logistic"]
+NULL += ["local.steps=3", "local.batch=0", "local.lr=1.0"]
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    write_tables(tmp_path / "tables")
+    (tmp_path / "config.toml").write_text(CONFIG)
+    return tmp_path
+
+
+def model(folder: Path) -> dict[str, Any]:
+    card = json.loads((folder / "model" / "model.json").read_text())
+    return decode((folder / "model" / "model.safetensors").read_bytes(), card["shapes"])
+
+
+def same(a: object, b: object) -> bool:
+    pairs = zip(tree.leaves(a), tree.leaves(b), strict=True)
+    return all(torch.allclose(s, t, rtol=1e-5, atol=1e-6) for s, t in pairs)
+
+
+def serve(here: Path, overrides: list[str], room: Room | None = None) -> Any:
+    plan = organiser.begin(read(here / "config.toml", overrides), here / "served", NAMES)
+    room = room or Room({name: participant(here, name) for name in NAMES})
+    return organiser.conduct(plan, room, nodes=NODES, wait=0.0, timeout=5.0)
+
+
+def simulate(here: Path, overrides: list[str], name: str = "simulated") -> Any:
+    return api.run(read(here / "config.toml", [*overrides, "engine=loop"]), here / name)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["defence=median"],
+        ["defence=krum", "defence.expected=1"],
+        ["defence=k_loss", "defence.expected=1"],  # asks clients for their losses
+        ["attack=sign_flip", "attack.clients=[1]", "attack.factor=3.0"],
+        ["attack=gaussian", "attack.fraction=0.4", "defence=median"],
+        ["attack=replacement", "attack.clients=[0]", "algorithm=fmtl"],
+    ],
+    ids=" ".join,
+)
+def test_defences_and_attacks_take_effect(here: Path, overrides: list[str]) -> None:
+    got = serve(here, overrides)
+    expected = simulate(here, overrides)
+    other = [f for f in overrides if f.startswith("algorithm")]
+    simulate(here, other, "plain")
+    assert same(model(here / "served")["server"], model(here / "simulated")["server"])
+    assert not same(model(here / "served")["server"], model(here / "plain")["server"])
+    for key, value in expected.metrics.items():
+        assert got.metrics[key] == pytest.approx(value, abs=1e-6, nan_ok=True), key
+    lines = [RunFolder(here / f).lines("rounds.jsonl") for f in ("served", "simulated")]
+    for key in ("attacked", "combined", "bytes_up", "phases"):
+        assert [r.get(key) for r in lines[0]] == [r.get(key) for r in lines[1]], key
+    assert got.facts.get("malicious") == expected.facts.get("malicious")
+    assert got.notes == expected.notes
+    assert got.label == expected.label
+
+
+def test_a_reply_that_is_not_finite_is_refused_by_the_engine(here: Path) -> None:
+    got = serve(here, ["attack=broken", "attack.clients=[1]"])
+    simulate(here, ["attack=broken", "attack.clients=[1]"])
+    assert same(model(here / "served")["server"], model(here / "simulated")["server"])
+    assert any("'north' was left out" in note for note in got.notes)
+    assert not any("changed no reply" in note for note in got.notes)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["attack=little"], r"attack\.name = 'little'.*several clients.*isonomy run.*sign_flip"),
+        (["attack=inner_product"], r"attack\.name = 'inner_product'.*isonomy run"),
+        (["attack=broken", "attack.what=shape"], r"attack\.name = 'broken'.*wrong shape"),
+        (["attack=labels"], r"attack\.labels = 'auto'.*does not change the labels"),
+        (["attack=gaussian", "attack.labels=flip"], r"attack\.labels = 'flip'"),
+        (["attack=gaussian", "attack.clients=[3]"], r"attack\.clients.*0 to 2"),
+        (["defence=median", "algorithm=fedeba"], "defence 'median'"),
+        (["defence.expected=1"], r"defence\.expected"),
+        (["cohort.size=4"], r"cohort\.size = 4.*3 clients"),
+    ],
+)
+def test_what_a_federation_cannot_do_is_refused_before_anything_is_written(
+    here: Path, overrides: list[str], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        serve(here, overrides)
+    assert not (here / "served").exists()
+
+
+def test_consent_covers_simulated_attacks_and_defences(here: Path) -> None:
+    def text(*overrides: str) -> str:
+        config = read(here / "config.toml", list(overrides))
+        return "\n".join(charters.consent_text(charters.make(config, NAMES)[0]))
+
+    assert "attack" not in text()
+    assert "defence" not in text()
+    shown = text("attack=gaussian", "attack.clients=[1]", "defence=median")
+    assert "simulated attack ('gaussian')" in shown
+    assert "north" in next(line for line in shown.splitlines() if "simulated attack" in line)
+    assert "defence 'median'" in shown
+
+
+# --- a model that is withheld ---------------------------------------------------------------------
+
+
+def test_a_withheld_model_ends_a_served_run_in_order(here: Path) -> None:
+    participants = {name: participant(here, name) for name in NAMES}
+    got = serve(here, NULL, Room(participants))
+    expected = simulate(here, NULL)
+    assert got.verdict == expected.verdict
+    assert got.verdict["status"] == "null"
+    assert RunFolder(here / "served").withheld
+    assert not (here / "served" / "model").exists()
+    for one in participants.values():
+        assert one.ended.is_set()
+        assert one.complete
+        assert one.withheld
+        assert one.error is None
+        place = RunFolder(one.result)
+        assert place.withheld
+        assert place.verdict() == expected.verdict
+        with pytest.raises(RunError, match="verdict"):
+            api.predictor(one.result, 0)
+    with pytest.raises(RunError, match="withheld"):
+        resume(here / "served", keep=True)
+    assert RunFolder(here / "served").complete
+
+
+def test_serve_ends_with_the_same_exit_code_as_run(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = Room({name: participant(here, name) for name in NAMES})
+
+    @contextmanager
+    def running(*_args: object, **_more: object) -> Iterator[Any]:
+        yield room, NODES
+
+    monkeypatch.setattr(superlink, "running", running)
+    words = ["serve", str(here / "config.toml"), *NULL, "--insecure", "--address", "127.0.0.1:9092"]
+    words += ["--clients", ",".join(NAMES), "--to", str(here / "served"), "--quiet", "--no-report"]
+    got = CliRunner().invoke(app, words)
+    assert got.exit_code == 3, got.output
+    assert "verdict: null" in got.output
+
+
+# --- model cards ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fmtl"])
+def test_participants_have_the_model_card_of_a_simulation(here: Path, algorithm: str) -> None:
+    participants = {name: participant(here, name) for name in NAMES}
+    serve(here, [f"algorithm={algorithm}"], Room(participants))
+    simulate(here, [f"algorithm={algorithm}"])
+    expected = json.loads((here / "simulated" / "model" / "model.json").read_text())
+    organisers = json.loads((here / "served" / "model" / "model.json").read_text())
+    total = dict.fromkeys(expected["splits"], 0)
+    own_parts = {"sha256", "data"}  # the tensors' bytes, and where the rows came from
+    for name, one in participants.items():
+        card = json.loads((one.result / "model" / "model.json").read_text())
+        assert list(card) == list(expected)
+        for key in set(expected) - own_parts - {"clients", "splits"}:
+            assert card[key] == expected[key], key
+        assert card["attributes"] == {"sex": ["Female", "Male"]}
+        assert card["clients"] == [name]
+        total = {split: total[split] + rows for split, rows in card["splits"].items()}
+    assert total == expected["splits"]
+    for key in set(expected) - own_parts - {"shapes"}:  # the organiser has no clients' states
+        assert organisers[key] == expected[key], key
