@@ -1,4 +1,4 @@
-"""Names of the parts of a client's examples: its splits, and the protected attributes."""
+"""The splits of a client's examples, and protected attributes."""
 
 from __future__ import annotations
 

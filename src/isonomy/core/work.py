@@ -1,4 +1,4 @@
-"""Local work: how long a client trains in a round, in what batches, with which optimiser."""
+"""Local work: how long a client trains in a round, with which batches and optimiser."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from isonomy.core import random
 
 @dataclass(frozen=True)
 class Work:
-    """What every client does locally in a round; the same for all methods of a comparison.
+    """The local training of every client in a round; the same for all methods of a comparison.
 
-    Give `epochs` (passes over the client's own examples) or `steps`. `batch = 0` means all of
-    the client's examples at once. A pass's last, short batch is kept, or with `last = "drop"`
-    left out (a client smaller than a batch still uses all it has). The learning rate of round
+    Set `epochs` (passes over the client's examples) or `steps`. `batch = 0` means all examples of
+    the client at once. The last, short batch of a pass is kept, or dropped with `last = "drop"`
+    (a client with fewer examples than a batch still uses all of them). The learning rate of round
     t = 0, 1, ... is lr times: 1 ("constant"), decay^t ("exponential"), decay^floor(t / every)
     ("step"), 1/sqrt(1 + t) ("inverse_sqrt"), or half a cosine over the run ("cosine").
     """
@@ -56,23 +56,23 @@ class Work:
         return size if self.batch == 0 else self.batch
 
     def steps_a_pass(self, size: int) -> int:
-        """How many batches one pass over this many examples takes."""
+        """The number of batches in one pass over this many examples."""
         width = self.width(size)
         if self.last == "drop" and size >= width:
             return size // width
         return -(-size // width)
 
     def count(self, size: int) -> int:
-        """How many local steps a client of this size takes."""
+        """The number of local steps of a client of this size."""
         return self.epochs * self.steps_a_pass(size) if self.steps is None else self.steps
 
     def passes(self, size: int) -> int:
-        """How many passes (full or begun) those steps are."""
+        """The number of passes, complete or not, that these steps make."""
         return -(-self.count(size) // self.steps_a_pass(size))
 
 
 class Plan(NamedTuple):
-    """Which examples each local step uses: `rows` and `weight` [steps, batch], `count` live."""
+    """The examples of each local step: `rows` and `weight` [steps, batch], of `count` real steps."""
 
     rows: Tensor
     weight: Tensor
@@ -80,11 +80,11 @@ class Plan(NamedTuple):
 
 
 def plan(work: Work, keys: Tensor, size: Tensor, width: int, steps: int, passes: int) -> Plan:
-    """Batches for one client: shuffled passes over its examples, cut into batches.
+    """The batches of one client: shuffled passes over its examples, split into batches.
 
-    `width`, `steps` and `passes` are the largest of the clients that run side by side; what is
-    beyond this client's own is padding and carries weight 0. The order is a function of the key
-    alone, so padding changes nothing.
+    `width`, `steps` and `passes` are the largest among the clients that run side by side; entries
+    beyond the client's own numbers are padding with weight 0. The order depends on the key alone,
+    so padding does not change it.
     """
     batch = work.width(width)
     order = random.permutation(keys, "batches", size, width, passes)
@@ -102,9 +102,10 @@ def plan(work: Work, keys: Tensor, size: Tensor, width: int, steps: int, passes:
 
 
 def halves(whole: Plan, share: float) -> tuple[Plan, Plan]:
-    """A plan's first `share` of steps, and the rest.
+    """The first `share` of a plan's steps, and the rest.
 
-    Unless the share is 0 or 1, each part has a step at least: of a plan of one step both are it.
+    Unless the share is 0 or 1, each part has at least one step: a plan with a single step is used
+    for both.
     """
 
     def first(count: Tensor) -> Tensor:
