@@ -99,7 +99,6 @@ class Client:
         s = SPLITS.index(split)
         at = first + torch.arange(count)
         real = at < self.sizes[s]
-        rows = torch.where(
-            real, self.starts[s] + at, self.starts[0]
-        )  # padding repeats the client's first row
+        # padding repeats the client's first row, so that a phase never sees another client's
+        rows = torch.where(real, self.starts[s] + at, self.starts[0])
         return self.pool.batch(rows, real.to(torch.float32))

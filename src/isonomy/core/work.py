@@ -72,7 +72,7 @@ class Work:
 
 
 class Plan(NamedTuple):
-    """The examples of each local step: `rows` and `weight` [steps, batch], of `count` real steps."""
+    """The examples of each local step: `rows` and `weight` [steps, batch], `count` real steps."""
 
     rows: Tensor
     weight: Tensor

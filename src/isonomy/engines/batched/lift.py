@@ -1,8 +1,9 @@
 """Lifting: find the tensors that a function closes over, and make them its inputs.
 
 A trace of a function is correct for other values of a tensor only if that tensor is an input.
-`Lift` walks a function's closure through functions, bound methods, partials, containers and dataclasses,
-collects the tensors, and makes a key of everything else. It raises NotLiftable for other objects.
+`Lift` walks a function's closure through functions, bound methods, partials, containers and
+dataclasses, collects the tensors, and makes a key of everything else. It raises NotLiftable for
+other objects.
 """
 
 from __future__ import annotations
