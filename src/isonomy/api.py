@@ -176,11 +176,9 @@ def check_methods(
 ) -> None:
     """Build every method without running it, so that a mistake in any of them is found early."""
     from isonomy.runs.build import build
+    from isonomy.runs.listener import Listeners
 
-    def note(text: str) -> None:
-        for listener in listeners:
-            listener.note(text)
-
+    note = Listeners(listeners).note
     for method in chosen:
         build(method.config.model_copy(update={"seed": seed}), note)
 

@@ -285,12 +285,20 @@ def test_refused(folder, options, words):
     ("name", "content", "words"),
     [
         ("psam_p06.csv", b"", r"psam_p06\.csv has no column AGEP"),
-        ("psam_p06.csv", table(crowd(9, 1), COLUMNS[:40]), "has no column SCHL; is it the person"),
-        ("psam_p06.csv", table(crowd(9, 1)) + b"1,2,3\n", "cannot read .* as CA's persons"),
-        ("psam_p06.csv", table([person(AGEP="old")]), "cannot read .* as CA's persons"),
+        ("psam_p06.csv", table(crowd(9, 1), COLUMNS[:40]), "has no column SCHL; give the person"),
+        (
+            "psam_p06.csv",
+            table(crowd(9, 1)) + b"1,2,3\n",
+            "cannot read .* as the person file of CA",
+        ),
+        ("psam_p06.csv", table([person(AGEP="old")]), "cannot read .* as the person file of CA"),
         ("psam_p06.csv", table([person(RAC1P=0)]), "RAC1P is 0 in one row"),
-        ("csv_pca.zip", packed("psam_p06.csv", b"")[:-40], "cannot read .* as CA's persons"),
-        ("csv_pca.zip", packed("psam_p48.csv", b""), r"it holds no psam_p06\.csv"),
+        (
+            "csv_pca.zip",
+            packed("psam_p06.csv", b"")[:-40],
+            "cannot read .* as the person file of CA",
+        ),
+        ("csv_pca.zip", packed("psam_p48.csv", b""), r"it does not contain psam_p06\.csv"),
         ("csv_ptx.zip", b"", r"contains neither psam_p06\.csv nor csv_pca\.zip"),
     ],
 )
@@ -370,10 +378,10 @@ def test_downloads_that_fail_leave_nothing(bureau):
     del files["length"]
     at = whole.find(b"psam_p56.csv") + 40
     files["/2018/csv_pwy.zip"] = whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :]
-    with pytest.raises(FetchError, match="the file there is not a complete zip"):
+    with pytest.raises(FetchError, match="not a complete zip"):
         load("acs", options={"states": ["WY"]})
     files["/2018/csv_pwy.zip"] = b"<html>Sorry</html>"
-    with pytest.raises(FetchError, match="the file there is not a complete zip"):
+    with pytest.raises(FetchError, match="not a complete zip"):
         load("acs", options={"states": ["WY"]})
     assert list(cache.iterdir()) == []
 

@@ -82,7 +82,7 @@ def test_protected_columns_are_no_features(small):
     [
         (PLAIN[:400], "cannot read all as ADULT"),
         (PLAIN.replace(">50K", "rich"), "income is <=50K or rich"),
-        (PLAIN.replace("39,", ",", 1), "row 1 has no number for age"),
+        (PLAIN.replace("39,", ",", 1), "row 1 has no number in column age"),
         (PLAIN.replace("39,", "old,", 1), "cannot read all as ADULT"),
         ("", "cannot read all as ADULT"),
     ],
@@ -105,7 +105,7 @@ def test_a_substituted_file_is_refused(small):
 def test_damaged_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("ISONOMY_DATA", str(tmp_path))
     (tmp_path / "adult-all.csv").write_text(PLAIN)
-    with pytest.raises(DataError, match="damaged or another file"):
+    with pytest.raises(DataError, match="damaged or a different file"):
         load("adult")
 
 

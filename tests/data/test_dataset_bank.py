@@ -63,7 +63,7 @@ def test_by_default():
     gone = it.x[:, it.features.index("pdays is missing")] == 1
     assert int(gone.sum()) == 36_954
     assert len(it.x[gone, it.features.index("pdays")].unique()) == 1
-    assert any("duration is left out" in note for note in it.notes)
+    assert any("duration is not used" in note for note in it.notes)
 
 
 @pytest.mark.usefixtures("path")
@@ -79,7 +79,7 @@ def test_duration_leaks():
     assert max(told, key=told.get) == "duration"
     assert told["duration"] > 3 * sorted(told.values())[-2]
     assert it.attributes[0].levels == ("divorced", "married", "single")
-    assert not any("duration is left out" in note for note in it.notes)
+    assert not any("duration is not used" in note for note in it.notes)
 
 
 @pytest.mark.usefixtures("path")

@@ -168,7 +168,7 @@ def test_numbers_instead_of_pictures(folder):
         for user in value["user_data"].values():
             user["x"] = [[1.0] for _ in user["x"]]
         path.write_text(json.dumps(value))
-    with pytest.raises(DataError, match="examples are names of pictures"):
+    with pytest.raises(DataError, match="examples are not names of pictures"):
         load("celeba", options={"path": str(folder)})
 
 

@@ -69,7 +69,7 @@ def test_by_default():
     assert torch.bincount(it.groups[:, 0]).tolist() == [3_175, 2_103, 509, 343 + 31 + 11]
     assert sex.levels == ("Female", "Male")
     assert torch.bincount(it.groups[:, 1]).tolist() == [1_175, 4_997]
-    assert "ProPublica's filter leaves 6,172 rows of 7,214." in it.notes
+    assert "ProPublica's filter keeps 6,172 of 7,214 rows." in it.notes
 
 
 @pytest.mark.usefixtures("path")

@@ -76,7 +76,7 @@ def test_clients_of_the_paper_by_hand():
 def test_the_paper_wants_the_published_order():
     known = fashion_mnist.DATASET.partitions["paper"]
     rows = Rows(np.arange(60_000) % 10), Rows(np.arange(10_000) % 10)
-    with pytest.raises(DataError, match="in another order than published"):
+    with pytest.raises(DataError, match="not in the published order"):
         allocate_tested(*rows, known, {}, 0, 0)
 
 
@@ -84,7 +84,7 @@ def test_the_paper_wants_the_published_order():
     ("wrong", "says"),
     [
         ({"clients": 400}, "has 500 clients, not 400"),
-        ({"options": {"examples": 1000}}, "leave out 'examples'"),
+        ({"options": {"examples": 1000}}, "remove 'examples'"),
     ],
 )
 def test_the_paper_is_fixed(wrong, says):

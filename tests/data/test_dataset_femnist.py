@@ -96,12 +96,12 @@ def test_what_to_do_without_files(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda u: u["y"].__setitem__(0, 62), "'a' has a label that is no class from 0 to 61"),
-        (lambda u: u["y"].__setitem__(0, 1.5), "no class from 0 to 61"),
+        (lambda u: u["y"].__setitem__(0, 62), "'a' has a label that is not a class from 0 to 61"),
+        (lambda u: u["y"].__setitem__(0, 1.5), "not a class from 0 to 61"),
         (lambda u: u["x"][0].__setitem__(0, 7.0), "784 grey levels from 0 to 1"),
         (lambda u: u["x"][0].__setitem__(0, 0.5001), "784 grey levels"),
         (lambda u: [row.pop() for row in u["x"]], "784 grey levels"),
-        (lambda u: u["x"][0].pop(), "no table of numbers"),
+        (lambda u: u["x"][0].pop(), "not an array of numbers"),
     ],
 )
 def test_other_files(tmp_path, change, words):

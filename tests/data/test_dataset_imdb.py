@@ -228,7 +228,7 @@ def test_refused(arguments, words, subset):
 
 
 def test_a_cluster_needs_a_client():
-    with pytest.raises(ConfigError, match="leave a cluster without any"):
+    with pytest.raises(ConfigError, match="leave a cluster without clients"):
         imdb.by_length(np.arange(9), 2, 0, (0.9, 0.1))
     with pytest.raises(DataError, match="9 clients and 3 reviews"):
         imdb.by_length(np.arange(3), 9, 0, (0.5, 0.5))

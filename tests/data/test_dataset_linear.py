@@ -67,8 +67,8 @@ def test_the_federation():
     ("arguments", "words"),
     [
         ({"clients": 2, "options": {"outliers": 2}}, "2 outliers among 2 clients"),
-        ({"options": {"d": 0}}, "d is 0; 1 or more"),
-        ({"options": {"n": 0}}, "n is 0; 1 or more"),
+        ({"options": {"d": 0}}, "d is 0; set it to 1 or more"),
+        ({"options": {"n": 0}}, "n is 0; set it to 1 or more"),
         ({"options": {"sigma": -0.1}}, "sigma is -0.1"),
         ({"options": {"R": float("nan")}}, "R is nan"),
         ({"partition": "iid"}, "unknown partition 'iid'"),

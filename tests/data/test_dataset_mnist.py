@@ -30,7 +30,7 @@ def test_a_substituted_folder_is_refused(tmp_path):
         load("mnist", options={"path": str(tmp_path)})
     assert "'path'" in str(error.value)
     (tmp_path / images.IDX_NAMES[3]).unlink()
-    with pytest.raises(DataError, match=r"holds no t10k-labels-idx1-ubyte\.gz"):
+    with pytest.raises(DataError, match=r"does not contain t10k-labels-idx1-ubyte\.gz"):
         load("mnist", options={"path": str(tmp_path)})
 
 
@@ -39,7 +39,7 @@ def test_a_damaged_cache_is_refused(tmp_path, monkeypatch):
     write(tmp_path)
     for name in images.IDX_NAMES:
         (tmp_path / name).rename(tmp_path / f"mnist-{name}")
-    with pytest.raises(DataError, match="is damaged or another file"):
+    with pytest.raises(DataError, match="is damaged or a different file"):
         load("mnist")
 
 

@@ -164,9 +164,9 @@ def test_repeatable():
     [
         ({"clients": 2, "options": {"adversaries": 2}}, "2 adversaries among 2 clients"),
         ({"options": {"adversaries": 2, "tau_a": 0.1}}, "tau_a is 0.1, below tau, 0.2"),
-        ({"options": {"d": 0}}, "d is 0; 1 or more"),
-        ({"options": {"n": 0}}, "n is 0; 1 or more"),
-        ({"options": {"n_test": -1}}, "n_test is -1; 0 or more"),
+        ({"options": {"d": 0}}, "d is 0; set it to 1 or more"),
+        ({"options": {"n": 0}}, "n is 0; set it to 1 or more"),
+        ({"options": {"n_test": -1}}, "n_test is -1; set it to 0 or more"),
         ({"options": {"sigma": -0.1}}, "sigma is -0.1"),
         ({"options": {"theta": float("nan")}}, "theta is nan"),
         ({"partition": "iid"}, "unknown partition 'iid'"),

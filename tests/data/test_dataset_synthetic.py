@@ -126,9 +126,12 @@ def test_any_number_of_clients():
     ("arguments", "words"),
     [
         ({"partition": {"name": "paper", "level": "7"}}, "unknown level"),
-        ({"partition": "paper", "clients": 4}, "no 4 clients"),
-        ({"partition": {"name": "paper", "level": "5"}, "clients": 10}, "no 10 clients at level"),
-        ({"partition": "paper", "options": {"examples": 10}}, "leave out 'examples'"),
+        ({"partition": "paper", "clients": 4}, "not defined for 4 clients"),
+        (
+            {"partition": {"name": "paper", "level": "5"}, "clients": 10},
+            "not defined for 10 clients at level",
+        ),
+        ({"partition": "paper", "options": {"examples": 10}}, "remove 'examples'"),
         ({"partition": "papper"}, "Did you mean 'paper'"),
         ({"options": {"example": 1}}, "Did you mean 'examples'"),
     ],

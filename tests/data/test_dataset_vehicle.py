@@ -51,7 +51,7 @@ def test_a_client_for_each_user_and_every_row_once(tmp_path):
         assert {(row.tobytes(), label) for row, label in pairs} == found
         assert rows.stop - rows.start == len(found)
     assert "training split" in federation.notes[1]
-    assert "3 clients where theirs have 23" in federation.notes[2]
+    assert "3 clients instead of 23" in federation.notes[2]
 
 
 def test_with_the_authors_test_rows_only_the_rest_is_divided(tmp_path):
@@ -67,7 +67,7 @@ def test_with_the_authors_test_rows_only_the_rest_is_divided(tmp_path):
     assert torch.equal(federation.x[federation.rows(0, "test")], x)
     assert not any("training split is public" in note for note in federation.notes)
     (tmp_path / "test" / "mytest.json").write_text(json.dumps(content([4], seed=2)))
-    with pytest.raises(DataError, match="'f_00001' has training or test examples only"):
+    with pytest.raises(DataError, match="'f_00001' has only training or only test examples"):
         load("vehicle", options=options)
 
 
@@ -79,13 +79,13 @@ def test_where_it_is_looked_for(tmp_path, monkeypatch):
     assert "litian96/ditto" in str(error.value)
     assert str(tmp_path) in str(error.value)
     write(tmp_path / "mytrain.json", content([8]))  # there the file has to be the right one
-    with pytest.raises(DataError, match="damaged or another file"):
+    with pytest.raises(DataError, match="damaged or a different file"):
         load("vehicle")
     write(tmp_path / "vehicle" / "mytrain.json", content([8, 9]))
     federation = load("vehicle")
     assert len(federation) == 2
     assert federation.origin == "the local cache"
-    with pytest.raises(DataError, match="holds no JSON file"):
+    with pytest.raises(DataError, match="contains no JSON file"):
         load("vehicle", options={"path": str(write(tmp_path / "a" / "b.txt", 1).parent)})
 
 
@@ -95,7 +95,7 @@ def refuse(*args):
 
 def test_other_files_and_numbers_are_refused(tmp_path):
     path = write(tmp_path / "some.json", content([8, 9]))
-    with pytest.raises(DataError, match="its 2 sensors, not 5; leave the number"):
+    with pytest.raises(DataError, match="its 2 sensors, not 5; remove the number"):
         load("vehicle", clients=5, options={"path": str(path)})
     assert len(load("vehicle", clients=2, options={"path": str(path)})) == 2
     write(path, content([8], features=99))

@@ -111,7 +111,7 @@ def test_features_that_are_not_finite() -> None:
     for bad in (float("nan"), float("inf")):
         x = made.x.clone()
         x[6, 0] = bad
-        with pytest.raises(DataError, match="row 6 holds a feature that is not finite"):
+        with pytest.raises(DataError, match="row 6 contains a feature that is not finite"):
             replace(made, x=x)
 
 

@@ -110,7 +110,7 @@ def test_sizes(federation, name, features, train, test, groups):
     assert it.features[-1] == "z"
     assert torch.equal(it.x[:, -1], it.groups[:, 0].float())
     assert it.groups.unique().tolist() == list(range(groups))
-    assert "FedFB's and HetPFL's public code, faults included" in it.notes[0]
+    assert "public code of FedFB and HetPFL, including its faults" in it.notes[0]
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -266,10 +266,10 @@ def test_bank_against_pandas(federation, legacy):
     [
         ("adult", {"clients": 3}, "'paper' of 'adult' has 2 clients, not 3"),
         ("bank", {"clients": 2}, "'paper' of 'bank' has 3 clients, not 2"),
-        ("adult", {"options": {"protected": ["race"]}}, "is fixed; leave out 'protected'"),
-        ("compas", {"options": {"rows": "all"}}, "is fixed; leave out 'rows'"),
-        ("bank", {"options": {"duration": True}}, "is fixed; leave out 'duration'"),
-        ("bank", {"options": {"fractions": [0.5, 0.2, 0.3]}}, "leave out 'fractions'"),
+        ("adult", {"options": {"protected": ["race"]}}, "is fixed; remove 'protected'"),
+        ("compas", {"options": {"rows": "all"}}, "is fixed; remove 'rows'"),
+        ("bank", {"options": {"duration": True}}, "is fixed; remove 'duration'"),
+        ("bank", {"options": {"fractions": [0.5, 0.2, 0.3]}}, "remove 'fractions'"),
     ],
 )
 def test_what_is_fixed(name, arguments, words):
@@ -290,7 +290,7 @@ def test_another_order_is_refused(federation, tmp_path):
     other = tmp_path / "sorted.csv"
     other.write_bytes(b"".join([lines[0], *sorted(lines[1:])]))
     assert load("compas", options={"path": str(other)}).x.shape[0] == 6_172
-    with pytest.raises(DataError, match="in another order than published"):
+    with pytest.raises(DataError, match="not in the published order"):
         load("compas", partition="paper", options={"path": str(other)})
     again = load("compas", partition="paper", options={"path": str(source)})
     assert torch.equal(again.x, federation("compas").x)

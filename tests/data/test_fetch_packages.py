@@ -332,7 +332,7 @@ def test_an_archive_that_cannot_be_had_is_told_once(tmp_path):
 
 CHILD = """
 import sys, pathlib
-from isonomy.data import fetch
+from isonomy.data.download import fetch
 address, sha, size, cache = sys.argv[1:]
 file = fetch.File("thing", sha, int(size), (fetch.Url(address),))
 fetch.fetch((file,), cache=pathlib.Path(cache))
@@ -381,7 +381,7 @@ def test_two_processes_fetch_once(tmp_path, web):
 
 PACKED = """
 import sys, pathlib
-from isonomy.data import fetch
+from isonomy.data.download import fetch
 sha, size, cache = sys.argv[1:]
 npm = fetch.NpmPackage("carrier", "1.0.0", "package/a")
 fetch.fetch((fetch.File("a", sha, int(size), (npm,)),), cache=pathlib.Path(cache))

@@ -92,7 +92,7 @@ def test_by_hand_45_degrees():
 
 
 def test_only_square_images_are_turned():
-    with pytest.raises(DataError, match="images of 2 by 3 pixels cannot be turned"):
+    with pytest.raises(DataError, match="images of 2 by 3 pixels cannot be rotated"):
         rotate(torch.zeros(1, 1, 2, 3), 90)
 
 
@@ -210,7 +210,7 @@ def test_subsets_of_other_sizes():
     fewer, more = set(subset(small(), 30, 3).tolist()), set(subset(small(), 60, 3).tolist())
     assert fewer < more
     for count in (-1, 91):
-        with pytest.raises(ConfigError, match="give 1 to 90, or 0 for all"):
+        with pytest.raises(ConfigError, match="1 to 90, or 0 for all"):
             subset(small(), count, 3)
 
 
@@ -272,9 +272,9 @@ def test_damaged_idx_files(files, damage):
 
 def test_files_that_do_not_belong_together(files):
     paths, arrays = files
-    with pytest.raises(DataError, match="holds 1 dimensions, not 3"):
+    with pytest.raises(DataError, match="has 1 dimensions, not 3"):
         parse_idx([paths[1], paths[0], paths[2], paths[3]])
-    with pytest.raises(DataError, match="holds 4 labels for 7 images"):
+    with pytest.raises(DataError, match="contains 4 labels for 7 images"):
         parse_idx([paths[0], paths[3], paths[2], paths[3]])
     paths[2].write_bytes(idx(arrays[2][:, :4]))
     with pytest.raises(DataError, match="images of different sizes"):

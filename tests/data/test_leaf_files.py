@@ -76,12 +76,12 @@ def changed(change):
         (changed(lambda v: v.update(num_samples=[2])), "one number per user"),
         (changed(lambda v: v.update(num_samples=[3, 1])), "'ann' has 2 examples, not 3"),
         (changed(lambda v: v["user_data"].pop("bob")), "'bob' is listed but has no entry"),
-        (changed(lambda v: v.update(users=["ann"], num_samples=[2])), "holds 'bob', who is not"),
+        (changed(lambda v: v.update(users=["ann"], num_samples=[2])), "contains 'bob', who is not"),
         (changed(lambda v: v["user_data"].update(ann=3)), "'ann' has no lists 'x' and 'y'"),
         (changed(lambda v: v["user_data"]["ann"]["y"].pop()), "2 examples and 1 labels"),
         (changed(lambda v: v["user_data"].update(bob={"x": [], "y": []})), "has no examples"),
-        (changed(lambda v: v["user_data"]["ann"]["x"][0].pop()), "no table of numbers"),
-        (changed(lambda v: v["user_data"]["ann"].update(y=["one", 2])), "no table of numbers"),
+        (changed(lambda v: v["user_data"]["ann"]["x"][0].pop()), "not an array of numbers"),
+        (changed(lambda v: v["user_data"]["ann"].update(y=["one", 2])), "not an array of numbers"),
         (changed(lambda v: v["user_data"]["ann"].update(x=[[1.0], [NAN]])), "not finite"),
         (changed(lambda v: v["user_data"]["ann"].update(y=[[1, 2], [3, 4]])), "several numbers"),
     ],
@@ -111,7 +111,7 @@ def test_finding_files(tmp_path):
     whole = write(tmp_path / "data" / "all_data" / "b.json", content(ann=2))
     assert locate(tmp_path, "") == {"train": [whole]}
     train = write(tmp_path / "data" / "train" / "b.json", content(ann=2))
-    with pytest.raises(DataError, match="in 'train' and none in 'test'"):
+    with pytest.raises(DataError, match="in 'train' but none in 'test'"):
         locate(tmp_path, "")
     test = write(tmp_path / "data" / "test" / "b.json", content(ann=2))
     assert locate(tmp_path / "data", "") == {"train": [train], "test": [test]}
@@ -164,9 +164,16 @@ def test_clients_are_drawn():
     [
         (None, 4, 1, (0.7, 0.1, 0.2), DataError, "3 users have 1 or more"),
         (None, 0, 99, (0.7, 0.1, 0.2), DataError, "0 users have 99 or more training"),
-        (held(a=1), 0, 1, (0.7, 0.1, 0.2), DataError, "'b' has training or test examples only"),
+        (
+            held(a=1),
+            0,
+            1,
+            (0.7, 0.1, 0.2),
+            DataError,
+            "'b' has only training or only test examples",
+        ),
         (None, 0, 1, (0.7, 0.7, 0.2), ConfigError, "add up to 1"),
-        (held(a=1, b=1, c=1), 0, 1, (0.0, 0.0, 1.0), ConfigError, "the first above 0"),
+        (held(a=1, b=1, c=1), 0, 1, (0.0, 0.0, 1.0), ConfigError, "above 0"),
         (held(a=1, b=1, c=1), 0, 1, (0.5,), ConfigError, "add up to 1"),
         (held(a=1, b=1, c=1), 0, 1, (0.7, 0.7, 0.2), ConfigError, "add up to 1"),
         (held(a=1, b=1, c=1), 0, 1, (0.7, NAN, 0.2), ConfigError, "add up to 1"),

@@ -134,7 +134,7 @@ def test_truncated_files_are_refused(files, tmp_path, name):
     lines = (gzip.decompress(raw) if path.suffix == ".gz" else raw).strip().splitlines(True)
     short = tmp_path / "short.csv"
     for content, words in (
-        (lines[:400], "this is not the whole"),
+        (lines[:400], "this is not the complete"),
         ([*lines[:-1], lines[-1][: len(lines[-1]) // 2]], r"cannot read|no number for"),
         ([], "cannot read"),
         ([b"<html>\n", b"<p>Not found</p>\n"], "cannot read"),
@@ -157,7 +157,7 @@ def test_substituted_cache_is_refused(monkeypatch, tmp_path, name):
     monkeypatch.setenv("ISONOMY_DATA", str(tmp_path))
     for file in DATASETS[name].files[0]:
         (tmp_path / file.name).write_bytes(b"something else\n" * 100)
-    with pytest.raises(DataError, match="damaged or another file") as error:
+    with pytest.raises(DataError, match="damaged or a different file") as error:
         load(name)
     one_sentence(error)
 
@@ -200,8 +200,8 @@ def test_headers(tmp_path):
     [
         ("1,x\n2\n", "cannot read a.csv as IT"),
         ("1,x\nu,y\n", "cannot read a.csv as IT"),
-        ("1,x\n,y\n", "row 2 has no number for n"),
-        ("1,x\nnan,y\n", "row 2 has no number for n"),
+        ("1,x\n,y\n", "row 2 has no number in column n"),
+        ("1,x\nnan,y\n", "row 2 has no number in column n"),
         ("", "cannot read a.csv as IT"),
     ],
 )

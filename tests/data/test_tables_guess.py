@@ -423,7 +423,7 @@ def test_a_large_file_is_looked_at_along_its_length(tmp_path):
     look = look_at(path, most=16_000)
     (table,) = look.tables.values()
     assert 1_500 < table.rows < 3_000
-    assert look.told == "about 16,000"
+    assert look.rows_text == "about 16,000"
     assert not look.whole
     assert look.rows == pytest.approx(16_000, rel=0.01)
     assert set(table.columns["site"].levels) == set("abcdefgh")

@@ -34,6 +34,20 @@ def test_it_equals_the_loop_engine(tmp_path: Path, name: str) -> None:
         check_equal_to_loop(place)
 
 
+def test_every_process_ends_with_3_if_the_model_is_withheld(tmp_path: Path) -> None:
+    changes = {"algorithm": "pffl", "algorithm.zeta": 0.0, "algorithm.B": 50.0, "rounds": 2}
+    changes |= {"model": "logistic", "local.steps": 3, "local.batch": 0, "local.lr": 1.0}
+    with Place(tmp_path, ("east", "north"), **changes) as place:
+        place.may_fail = {"organiser", *NAMES}
+        place.serve()
+        for who in place.names:
+            place.join(who)
+        for who in ("organiser", *place.names):
+            assert place.ends(who) == 3, place.logs()
+            assert "verdict" in place.said(who)
+        assert RunFolder(place.run).withheld
+
+
 def test_the_command_of_the_readme(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "README.md").read_text()
     assert "\n    isonomy demo-federation " in text

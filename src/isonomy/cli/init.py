@@ -184,7 +184,7 @@ def _write(out: Path, text: str) -> None:
 
 def _held(look: Look) -> str:
     number = f"{len(look.paths)} tables, one per client" if look.folder else "one table"
-    return f"{number}; {look.told} rows"
+    return f"{number}; {look.rows_text} rows"
 
 
 def _summary(look: Look, guess: Guess, place: Path) -> list[str]:
@@ -193,7 +193,7 @@ def _summary(look: Look, guess: Guess, place: Path) -> list[str]:
 
     what = f"{len(look.paths)} tables in {place}" if look.folder else str(place)
     columns = len({name for header in look.headers for name in header})
-    lines = [f"Inspected {what}: {look.told} rows, {columns} columns.", ""]
+    lines = [f"Inspected {what}: {look.rows_text} rows, {columns} columns.", ""]
     label = guess.label or "not found"
     label += f" ({listed(list(guess.classes), 4)})" if guess.classes else ""
     label += f", class 1 is {guess.positive}" if guess.positive else ""

@@ -12,7 +12,7 @@ from isonomy.core.work import Work
 
 
 class Plan(NamedTuple):
-    """Which examples each local step uses: `rows` and `weight` [steps, batch], `count` live."""
+    """The examples of each local step: `rows` and `weight` [steps, batch], `count` real steps."""
 
     rows: Tensor
     weight: Tensor
@@ -20,11 +20,11 @@ class Plan(NamedTuple):
 
 
 def plan(work: Work, keys: Tensor, size: Tensor, width: int, steps: int, passes: int) -> Plan:
-    """Batches for one client: shuffled passes over its examples, cut into batches.
+    """The batches of one client: shuffled passes over its examples, split into batches.
 
-    `width`, `steps` and `passes` are the largest of the clients that run side by side; what is
-    beyond this client's own is padding and carries weight 0. The order is a function of the key
-    alone, so padding changes nothing.
+    `width`, `steps` and `passes` are the largest among the clients that run side by side; entries
+    beyond the client's own numbers are padding with weight 0. The order depends on the key alone,
+    so padding does not change it.
     """
     batch = work.width(width)
     order = random.permutation(keys, "batches", size, width, passes)
@@ -42,9 +42,10 @@ def plan(work: Work, keys: Tensor, size: Tensor, width: int, steps: int, passes:
 
 
 def halves(whole: Plan, share: float) -> tuple[Plan, Plan]:
-    """A plan's first `share` of steps, and the rest.
+    """The first `share` of a plan's steps, and the rest.
 
-    Unless the share is 0 or 1, each part has a step at least: of a plan of one step both are it.
+    Unless the share is 0 or 1, each part has at least one step: a plan with a single step is used
+    for both.
     """
 
     def first(count: Tensor) -> Tensor:

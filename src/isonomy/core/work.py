@@ -1,4 +1,4 @@
-"""Local work: how long a client trains in a round, in what batches, with which optimiser."""
+"""Local work: how long a client trains in a round, with which batches and optimiser."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from isonomy.core.options import option
 
 @dataclass(frozen=True)
 class Work:
-    """Local work of a client in a round, the same for all methods of a comparison.
+    """The local training of every client in a round; the same for all methods of a comparison.
 
-    Give `epochs` (passes over the client's own examples) or `steps`. `batch = 0` means all of
-    the client's examples at once. A pass's last, short batch is kept, or with `last = "drop"`
-    left out (a client smaller than a batch still uses all it has). The learning rate of round
+    Set `epochs` (passes over the client's examples) or `steps`. `batch = 0` means all examples of
+    the client at once. The last, short batch of a pass is kept, or dropped with `last = "drop"`
+    (a client with fewer examples than a batch still uses all of them). The learning rate of round
     t = 0, 1, ... is lr times: 1 ("constant"), decay^t ("exponential"), decay^floor(t / every)
     ("step"), 1/sqrt(1 + t) ("inverse_sqrt"), or half a cosine over the run ("cosine").
     """
@@ -55,16 +55,16 @@ class Work:
         return size if self.batch == 0 else self.batch
 
     def steps_a_pass(self, size: int) -> int:
-        """How many batches one pass over this many examples takes."""
+        """The number of batches in one pass over this many examples."""
         width = self.width(size)
         if self.last == "drop" and size >= width:
             return size // width
         return -(-size // width)
 
     def count(self, size: int) -> int:
-        """How many local steps a client of this size takes."""
+        """The number of local steps of a client of this size."""
         return self.epochs * self.steps_a_pass(size) if self.steps is None else self.steps
 
     def passes(self, size: int) -> int:
-        """How many passes (full or begun) those steps are."""
+        """The number of passes, complete or not, that these steps make."""
         return -(-self.count(size) // self.steps_a_pass(size))

@@ -135,16 +135,16 @@ def guess(look: Look) -> Guess:
         why["missing"] = "texts found in columns of numbers, added to the defaults"
     doubts += sentinel_doubts([s for s in rest if s.name in features])
     number = len(look.paths) if look.folder else _by(seen, client).distinct if client else 0
-    dealt = 0 if number else max(2, min(10, look.rows // 50))
+    assigned = 0 if number else max(2, min(10, look.rows // 50))
     return Guess(
-        sizes=guess_sizes(number or dealt, look.rows, not is_regression(label), len(features)),
+        sizes=guess_sizes(number or assigned, look.rows, not is_regression(label), len(features)),
         label=name,
         positive=positive,
         classes=classes,
         protected=protected,
         bins=bins,
         client=client,
-        clients=dealt,
+        clients=assigned,
         split=split,
         drop={one.name: drop[one.name] for one in seen if one.name in drop},
         categorical=categorical,

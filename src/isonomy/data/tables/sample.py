@@ -47,7 +47,7 @@ class Look:
     encoding: str = "utf-8"
 
     @property
-    def told(self) -> str:
+    def rows_text(self) -> str:
         """The number of rows as text; an estimate is rounded."""
         if self.whole:
             return f"{self.rows:,}"
