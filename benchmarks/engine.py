@@ -35,8 +35,9 @@ from torch import Tensor, nn
 
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.core import random
+from isonomy.core.batches import plan
 from isonomy.core.task import Task
-from isonomy.core.work import Work, plan
+from isonomy.core.work import Work
 from isonomy.data.federation import Federation, build
 from isonomy.engines.batched.engine import Batched
 from isonomy.models import MODELS

@@ -39,13 +39,14 @@ def make_config(base: str | Path | None = None, /, *overrides: str, **values: An
     >>> make_config("quickstart", "rounds=2", "local.lr=0.2").local.lr
     0.2
     """
-    from isonomy.config import schema
+    from isonomy.config.overrides import merge, parse_override
+    from isonomy.config.schema import parse
 
     where, found = ("config", {}) if base is None else _read(base)
     for override in overrides:
-        found = schema.merge(found, schema.parse_override(override))
-    found = schema.merge(found, {key: _as_table(value) for key, value in values.items()})
-    return schema.parse(found, where=where)
+        found = merge(found, parse_override(override))
+    found = merge(found, {key: _as_table(value) for key, value in values.items()})
+    return parse(found, where=where)
 
 
 def run(
@@ -175,11 +176,9 @@ def check_methods(
 ) -> None:
     """Build every method without running it, so that a mistake in any of them is found early."""
     from isonomy.runs.build import build
+    from isonomy.runs.listener import Listeners
 
-    def note(text: str) -> None:
-        for listener in listeners:
-            listener.note(text)
-
+    note = Listeners(listeners).note
     for method in chosen:
         build(method.config.model_copy(update={"seed": seed}), note)
 
@@ -342,7 +341,7 @@ def write_report(records: Record | Sequence[Record], path: str | Path = "report.
 
 def _read(base: str | Path) -> tuple[str, dict[str, Any]]:
     """The name and the values of a config: a file, or a packaged config."""
-    from isonomy.config.schema import located, read_toml
+    from isonomy.config.files import read_toml, with_data_path
     from isonomy.errors import ConfigError, did_you_mean
 
     path = Path(base)
@@ -355,7 +354,7 @@ def _read(base: str | Path) -> tuple[str, dict[str, Any]]:
                 f"or {' or '.join(plain)}.{did_you_mean(str(base), plain)}"
             )
         path = packaged[str(base)]
-    values = located(read_toml(path), path.parent)
+    values = with_data_path(read_toml(path), path.parent)
     if "preset" in values:
         raise ConfigError(
             f"'{base}' is a paper's experiment and not a plain config; run it with `isonomy "

@@ -24,7 +24,8 @@ from isonomy.algorithms.client_fair.fedeba import FedEBA
 from isonomy.algorithms.client_fair.prac_fedeba import PracFedEBA
 from isonomy.blocks.measure import gradient, train_loss
 from isonomy.blocks.weights import entropy_weights, fair_angle
-from isonomy.config.schema import parse, read
+from isonomy.config.files import read
+from isonomy.config.schema import parse
 from isonomy.core import tree
 from isonomy.core.algorithm import Global
 from isonomy.core.phase import phase

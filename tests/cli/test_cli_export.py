@@ -94,8 +94,3 @@ def test_what_is_refused(exported, place, cli, refused):
     weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     said = refused("predict", "model", "rows.csv")
     assert "model.safetensors'" in said
-
-
-def test_help_has_examples(cli):
-    for verb in ("export", "predict"):
-        assert f"Example: isonomy {verb}" in " ".join(cli(verb, "--help").stdout.split())

@@ -64,7 +64,3 @@ def test_what_is_refused(run, cli, refused):
     assert "'none.csv'" in refused("predict", "run", "none.csv", *who)
     cli("run", "tiny.toml", "--to", "plain", "--no-report")
     assert "'x1'" in refused("predict", "plain", "new.csv")
-
-
-def test_help_has_an_example(cli):
-    assert "Example: isonomy predict" in " ".join(cli("predict", "--help").stdout.split())

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 import isonomy
-from isonomy.config.schema import merge
+from isonomy.config.overrides import merge
 from isonomy.studies import reproduce
 
 

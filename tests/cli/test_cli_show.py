@@ -9,7 +9,7 @@ import pytest
 
 import isonomy
 from isonomy import algorithms
-from isonomy.cli import shell
+from isonomy.cli import app, data, shell
 from isonomy.cli.packaged_configs import packaged_configs
 from isonomy.config.schema import Config
 from isonomy.core.phase import declared
@@ -20,7 +20,8 @@ from isonomy.robust.attacks import ATTACKS
 from isonomy.robust.combiners import COMBINERS
 from isonomy.studies import reproduce
 
-VERBS = ["init", "ls", "show", "run", "compare", "sweep", "resume", "report", "reproduce"]
+VERBS = [str(command.name) for command in app.registered_commands]
+DATA_VERBS = [str(command.name) for command in data.app.registered_commands]
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,7 @@ VERBS = ["init", "ls", "show", "run", "compare", "sweep", "resume", "report", "r
         [],
         *([v] for v in VERBS),
         ["data"],
-        *(["data", verb] for verb in ("ls", "get", "check", "describe")),
+        *(["data", verb] for verb in DATA_VERBS),
     ],
 )
 def test_help_has_an_example(cli, verb):
@@ -166,10 +167,10 @@ class Mine(Algorithm):
     assert "Mine: an algorithm of three phases." in text
     lines = [" ".join(line.split()) for line in text.splitlines()]
     for words in (
-        "many whole number 3 the number of steps",
+        "many a whole number 3 the number of steps",
         "fast true or false true whether it is fast",
-        "limit number or unset unset the largest norm",
-        'way "a" or "b" "a" which way',
+        "limit a number unset the largest norm",
+        "way one of 'a', 'b' \"a\" which way",
     ):
         assert words in lines
     assert list(phases(text)) == [

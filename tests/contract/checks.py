@@ -59,11 +59,17 @@ def check_engines_agree(
 ) -> None:
     """Server, states and predictions are those of the reference engine, to rounding."""
     where = where or home(algorithm)
-    expected = run(algorithm, LOOP, where, finish=True)
+    expected = _reference(algorithm, where)
     got = run(algorithm, transport, where, finish=True)
     close(got.server, expected.server, "server")
     close(got.states, expected.states, "client states")
     close(got.outputs, expected.outputs, "predictions")
+
+
+@functools.cache
+def _reference(algorithm: Algorithm, where: World) -> Outcome:
+    """The run of the reference engine, shared by the engines that are compared with it."""
+    return run(algorithm, LOOP, where, finish=True)
 
 
 @check

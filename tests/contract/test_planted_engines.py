@@ -18,10 +18,10 @@ from contract.table import sharing
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.personal.local import Local
 from isonomy.core import tree
+from isonomy.core.batches import Plan
 from isonomy.core.client import Client
 from isonomy.core.cohort import Ask
 from isonomy.core.tree import Tree
-from isonomy.core.work import Plan
 from isonomy.engines.base import Engine
 from isonomy.engines.batched.engine import Batched
 from isonomy.engines.loop import Loop

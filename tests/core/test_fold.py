@@ -760,4 +760,4 @@ def test_a_body_that_cannot_be_traced_runs_plainly(monkeypatch):
     with using(runner):
         got = torch.func.vmap(lambda x: fold(lambda c, t: c + t, torch.zeros(()), x))(xs)
     assert got.tolist() == [1.0, 5.0, 9.0]
-    assert runner._refused
+    assert runner.refused

@@ -29,6 +29,9 @@ class Mine(Algorithm):
         if self.level < 0:
             raise ValueError("level is negative; give 0 or more")
 
+    def init_server(self, task: Any, params: Any, clients: int) -> Any:
+        return params
+
     def round(self, server: Any, cohort: Any) -> Any:
         return server
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch.func import vmap
 
 from isonomy.core import random
-from isonomy.core.work import Plan, Work, plan
+from isonomy.core.batches import Plan, plan
+from isonomy.core.work import Work
 
 # --- counting -------------------------------------------------------------------------------------
 

@@ -1,15 +1,15 @@
-"""Pages that are made from the code must be what the code makes."""
+"""Pages that are generated from the code are up to date."""
 
 from pathlib import Path
 
-from isonomy.config.schema import reference
+from isonomy.config.reference import reference
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_configuration_page_is_up_to_date():
     assert (DOCS / "configuration.md").read_text() == reference(), (
-        'write it anew: python -c "from isonomy.config.schema import reference; '
+        'write it again: python -c "from isonomy.config.reference import reference; '
         "open('docs/configuration.md', 'w').write(reference())\""
     )
 

@@ -16,7 +16,7 @@ import torch
 
 from federation.participants import CONFIG, NAMES, write_tables
 from isonomy import api
-from isonomy.config.schema import read
+from isonomy.config.files import read
 from isonomy.core import tree
 from isonomy.federation.flower import keys, processes
 from isonomy.runs import saved_model

@@ -11,7 +11,7 @@ import torch
 
 from federation.participants import CONFIG, NAMES, NODES, Room, participant, write_tables
 from isonomy import api
-from isonomy.config.schema import read
+from isonomy.config.files import read
 from isonomy.core import tree
 from isonomy.errors import ConfigError, DataError, RunError
 from isonomy.federation import organiser
@@ -213,7 +213,7 @@ def test_one_that_leaves_and_comes_back(here: Path) -> None:
     setting = build(config)
     engine = Loop(setting.task, setting.federation, seed=config.seed)
     engine.reset(setting.algorithm.init_client(setting.task, setting.params))
-    work = config.local.work()
+    work = config.local
     for r in (0, 2, 3):
         cohort = engine.cohort(torch.tensor([1]), work=work, round=r, rate=work.rate(r, 4))
         setting.algorithm.round({"trained": torch.zeros(())}, cohort)

@@ -17,7 +17,7 @@ pytest.importorskip("flwr")
 from federation.bad_participant import MEANINGS
 from federation.participants import NAMES
 from federation.real import Place, check_equal_to_loop, model, own, same, simulate
-from isonomy.config.schema import read
+from isonomy.config.files import read
 from isonomy.core import tree
 from isonomy.engines.loop import Loop
 from isonomy.federation.flower import codec, keys, processes
@@ -32,6 +32,20 @@ def test_it_equals_the_loop_engine(tmp_path: Path, name: str) -> None:
     """One phase, two phases, personal state, a final phase."""
     with Place(tmp_path, algorithm=name, rounds=3) as place:
         check_equal_to_loop(place)
+
+
+def test_every_process_ends_with_3_if_the_model_is_withheld(tmp_path: Path) -> None:
+    changes = {"algorithm": "pffl", "algorithm.zeta": 0.0, "algorithm.B": 50.0, "rounds": 2}
+    changes |= {"model": "logistic", "local.steps": 3, "local.batch": 0, "local.lr": 1.0}
+    with Place(tmp_path, ("east", "north"), **changes) as place:
+        place.may_fail = {"organiser", *NAMES}
+        place.serve()
+        for who in place.names:
+            place.join(who)
+        for who in ("organiser", *place.names):
+            assert place.ends(who) == 3, place.logs()
+            assert "verdict" in place.said(who)
+        assert RunFolder(place.run).withheld
 
 
 def test_the_command_of_the_readme(tmp_path: Path) -> None:
@@ -82,7 +96,7 @@ def alone(place: Place, k: int, rounds: list[int]) -> object:
     setting = build(read(place.folder / "config.toml", [*place.overrides, "engine=loop"]))
     engine = Loop(setting.task, setting.federation, seed=setting.config.seed)
     engine.reset(setting.algorithm.init_client(setting.task, setting.params))
-    work, total = setting.config.local.work(), setting.config.rounds
+    work, total = setting.config.local, setting.config.rounds
     for r in rounds:
         cohort = engine.cohort(torch.tensor([k]), work=work, round=r, rate=work.rate(r, total))
         setting.algorithm.round({"trained": torch.zeros(())}, cohort)

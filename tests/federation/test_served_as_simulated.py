@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from federation.participants import CONFIG, NAMES, NODES, Room, participant, write_tables
 from isonomy import api
 from isonomy.cli import app
-from isonomy.config.schema import read
+from isonomy.config.files import read
 from isonomy.core import tree
 from isonomy.errors import ConfigError, RunError
 from isonomy.federation import charter as charters

@@ -1,4 +1,6 @@
-"""Every refusal, word for word."""
+"""Every error of a model that does not fit: what is wrong, with what, and what to do."""
+
+import re
 
 import pytest
 import torch
@@ -9,10 +11,23 @@ from isonomy.models import make_task
 torch.set_num_threads(1)
 
 
+MEANING = re.compile(
+    r"'[^']*'"  # names and values in quotes
+    r"|\[[^\]]*\]"  # shapes
+    r"|\w+ = \w+|\w+(?:\.\w+)+|\w+_\w+|[A-Z][a-z]+[A-Z]\w*"  # options and names in code
+    r"|\d+"
+)
+
+
 def says(kind, sentence, *args, **kwargs):
+    """The error says what the sentence says: its names, values and shapes, and a remedy."""
     with pytest.raises(kind) as caught:
         make_task(*args, **kwargs)
-    assert str(caught.value) == sentence
+    text = str(caught.value)
+    missing = [part for part in MEANING.findall(sentence) if part not in text]
+    assert not missing, text
+    assert (";" in sentence) == (";" in text), text
+    assert "\n" not in text
 
 
 # ---- names and options
@@ -79,7 +94,8 @@ def test_a_single_width_is_a_list_of_one(data):
 def test_resnet_groups_divide_width(data):
     says(
         ConfigError,
-        "model.groups = 3 does not divide model.width = 8; give a number of groups that divides it.",
+        "model.groups = 3 does not divide model.width = 8; give a number of groups that divides "
+        "it.",
         "resnet18",
         data((3, 16, 16)),
         {"groups": 3, "width": 8},
@@ -118,8 +134,8 @@ def test_images_too_small(data, padding, side, advice):
 def test_rows_without_features(data):
     says(
         DataError,
-        "model 'mlp' needs rows with features but 'toy' has a single number in each row; give x the "
-        "shape [rows, 1].",
+        "model 'mlp' needs rows with features but 'toy' has a single number in each row; give x "
+        "the shape [rows, 1].",
         "mlp",
         data(()),
     )

@@ -343,3 +343,13 @@ def test_resnet_equals_its_formula(stem):
     out = functional.linear(out.mean((2, 3)), next(weight), next(weight))
     assert next(weight, None) is None
     torch.testing.assert_close(net(x), out)
+
+
+@pytest.mark.parametrize("model", ["linear", "logistic", "mlp", "cnn"])
+def test_a_description_of_the_data_makes_the_same_task(data, model):
+    federation = data((1, 12, 12), attributes=(("sex", ("f", "m")),))
+    of_rows, described = make_task(model, federation), make_task(model, federation.shape)
+    assert (of_rows.loss_name, of_rows.classes) == (described.loss_name, described.classes)
+    assert (of_rows.levels, of_rows.attributes) == (described.levels, described.attributes)
+    for name, value in of_rows.init(3).items():
+        assert torch.equal(value, described.init(3)[name])

@@ -133,7 +133,7 @@ def test_rejected_clients_are_named(what, tmp_path):
     engine = engine_of(setting)
     server = setting.algorithm.init_server(setting.task, setting.params, 10)
     for r in range(2):
-        cohort = engine.cohort(torch.tensor(clean), work=made.local.work(), round=r)
+        cohort = engine.cohort(torch.tensor(clean), work=made.local, round=r)
         server = setting.algorithm.round(server, cohort)
     saved = load_file(tmp_path / "run" / "model" / "model.safetensors")
     for name, value in server["params"].items():

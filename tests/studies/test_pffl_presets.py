@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,7 @@ def test_acs_on_tables_of_its_form(tmp_path: Path) -> None:
         seen.add(kind)
         small = {"path": str(place), "states": ["VT", "WY"]}
         data = method.config.data.model_copy(update=small)
-        local = method.config.local.model_copy(update={"batch": 32})
+        local = replace(method.config.local, batch=32)
         config = method.config.model_copy(update={"data": data, "rounds": 1, "local": local})
         record = run(api.make_config(**config.plain()))
         assert record.metrics["accuracy"] > 0

@@ -11,11 +11,12 @@ from torch import Tensor
 from torch.func import grad
 
 from isonomy.core import tree
+from isonomy.core.batches import Plan
 from isonomy.core.client import Client
 from isonomy.core.fold import fold
 from isonomy.core.task import Batch, Params
 from isonomy.core.tree import Tree, tmap
-from isonomy.core.work import Plan, Work
+from isonomy.core.work import Work
 
 Objective = Callable[[Params, Batch], Tensor]
 

@@ -148,7 +148,7 @@ def losses(
 def _gaps(
     outputs: Tensor, code: Tensor, weight: Tensor, away: Tensor, widths: Sequence[int]
 ) -> Tensor:
-    """Each column's gap [..., c]: its group's mean decision minus everyone's, or the other group's.
+    """Each column's gap [..., c]: the distance between its group's mean decision and everyone's.
 
     The covariance of an indicator with s is its group's share times its group's gap. A column that
     stands for two groups has the larger gap of the two, that of the group with the smaller share.

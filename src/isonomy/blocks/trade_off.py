@@ -17,13 +17,13 @@ from torch.func import grad, vmap
 from isonomy.blocks import descent, objectives, preferences
 from isonomy.blocks.objectives import Aim, Code, Examples, Fairness
 from isonomy.blocks.pareto import Scalar, hypervolume2, hypervolume_drawn, tchebycheff
+from isonomy.core.batches import Plan
 from isonomy.core.client import Client
 from isonomy.core.examples import Split
 from isonomy.core.fold import fold
 from isonomy.core.notions import SINGLE_RATE
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
-from isonomy.core.work import Plan
 from isonomy.errors import ConfigError
 from isonomy.models import hypernet as nets
 

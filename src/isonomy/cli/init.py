@@ -112,10 +112,11 @@ def check(text: str, out: Path, look: Look) -> tuple[str, Federation | None]:
     """
     import tomllib
 
-    from isonomy.config.schema import located, parse
+    from isonomy.config.files import with_data_path
+    from isonomy.config.schema import parse
     from isonomy.data.tables.sample import look_at
 
-    config = parse(located(tomllib.loads(text), out.parent), where=out.name)
+    config = parse(with_data_path(tomllib.loads(text), out.parent), where=out.name)
     try:
         if look.size > MAX_CHECKED:
             options = dict(config.data.options)

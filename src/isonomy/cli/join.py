@@ -101,7 +101,8 @@ def join(
         raise participant.error
     if participant.withheld:
         output.print_status(
-            f"no model: the verdict of the method is null; see '{participant.result}/verdict.json'."
+            "no model was written, because the verdict is null; see "
+            f"'{participant.result}/verdict.json'."
         )
         raise typer.Exit(output.WITHHELD)
     output.print_status(f"model: {participant.result}")

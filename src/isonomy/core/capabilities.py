@@ -1,7 +1,7 @@
-"""What an algorithm may be able to do besides training one model: small protocols.
+"""Optional capabilities of an algorithm: small protocols.
 
 An algorithm has a capability by implementing its methods; `isinstance(algorithm, FindsClusters)`
-says whether it does.
+tells whether it does.
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ class LearnsFront(Protocol):
         """What a preference weighs."""
 
     def at(self, task: Task, deployed: Any, state: State | None, preference: Tensor) -> Params:
-        """The model of a preference [objectives]: that of the client with this state, or, without
-        a state, that of all clients together, where the method has one (`joint`).
+        """The model for a preference [objectives].
+
+        It is the model of the client with this state or, if `state` is None, the model of all
+        clients together, which exists if `joint` returns True.
         """
 
     def joint(self, deployed: Any) -> bool:
-        """Whether the deployed state has a front of its own, for all clients together."""
+        """Whether the deployed state contains a front for all clients together."""
 
 
 def objectives(algorithm: object) -> tuple[str, ...]:
-    """What a preference weighs; nothing for a method that learns one model."""
+    """What a preference weighs; empty for a method that learns one model."""
     return algorithm.objectives if isinstance(algorithm, LearnsFront) else ()
 
 
 @runtime_checkable
 class FindsClusters(Protocol):
-    """Groups clients that are alike."""
+    """Finds groups of similar clients."""
 
     def clusters(self, server: Any) -> Tensor:
         """Each client's cluster [clients]."""
@@ -50,19 +52,19 @@ class GivesVerdict(Protocol):
     """Judges its own model when training is over."""
 
     def verdict(self, server: Any, about: About) -> Verdict | None:
-        """What the method can say of its model, from the server's state after `finish`.
+        """The method's verdict on its model, from the server's state after `finish`.
 
-        A verdict that withholds the model (the method did not get what it was asked for) keeps
-        it out of the results.
+        If the verdict withholds the model (the method did not reach what was asked for), the model
+        is not part of the results.
         """
 
 
 @runtime_checkable
 class Adapts(Protocol):
-    """Finds, for a client that was never in training, the state that the client predicts with."""
+    """Computes the state of a client that did not take part in training."""
 
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """The phase of a new client before it predicts.
+        """The phase that a new client runs before it predicts.
 
-        `message["model"]` is the deployed state, `client.state` what `init_client` made.
+        `message["model"]` is the deployed state, `client.state` the result of `init_client`.
         """

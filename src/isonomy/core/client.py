@@ -1,4 +1,4 @@
-"""What a phase sees of its client: the client's own examples, state, draws and batches."""
+"""What a phase sees of its client: the client's examples, state, random draws and batches."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from isonomy.core import random
+from isonomy.core.batches import Plan, plan
 from isonomy.core.examples import SPLITS, Split
 from isonomy.core.task import Batch
 from isonomy.core.tree import Tree
-from isonomy.core.work import Plan, Work, plan
+from isonomy.core.work import Work
 
 Message = dict[str, Tree]
 Reply = Tree
@@ -21,7 +22,7 @@ State = Tree
 
 
 class Pool(NamedTuple):
-    """The flat tensors that hold the examples; a client's rows are a range of them."""
+    """The flat tensors with all examples; each client's rows are a range of them."""
 
     x: Tensor
     y: Tensor
@@ -29,7 +30,7 @@ class Pool(NamedTuple):
 
     def batch(self, rows: Tensor, weight: Tensor) -> Batch:
         """The examples at `rows`, with their weights."""
-        # a row lookup as an embedding: vmap keeps it one fast gather for the whole cohort
+        # row lookup by embedding: under vmap it stays one fast gather for the whole cohort
         flat = torch.nn.functional.embedding(rows, self.x.reshape(self.x.shape[0], -1))
         x = flat.reshape(*rows.shape, *self.x.shape[1:])
         return Batch(x, self.y[rows], self.groups[rows], weight)
@@ -37,21 +38,22 @@ class Pool(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Client:
-    """All that a phase may read besides the message: this client's own examples and state.
+    """Everything that a phase may read besides the message: the client's examples and state.
 
-    Padding is out of sight: it carries weight 0 in every batch. `rate` is this round's learning
-    rate. Draws come from `uniform` and `normal`, pure functions of (seed, round, client, name).
+    A batch may contain padding, which has weight 0. `rate` is the learning rate of the round.
+    Random numbers come from `uniform` and `normal`, which are pure functions of (seed, round,
+    client, name).
     """
 
     pool: Pool
-    id: Tensor  # the client's number; for middleware, an algorithm goes by the message
+    id: Tensor  # the client's number, for middleware; an algorithm uses the message instead
     starts: Tensor  # [3] first row of each split
     sizes: Tensor  # [3] examples in each split
     key: Tensor
     rate: Tensor
     state: State
     work: Work
-    widths: tuple[int, int, int]  # the sizes, or the largest of those that run side by side
+    widths: tuple[int, int, int]  # the sizes, or the largest of clients that run side by side
     steps: int
     passes: int
 
@@ -72,7 +74,7 @@ class Client:
 
     @property
     def plan(self) -> Plan:
-        """This round's batches; the same in every phase of the round."""
+        """The batches of this round; the same in every phase of the round."""
         made = plan(self.work, self.key, self.sizes[0], self.widths[0], self.steps, self.passes)
         return made._replace(rows=self.starts[0] + made.rows)
 
@@ -81,22 +83,23 @@ class Client:
         return self._slice(split, 0, max(self.widths[SPLITS.index(split)], 1))
 
     def pages(self, split: Split, size: int = 1024) -> Iterator[Batch]:
-        """All examples of a split, some at a time."""
+        """All examples of a split, at most `size` at a time."""
         width = self.widths[SPLITS.index(split)]
         for first in range(0, max(width, 1), size):
             yield self._slice(split, first, min(size, max(width, 1) - first))
 
     def uniform(self, name: str, shape: tuple[int, ...] = ()) -> Tensor:
-        """Uniform draws in (0, 1) that belong to this client, round and name."""
+        """Uniform numbers in (0, 1), determined by seed, round, client and `name`."""
         return random.uniform(self.key, name, shape)
 
     def normal(self, name: str, shape: tuple[int, ...] = ()) -> Tensor:
-        """Standard normal draws that belong to this client, round and name."""
+        """Standard normal numbers, determined by seed, round, client and `name`."""
         return random.normal(self.key, name, shape)
 
     def _slice(self, split: Split, first: int, count: int) -> Batch:
         s = SPLITS.index(split)
         at = first + torch.arange(count)
         real = at < self.sizes[s]
-        rows = torch.where(real, self.starts[s] + at, self.starts[0])  # padding: one's own row
+        # padding repeats the client's first row, so that a phase never sees another client's
+        rows = torch.where(real, self.starts[s] + at, self.starts[0])
         return self.pool.batch(rows, real.to(torch.float32))

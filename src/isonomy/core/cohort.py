@@ -1,7 +1,7 @@
 """The cohort: the only access of an algorithm to its clients.
 
-`gather` gives the server every reply; `mean` and `sum` only a combination, folded as replies
-arrive; `weigh` gives some parts of every reply and averages the others.
+`gather` returns every client's reply. `mean` and `sum` return only a combination of the replies,
+accumulated as they arrive. `weigh` returns some parts of every reply and averages the others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from isonomy.errors import ConfigError, IsonomyError
 
 
 class Replies(NamedTuple):
-    """Every reply, stacked on a leading axis, with the clients that sent them."""
+    """The clients' replies, stacked on a leading axis, with the ids and sizes of these clients."""
 
     value: Reply
     ids: Tensor
@@ -32,7 +32,7 @@ class Replies(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """The mean of most parts of the replies, its total weight, and the parts seen one by one."""
+    """The mean of some parts, its total weight, and the other parts of each client (`seen`)."""
 
     mean: Reply
     total: float
@@ -45,9 +45,10 @@ class NoReplies(IsonomyError):
 
 @dataclass(frozen=True)
 class Ask:
-    """One exchange: a phase, its message, and the local work it may do.
+    """The question of one exchange: a phase, its message, and the local work it may do.
 
-    `each`, if given, is a tree stacked over `ids` that is added to every client's own message.
+    `each`, if given, is a tree stacked over `ids`; each client receives its own entry in addition
+    to the message.
     """
 
     phase: Phase
@@ -58,12 +59,12 @@ class Ask:
     ids: Tensor
     each: Message | None = None
     verb: Verb = "gather"
-    exchange: int = 0  # how many exchanges of the round came before
-    cohort: int = 0  # clients at the start of the round
-    around: tuple[ClientSide, ...] = ()  # middleware of the client side, the first innermost
+    exchange: int = 0  # number of earlier exchanges in the round
+    cohort: int = 0  # number of clients at the start of the round
+    around: tuple[ClientSide, ...] = ()  # client-side middleware, innermost first
 
     def wrapped(self) -> Phase:
-        """The phase with the client side's middleware around it."""
+        """The phase wrapped in the client-side middleware."""
         phase = self.phase
         for wrap in self.around:
             phase = wrap(self, phase)
@@ -75,7 +76,7 @@ class Ask:
         return declaration(self.phase)
 
     def to(self, ids: Tensor) -> Ask:
-        """The same question to fewer clients."""
+        """The same question to some of its clients."""
         if self.each is None:
             return replace(self, ids=ids)
         place = {int(k): i for i, k in enumerate(self.ids)}
@@ -84,26 +85,27 @@ class Ask:
 
 
 ClientSide = Callable[["Ask", Phase], Phase]
-"""Middleware of the client side: wraps a phase, and runs where the client runs, in a real
-federation on the participant's own machine (simulated attacks, clipping, noise)."""
+"""Client-side middleware: wraps a phase and runs where the client runs, in a real federation on the
+participant's own machine (simulated attacks, clipping, noise)."""
 
 Exchange = Callable[[Ask], Iterator[Replies]]
-"""Carries a question to clients and yields their replies in chunks; an engine supplies it."""
+"""Sends a question to clients and yields their replies in chunks; provided by the engine."""
 
 ServerSide = Callable[[Exchange], Exchange]
-"""Middleware of the server side: wraps an exchange (screening, metering, dropout)."""
+"""Server-side middleware: wraps an exchange (screening, metering, dropout)."""
 
 
 Combine = Callable[["Cohort", Ask, Replies, Tensor], Reply]
-"""What a defence does in place of the weighted mean: from the question, every client's reply and
-their weights to one reply. It may ask the cohort more."""
+"""What a defence computes instead of the weighted mean: one reply, from the question, the clients'
+replies and their weights. It may ask the cohort further questions."""
 
 
 class Cohort:
-    """The clients of one round: the only door between an algorithm and them.
+    """The clients of one round, and the only access of an algorithm to them.
 
-    Replies may be fewer than the cohort: go by `ids`, never by position. A later phase goes only
-    to the clients that answered the earlier ones, so `ids` shrinks as clients fall silent.
+    There may be fewer replies than clients, so identify clients by `ids`, never by position. A
+    phase is sent only to the clients that answered all earlier phases of the round: `ids` shrinks
+    as clients drop out.
     """
 
     def __init__(
@@ -140,15 +142,15 @@ class Cohort:
 
     @property
     def task(self) -> Task:
-        """The task, for a server that itself computes with the model."""
+        """The task, for algorithms whose server evaluates the model."""
         if self._task is None:
             raise RuntimeError("this cohort was made without a task")
         return self._task
 
     def only(self, ids: Tensor) -> Cohort:
-        """The cohort of some of these clients, for a question that concerns only them.
+        """The cohort of some of these clients, for a question to them alone.
 
-        Who falls silent there is out of this cohort too.
+        Clients that drop out of it also drop out of this cohort.
         """
         keep = torch.isin(self.ids, ids)
         return Cohort(
@@ -167,7 +169,7 @@ class Cohort:
         )
 
     def uniform(self, name: str, shape: tuple[int, ...] = ()) -> Tensor:
-        """Uniform draws in (0, 1) of the server's own, which belong to this round and name."""
+        """Uniform numbers in (0, 1) for the server, determined by seed, round and `name`."""
         return random.uniform(random.key(self.seed, self.round), f"server {name}", shape)
 
     def gather(
@@ -197,10 +199,12 @@ class Cohort:
         each: Message | None = None,
         work: Work | None = None,
     ) -> Reply:
-        """Only the weighted mean of the replies, folded as they come.
+        """Only the weighted mean of the replies, accumulated as they arrive.
 
-        `weight` is each client's size, or equal, or a tensor aligned with `ids`. Under a defence
-        its combiner takes the mean's place, and sees each reply.
+        `weight` is "size" (each client's number of examples), "equal", or a tensor aligned with
+        `ids`. Under a defence its combiner replaces the mean, and sees each reply.
+
+        Raises NoReplies if the clients that answered have no weight.
         """
         if self._combine is not None:
             return self._combined(self._combine, phase, message, each, work, self._weights(weight))
@@ -221,17 +225,17 @@ class Cohort:
         each: Message | None = None,
         work: Work | None = None,
     ) -> Weighed:
-        """Every client's parts named in `seen`, and of the other parts only weighted means.
+        """The parts named in `seen` of every client, and only weighted means of the other parts.
 
-        A part named in `tilt` has the weights `weight * exp(tilt(seen parts))`, which may be of
-        any size: what the server sees of a client decides how much the rest of its reply counts.
-        The other parts have `weight`. If no client that answered has weight, `total` and the
-        means are 0.
+        A part named in `tilt` is weighted by `weight * exp(tilt(seen parts))`, where the exponent
+        may be of any size: what the server sees of a client decides how much the rest of its reply
+        counts. The other parts are weighted by `weight`. If no client that answered has weight,
+        `total` and the means are 0.
         """
         if self._combine is not None:
             raise ConfigError(
-                "defence: this algorithm weighs clients by what they reply, which no defence can "
-                "stand in for; choose an algorithm that averages, or remove the defence."
+                "defence: this algorithm weights clients by what they reply, which a defence "
+                "cannot replace; choose an algorithm that averages, or remove the defence."
             )
         asked, weights, kept, ids = self.ids, self._weights(weight), [], []
         sums: dict[str, _Sums] = {}
@@ -263,7 +267,7 @@ class Cohort:
         each: Message | None = None,
         work: Work | None = None,
     ) -> Reply:
-        """Only the sum of the replies, folded as they come, in double precision."""
+        """Only the sum of the replies, accumulated as they arrive, in double precision."""
         ones = torch.ones(len(self.ids), dtype=torch.float64)
         return self._folded(self._question("sum", phase, message, each, work), ones)[1]
 
@@ -276,7 +280,7 @@ class Cohort:
         work: Work | None,
         weights: Tensor,
     ) -> Reply:
-        """What the combiner makes of every client's reply."""
+        """What the combiner computes from the clients' replies."""
         ask = self._question("mean", phase, message, each, work)
         replies = self._gathered(ask)
         weights = weights[_positions(ask.ids, replies.ids)]
@@ -285,7 +289,7 @@ class Cohort:
         return combine(self, ask, replies, weights)
 
     def _folded(self, ask: Ask, weights: Tensor) -> tuple[float, Tree]:
-        """Total weight and weighted sum, chunk by chunk, so memory does not grow."""
+        """Total weight and weighted sum, chunk by chunk, so that memory does not grow."""
         asked, sums, seen = self.ids, _Sums(), []
         for chunk in self._ask(ask):
             sums.add(chunk.value, weights[_positions(asked, chunk.ids)])
@@ -307,7 +311,9 @@ class Cohort:
         for chunk in self._exchange(ask):
             ids = chunk.ids.tolist()
             if len(set(ids)) < len(ids) or not waiting.issuperset(ids):
-                raise RuntimeError("an engine brought a reply twice, or from a client not asked")
+                raise RuntimeError(
+                    "the engine returned a reply twice, or from a client that was not asked"
+                )
             waiting.difference_update(ids)
             if ids:
                 _check_parts(ask.declared, chunk.value)
@@ -335,7 +341,7 @@ class Cohort:
             message,
             work or self.work,
             self.round,
-            self.rate if work is None else work.lr,  # other work brings its own rate
+            self.rate if work is None else work.lr,  # other work has its own rate
             self.ids,
             each,
             verb=verb,
@@ -352,7 +358,7 @@ class Cohort:
         return self.ids
 
     def _lost(self, ids: Tensor) -> None:
-        """Tell the cohort that this is a part of who fell silent."""
+        """Remove clients that dropped out from the cohort that this is a part of."""
         if self._whole is not None and len(ids):
             self._whole._answered(self._whole.ids[~torch.isin(self._whole.ids, ids)])
 
@@ -368,10 +374,10 @@ def _check_parts(declared: Declaration, value: Reply) -> None:
 
 
 class _Sums:
-    """A weighted sum of replies and its total weight, folded as they come, in double precision.
+    """A weighted sum of replies and its total weight, accumulated in double precision.
 
-    With scores, weights are multiplied by exp(score - top), where top is the largest score so
-    far: what was summed before is scaled down when a larger one comes, so nothing overflows.
+    With scores, weights are multiplied by exp(score - top), where top is the largest score so far.
+    The sum is scaled down when a larger score arrives, so nothing overflows.
     """
 
     def __init__(self) -> None:
@@ -384,7 +390,7 @@ class _Sums:
         if self.folded is None:
             self.folded = tree.tmap(lambda t: torch.zeros(t.shape[1:], dtype=torch.float64), value)
         if score is not None and bool((weight > 0).any()):
-            top = max(self.top, float(score[weight > 0].max()))  # of those that count at all
+            top = max(self.top, float(score[weight > 0].max()))  # of the clients that have weight
             before = math.exp(self.top - top)
             self.total *= before
             tree.tmap(lambda sums: sums.mul_(before), self.folded)
@@ -400,17 +406,17 @@ class _Sums:
 
 
 def _fold(sums: Tensor, weight: Tensor, stacked: Tensor) -> Tensor:
-    """Add the weighted sum over the leading axis to `sums`, which is of double precision."""
+    """Add the weighted sum over the leading axis to `sums`, which has double precision."""
     if len(weight) == 1:
         return sums.add_(stacked[0], alpha=float(weight))
     if not stacked.is_floating_point():
         return sums.add_(torch.tensordot(weight, stacked.to(torch.float64), dims=1))
-    scale = float(weight.abs().max()) or 1.0  # so that single precision sees weights of at most 1
+    scale = float(weight.abs().max()) or 1.0  # so that weights in single precision are at most 1
     part = torch.tensordot((weight / scale).to(stacked.dtype), stacked, dims=1)
     return sums.add_(part, alpha=scale)
 
 
 def _positions(ids: Tensor, wanted: Tensor) -> Tensor:
-    """Where each wanted id stands in `ids`."""
+    """The position of each wanted id in `ids`."""
     order = ids.argsort()
     return order[torch.searchsorted(ids[order], wanted)]

@@ -1,8 +1,8 @@
-"""`fold`: a client's local loop, in a form that an engine may run its own way.
+"""`fold`: a client's local loop, in a form that an engine can run in its own way.
 
-An algorithm says what one step does and which data each step sees. Taken plainly, `fold` is a
-Python loop. The batched engine installs a runner that traces the step once, for a whole cohort,
-and runs the trace without Python's and autograd's overhead; clients that have finished drop out.
+An algorithm defines what one step does and which data each step uses. By default, `fold` is a
+Python loop. The batched engine installs a runner that traces the step once for a whole cohort and
+runs the trace without the overhead of Python and autograd; clients that have finished are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _runner: ContextVar[Runner | None] = ContextVar("runner", default=None)
 def fold(body: Body, carry: Tree, xs: Tree, count: Tensor | None = None) -> Tree:
     """Carry = body(carry, xs[i]) for i = 0, 1, ..., over the leading axis of `xs`.
 
-    With `count`, only the first `count` steps change the carry; the rest is padding.
+    With `count`, only the first `count` steps change the carry; the others are padding.
 
     >>> import torch
     >>> float(fold(lambda total, x: total + x, torch.zeros(()), torch.tensor([1.0, 2.0, 3.0])))
@@ -39,7 +39,7 @@ def fold(body: Body, carry: Tree, xs: Tree, count: Tensor | None = None) -> Tree
 
 
 def plain(body: Body, carry: Tree, xs: Tree, count: Tensor | None = None) -> Tree:
-    """The loop itself, step by step."""
+    """The loop, step by step."""
     for i in range(leaves(xs)[0].shape[0]):
         new = body(carry, take(xs, i))
         carry = new if count is None else _freeze(i < count, new, carry)

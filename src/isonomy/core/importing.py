@@ -1,4 +1,4 @@
-"""A user's own class by import path, "package.module:Class": one way for models and algorithms."""
+"""Import a user's own class by its path "package.module:Class"."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from isonomy.errors import ConfigError, did_you_mean
 
 
 def from_path(what: str, path: str) -> Any:
-    """What an import path names; `what` is its kind, for the sentence when it names nothing."""
+    """The object that an import path names.
+
+    `what` says in messages what the object is for, such as 'model'. Raises a ConfigError if the
+    path is malformed, the module cannot be imported, or it has no such attribute.
+    """
     module_name, _, attribute = path.partition(":")
     if not all(part.isidentifier() for part in [*module_name.split("."), *attribute.split(".")]):
         raise ConfigError(
@@ -29,9 +33,9 @@ def from_path(what: str, path: str) -> Any:
     return found
 
 
-def look_here() -> None:
+def search_current_folder() -> None:
     """Let imports find modules in the current folder, as `python -m` does."""
-    folder = os.getcwd()  # left on the path: what is imported may import more when it is used
+    folder = os.getcwd()  # it stays on the path: imported code may import more modules later
     if folder not in sys.path and "" not in sys.path:
         sys.path.insert(0, folder)
     importlib.invalidate_caches()
@@ -45,14 +49,14 @@ def reason(error: BaseException) -> str:
 
 
 def _module(what: str, path: str, module_name: str) -> Any:
-    look_here()
+    search_current_folder()
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise ConfigError(
                 f"{what} '{path}': no module '{module_name}' in the current folder or among the "
-                "installed packages; start in the folder that holds it, or install it."
+                "installed packages; start in the folder that contains it, or install it."
             ) from error
         raise ConfigError(_failed(what, path, module_name, error)) from error
     except (Exception, SystemExit) as error:
@@ -61,6 +65,5 @@ def _module(what: str, path: str, module_name: str) -> Any:
 
 def _failed(what: str, path: str, module_name: str, error: BaseException) -> str:
     return (
-        f"{what} '{path}': importing '{module_name}' failed with {reason(error)}; "
-        "put that right first."
+        f"{what} '{path}': importing '{module_name}' failed with {reason(error)}; fix that first."
     )

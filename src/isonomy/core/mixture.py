@@ -1,4 +1,4 @@
-"""Mixtures: several models' outputs, as the output of one."""
+"""Mixtures: the outputs of several models, combined into one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isonomy.core.task import Params, Task
 
 
 class Mixture(NamedTuple):
-    """Models whose predictions are mixed: parameters stacked [m, ...], shares [m] that sum to 1."""
+    """Models whose predictions are mixed: stacked parameters [m, ...], shares [m] that sum to 1."""
 
     models: Params
     share: Tensor

@@ -15,6 +15,7 @@ isonomy.errors.ConfigError: data.partition.minimum = 0 is not allowed; give a wh
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -93,8 +94,9 @@ def check(
     """The values of all options: the given ones, checked, and the defaults of the others.
 
     `table` is the table of the config that holds the options, such as 'algorithm', and `name` is
-    what they belong to. Raises a ConfigError for an option that does not exist, a value that is
-    not allowed, or a required option that is missing.
+    what they belong to; it is empty if the options are the keys of the table itself. Raises a
+    ConfigError for an option that does not exist, a value that is not allowed, or a required
+    option that is missing.
     """
     out = {key: option.default for key, option in options.items()}
     for key, value in given.items():
@@ -122,9 +124,21 @@ def build(table: str, name: str, kind: type[T], given: Mapping[str, Any] | None 
         raise ConfigError(f"{table} '{name}': {error}") from None
 
 
+def unknown_key(table: str, key: str, known: Iterable[str]) -> str:
+    """The sentence for a key that a table of the config does not have."""
+    names = list(known)
+    full = f"{table}.{key}" if table else key
+    hint = did_you_mean(key, names)
+    if hint or not names:
+        return f"unknown key '{full}'; correct or remove it.{hint}"
+    return f"unknown key '{full}'; the keys there are {', '.join(names)}."
+
+
 def unknown_option(table: str, name: str, key: str, known: Iterable[str]) -> ConfigError:
     """The error for an option that does not exist."""
     names = sorted(known)
+    if not name:
+        return ConfigError(unknown_key(table, key, names))
     if not names:
         return ConfigError(f"{table}.{key}: '{name}' has no options; remove it.")
     return ConfigError(
@@ -250,10 +264,10 @@ def limit_words(bounds: Iterable[Any]) -> str:
     """The limits in words; each bound has some of the attributes ge, gt, le and lt."""
     signs = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
     found = [
-        f"{words} {getattr(bound, name):g}"
+        f"{words} {limit:g}" if math.isfinite(limit) else "finite"
         for bound in bounds
         for name, words in signs.items()
-        if getattr(bound, name, None) is not None
+        if (limit := getattr(bound, name, None)) is not None
     ]
     text = " and ".join(found)
     return f"of {text}" if text.startswith("at ") else text

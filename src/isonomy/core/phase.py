@@ -7,8 +7,9 @@ which of the cohort's verbs the server asks for them:
     @phase("mean", params="model")
     def local(self, task, message, client): ...
 
-From the declaration follow what a method reveals, what an attack may change, what a defence may
-combine, and how a reply travels. The cohort refuses an exchange that differs from it.
+The declaration determines what a method reveals, what an attack may change, what a defence may
+combine, and how a reply is sent. The cohort raises an error if an exchange differs from it, and the
+contract suite compares it with what really happens in a round.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Kind = Literal["model", "update", "gradient", "statistic", "group statistic", "e
 - `update`: a difference of parameters;
 - `gradient`: a derivative with respect to parameters;
 - `statistic`: numbers about the client's examples, such as a loss or a count;
-- `group statistic`: such numbers for each protected group or label;
+- `group statistic`: such numbers per protected group or label;
 - `examples`: values of single examples, such as features or labels.
 """
 
@@ -49,8 +50,8 @@ class DeclarationError(IsonomyError):
 class Part:
     """One part of a reply: its kind, and which part of the message it belongs to.
 
-    `of` names the model in the message from which a model was trained, or at which an update or a
-    gradient was taken. None: nothing that was sent.
+    `of` names the part of the message from which a model was trained, or at which an update or a
+    gradient was computed. None means that it does not belong to anything that was sent.
     """
 
     kind: Kind
@@ -61,7 +62,7 @@ class Part:
 class Declaration:
     """What a phase replies, and how the server asks for it.
 
-    `seen` names the parts that the server sees of every client under the verb `weigh`.
+    `seen` names the parts that the server sees of every client when it asks with `weigh`.
     """
 
     name: str
@@ -71,7 +72,7 @@ class Declaration:
     does: str = ""  # the first sentence of the phase's docstring
 
     def individual(self) -> tuple[str, ...]:
-        """The parts that the server sees of every client, under some verb of the phase."""
+        """The parts that the server sees of every client, under at least one verb of the phase."""
         if "gather" in self.verbs:
             return tuple(self.parts)
         return self.seen if "weigh" in self.verbs else ()
@@ -88,10 +89,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 def phase(
     *verbs: Verb, seen: tuple[str, ...] = (), name: str | None = None, **parts: Kind | Part
 ) -> Callable[[F], F]:
-    """Declare a phase: the verbs that ask it, and the kind of each part of its reply.
+    """Declare a phase: the verbs that it is asked with, and the kind of each part of its reply.
 
-    A kind as text belongs to the part of the message of the same name, if it is a model. `name`
-    is the phase's name in messages, by default that of the function.
+    A part declared "model" belongs to the part of the message that has the same name; write
+    `Part("model", of=...)` for another one, or `Part("model")` for none. `name` is the phase's name
+    in error messages, by default that of the function.
 
     >>> @phase("mean", params="model", loss="statistic")
     ... def local(task, message, client):
@@ -105,7 +107,7 @@ def phase(
     }
     strange = [key for key in seen if key not in made]
     if strange:
-        raise DeclarationError(f"a phase declares no part '{strange[0]}', but lists it in `seen`.")
+        raise DeclarationError(f"`seen` lists '{strange[0]}', but the phase declares no such part.")
 
     def declare(function: F) -> F:
         does = " ".join(inspect.cleandoc(function.__doc__ or "").split("\n\n")[0].split())
@@ -118,7 +120,7 @@ def phase(
 
 
 def declaration(function: Any) -> Declaration:
-    """What a phase declares."""
+    """The declaration of a phase; raises DeclarationError if it has none."""
     found = getattr(function, "declaration", None)
     if not isinstance(found, Declaration):
         name = getattr(function, "__qualname__", repr(function))

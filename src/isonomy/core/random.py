@@ -1,9 +1,9 @@
 """Randomness as data: every draw is a pure function of a key.
 
-A key is a 64-bit integer tensor made from (seed, round, client) by hashing; a stream of numbers
-is the hash of (key, name, position). So a client draws the same numbers alone on its node or
-among ten thousand, a whole cohort's draws are one batched expression, and nothing needs saving
-for a run to be resumed. The hash is SplitMix64's finaliser (Steele, Lea and Flood, 2014).
+A key is a 64-bit integer tensor, a hash of (seed, round, client); a stream of numbers is the hash
+of (key, name, position). So a client draws the same numbers alone on its machine or among ten
+thousand clients, the draws of a whole cohort are one batched expression, and a run can be resumed
+without saved generators. The hash is SplitMix64's finaliser (Steele, Lea and Flood, 2014).
 
 >>> uniform(key(0, 1), "coin", (2,)).tolist() == uniform(key(0, 1), "coin", (2,)).tolist()
 True
@@ -23,7 +23,7 @@ _MIX2 = -7723592293110705685  # 0x94D049BB133111EB
 
 
 def _shift(z: Tensor, bits: int) -> Tensor:
-    """Logical right shift; torch's own keeps the sign."""
+    """Logical right shift; torch's operator keeps the sign."""
     return (z >> bits) & ((1 << (64 - bits)) - 1)
 
 
@@ -36,7 +36,7 @@ def mix64(z: Tensor) -> Tensor:
 
 
 def key(*parts: int | Tensor) -> Tensor:
-    """A key from integers; a tensor among them gives a tensor of keys."""
+    """A key from integers; if one of them is a tensor, a tensor of keys."""
     out = torch.zeros((), dtype=torch.int64)
     for part in parts:
         out = mix64(out ^ mix64(torch.as_tensor(part, dtype=torch.int64)))
@@ -68,11 +68,11 @@ def normal(keys: Tensor, name: str, shape: tuple[int, ...] = ()) -> Tensor:
 
 
 def permutation(keys: Tensor, name: str, size: Tensor, width: int, count: int) -> Tensor:
-    """`count` permutations of range(size), padded at the end to `width` with what is not in it.
+    """`count` permutations of range(size), padded at the end to `width` with the other positions.
 
-    `size` may be smaller than `width` and differ between keys; real positions come first.
+    `size` may be smaller than `width` and may differ between keys; real positions come first.
     """
-    each = mix64(keys.unsqueeze(-1) ^ mix64(torch.arange(count)))  # so padding changes nothing
+    each = mix64(keys.unsqueeze(-1) ^ mix64(torch.arange(count)))  # independent of padding
     noise = _shift(bits(each, name, (width,)), 1)
     padding = torch.arange(width) >= size.unsqueeze(-1).unsqueeze(-1)
     return torch.where(padding, torch.iinfo(torch.int64).max, noise).argsort(dim=-1)

@@ -22,7 +22,7 @@ class Batch(NamedTuple):
 
     x: Tensor
     y: Tensor
-    groups: Tensor  # [n, A]: a column for each protected attribute
+    groups: Tensor  # [n, A]: one column per protected attribute
     weight: Tensor
 
     @property
@@ -35,9 +35,9 @@ class Batch(NamedTuple):
 class Task:
     """A model with its loss.
 
-    `build` makes a fresh network with the model's own initialisation. `classes` is 0 for
-    regression. `levels` is the number of groups of each protected attribute, and `attributes` are
-    their names, if they have any.
+    `build` makes a new network with its usual initialisation. `classes` is 0 for regression.
+    `levels` contains the number of groups of each protected attribute, and `attributes` their
+    names, if known.
     """
 
     build: Callable[[], nn.Module]
@@ -53,7 +53,7 @@ class Task:
             object.__setattr__(self, "net", self.build())
 
     def init(self, seed: int) -> Params:
-        """Parameters as the model initialises itself after `torch.manual_seed(seed)`."""
+        """The model's initial parameters after `torch.manual_seed(seed)`."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             net = self.build()

@@ -1,7 +1,7 @@
-"""The few operations on trees of tensors that the rest is built from.
+"""Operations on trees of tensors.
 
 A tree is a tensor, or a dict, list, tuple or NamedTuple of trees. Messages, replies, server
-state and client state are all trees, so one set of functions averages, stores and sends them.
+state and client state are all trees, so the same functions average, store and send them.
 
 >>> import torch
 >>> float(sq_norm({"w": torch.tensor([3.0, 4.0])}))
@@ -95,7 +95,7 @@ def weighted_mean(stacked: Tree, weight: Tensor) -> Tree:
 
 
 def nbytes(tree: Tree) -> int:
-    """Bytes the tree's numbers take."""
+    """The number of bytes of the tree's tensors."""
     return sum(t.numel() * t.element_size() for t in leaves(tree))
 
 
@@ -104,11 +104,11 @@ def finite(tree: Tree) -> bool:
     return all(bool(torch.isfinite(t).all()) for t in leaves(tree) if t.is_floating_point())
 
 
-# --- a tree as named arrays and a JSON description: for disk and for the wire, without pickle
+# --- a tree as named arrays and a JSON description: for files and messages, without pickle
 
 
 def pack(tree: Tree) -> tuple[dict[str, Tensor], Any]:
-    """Split a tree into named arrays and a JSON-able description of its shape.
+    """Split a tree into named arrays and a description of its structure that fits in JSON.
 
     >>> import torch
     >>> arrays, shape = pack({"a": (torch.ones(1), torch.zeros(1))})
@@ -144,7 +144,7 @@ def pack(tree: Tree) -> tuple[dict[str, Tensor], Any]:
 
 
 def unpack(arrays: dict[str, Tensor], shape: Any) -> Tree:
-    """Undo `pack`. A NamedTuple comes back with its fields, as a plain namedtuple."""
+    """Undo `pack`. A NamedTuple is restored as a plain namedtuple with the same fields."""
     if isinstance(shape, str):
         return arrays[shape]
     if "dict" in shape:

@@ -1,42 +1,41 @@
-"""Local work: how long a client trains in a round, in what batches, with which optimiser."""
+"""Local work: how long a client trains in a round, with which batches and optimiser."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
-import torch
-from torch import Tensor
-
-from isonomy.core import random
+from isonomy.core.options import option
 
 
 @dataclass(frozen=True)
 class Work:
-    """What every client does locally in a round; the same for all methods of a comparison.
+    """The local training of every client in a round; the same for all methods of a comparison.
 
-    Give `epochs` (passes over the client's own examples) or `steps`. `batch = 0` means all of
-    the client's examples at once. A pass's last, short batch is kept, or with `last = "drop"`
-    left out (a client smaller than a batch still uses all it has). The learning rate of round
+    Set `epochs` (passes over the client's examples) or `steps`. `batch = 0` means all examples of
+    the client at once. The last, short batch of a pass is kept, or dropped with `last = "drop"`
+    (a client with fewer examples than a batch still uses all of them). The learning rate of round
     t = 0, 1, ... is lr times: 1 ("constant"), decay^t ("exponential"), decay^floor(t / every)
     ("step"), 1/sqrt(1 + t) ("inverse_sqrt"), or half a cosine over the run ("cosine").
     """
 
-    epochs: int = 1
-    steps: int | None = None
-    batch: int = 32
-    last: Literal["keep", "drop"] = "keep"
-    optimiser: Literal["sgd", "adam"] = "sgd"
-    lr: float = 0.1
-    momentum: float = 0.0
-    nesterov: bool = False
-    weight_decay: float = 0.0
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
-    schedule: Literal["constant", "exponential", "step", "inverse_sqrt", "cosine"] = "constant"
-    decay: float = 0.99
-    every: int = 1
+    epochs: int = option(1, "passes over a client's examples in a round", ge=1)
+    steps: int | None = option(None, "local steps in a round, instead of epochs", ge=1)
+    batch: int = option(32, "examples in a batch; 0 means all", ge=0)
+    last: Literal["keep", "drop"] = option("keep", "whether a pass's last, short batch is used")
+    optimiser: Literal["sgd", "adam"] = option("sgd", "local optimiser")
+    lr: float = option(0.1, "learning rate", gt=0, lt=math.inf)
+    momentum: float = option(0.0, "momentum of SGD", ge=0, lt=1)
+    nesterov: bool = option(False, "whether momentum has Nesterov's form")
+    weight_decay: float = option(0.0, "L2 weight decay, as in torch.optim", ge=0, lt=math.inf)
+    betas: tuple[float, float] = option((0.9, 0.999), "decay rates of Adam", ge=0, lt=1)
+    epsilon: float = option(1e-8, "epsilon of Adam", gt=0, lt=math.inf)
+    schedule: Literal["constant", "exponential", "step", "inverse_sqrt", "cosine"] = option(
+        "constant", "learning rate over rounds"
+    )
+    decay: float = option(0.99, "factor of the schedule", gt=0, le=1)
+    every: int = option(1, "rounds between steps of the 'step' schedule", ge=1)
 
     def rate(self, round: int, rounds: int) -> float:
         """The learning rate of a round."""
@@ -56,65 +55,16 @@ class Work:
         return size if self.batch == 0 else self.batch
 
     def steps_a_pass(self, size: int) -> int:
-        """How many batches one pass over this many examples takes."""
+        """The number of batches in one pass over this many examples."""
         width = self.width(size)
         if self.last == "drop" and size >= width:
             return size // width
         return -(-size // width)
 
     def count(self, size: int) -> int:
-        """How many local steps a client of this size takes."""
+        """The number of local steps of a client of this size."""
         return self.epochs * self.steps_a_pass(size) if self.steps is None else self.steps
 
     def passes(self, size: int) -> int:
-        """How many passes (full or begun) those steps are."""
+        """The number of passes, complete or not, that these steps make."""
         return -(-self.count(size) // self.steps_a_pass(size))
-
-
-class Plan(NamedTuple):
-    """Which examples each local step uses: `rows` and `weight` [steps, batch], `count` live."""
-
-    rows: Tensor
-    weight: Tensor
-    count: Tensor  # type: ignore[assignment]
-
-
-def plan(work: Work, keys: Tensor, size: Tensor, width: int, steps: int, passes: int) -> Plan:
-    """Batches for one client: shuffled passes over its examples, cut into batches.
-
-    `width`, `steps` and `passes` are the largest of the clients that run side by side; what is
-    beyond this client's own is padding and carries weight 0. The order is a function of the key
-    alone, so padding changes nothing.
-    """
-    batch = work.width(width)
-    order = random.permutation(keys, "batches", size, width, passes)
-    full = size // batch
-    per_pass = -(-size // batch)
-    if work.last == "drop" and work.batch:
-        per_pass = torch.where(full >= 1, full, per_pass)
-    step = torch.arange(steps)
-    at = (step % per_pass).unsqueeze(-1) * batch + torch.arange(batch)
-    count = per_pass * work.epochs if work.steps is None else torch.full_like(size, work.steps)
-    real = (at < size) & (step < count).unsqueeze(-1)
-    at = torch.where(real, at, 0)
-    rows = order[(step // per_pass).clamp(max=passes - 1).unsqueeze(-1), at]
-    return Plan(rows, real.to(torch.float32), count)
-
-
-def halves(whole: Plan, share: float) -> tuple[Plan, Plan]:
-    """A plan's first `share` of steps, and the rest.
-
-    Unless the share is 0 or 1, each part has a step at least: of a plan of one step both are it.
-    """
-
-    def first(count: Tensor) -> Tensor:
-        return torch.floor(count * share + 0.5).clamp(min=int(share > 0)).to(count.dtype)
-
-    steps = whole.rows.shape[0]
-    early, most = first(whole.count), int(first(torch.tensor(steps)))
-    late = (whole.count - early).clamp(min=int(share < 1))
-    longest = max(steps - most, 1)  # counts differ between clients; the longest has the most left
-    at = ((whole.count - late).unsqueeze(-1) + torch.arange(longest)).clamp(max=steps - 1)
-    begin = max(most, 1)
-    before = Plan(whole.rows[:begin], whole.weight[:begin], early)
-    return before, Plan(whole.rows[at], whole.weight[at], late)

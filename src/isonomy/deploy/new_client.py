@@ -55,7 +55,7 @@ def state_of_new_client(
     federation = _one_client(algorithm, task, examples)
     engine = Loop(task, federation, seed=config.seed)
     engine.reset(initial)
-    cohort = engine.cohort(engine.everyone(), work=config.local.work(), round=config.rounds)
+    cohort = engine.cohort(engine.everyone(), work=config.local, round=config.rounds)
     cohort.gather(algorithm.adapt, {"model": server})
     return tree.take(engine.states.stacked, 0)
 

@@ -1,4 +1,4 @@
-"""From whatever somebody wants predicted to features: tables, images, texts, arrays."""
+"""Turn the rows to predict into features: tables, images, texts and arrays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from isonomy.data.tables.preprocessing import Preprocessing
 
 ARRAYS = (".npy", ".npz")
-SHOWN = 8  # names in a note
+LISTED = 8  # column names in a note
 
 Rows = Any
 """A path, an array or tensor, an arrow table, a data frame, or a mapping of columns."""
@@ -29,7 +29,7 @@ Rows = Any
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Features [n, ...], and what is to be said of how they came about."""
+    """Features [n, ...], and notes on values and columns that the model cannot use."""
 
     x: Tensor
     notes: tuple[str, ...] = ()
@@ -58,14 +58,15 @@ def features(rows: Rows, preparation: Preparation | None, inputs: Sequence[int])
 
 
 def read(path: Path, preparation: Preprocessing) -> Table:
-    """A file's table, its categories read as the model knows them."""
+    """The table in a file, with categories read as in training."""
     from isonomy.data.tables import files
 
     missing = preparation.table.missing
-    return files.read(_one(path), missing, known=preparation.categories())
+    return files.read(_single_file(path), missing, known=preparation.categories())
 
 
-def _one(path: Path) -> Path:
+def _single_file(path: Path) -> Path:
+    """The path of a single table; raises a DataError if it is missing or a folder of several."""
     from isonomy.data.tables import files
 
     if not path.exists():
@@ -75,12 +76,12 @@ def _one(path: Path) -> Path:
         )
     found, several = files.find(path)
     if several:
-        raise DataError(f"'{path}' is a folder; give one table.")
+        raise DataError(f"'{path}' is a folder with several tables; give one file.")
     return found[0]
 
 
 def prepared(table: Table, preparation: Preprocessing) -> Features:
-    """A table's features, with notes on what the model does not know or use."""
+    """The features of a table, with notes on columns and values that the model cannot use."""
     x = torch.from_numpy(preparation.transform(table))
     known = preparation.read(table)
     used = {*preparation.columns, *(r.of for r in preparation.readings if r.of)}
@@ -90,36 +91,36 @@ def prepared(table: Table, preparation: Preprocessing) -> Features:
         column = known.columns.get(encoder.columns[0])
         if encoder.kind == "sum" or column is None:
             continue
-        gone = column.missing()
+        missing = column.missing()
         if encoder.kind == "number":
-            if gone.any():
+            if missing.any():
                 notes.append(
-                    f"column '{encoder.name}': {_times(int(gone.sum()))} missing, first in row "
-                    f"{int(gone.argmax()) + 1}; filled with {encoder.fill:.6g}."
+                    f"column '{encoder.name}': {_values(int(missing.sum()))} missing, the first in "
+                    f"row {int(missing.argmax()) + 1}; filled with {encoder.fill:.6g}."
                 )
             continue
         from isonomy.data.tables.columns import as_words
 
         words = as_words(column)
-        strange = [i for i, level in enumerate(words.levels) if level not in encoder.levels]
-        where = np.flatnonzero(np.isin(words.codes, strange))
+        unknown = [i for i, level in enumerate(words.levels) if level not in encoder.levels]
+        where = np.flatnonzero(np.isin(words.codes, unknown))
         if len(where):
             first = words.levels[words.codes[where[0]]]
-            taken = "counted as 'other'" if encoder.other else "left without an indicator"
+            effect = "counted as 'other'" if encoder.other else "encoded as zeros"
             notes.append(
-                f"column '{encoder.name}': {_times(len(where))} that the model does not know, "
-                f"first '{first}' in row {where[0] + 1}; {taken}."
+                f"column '{encoder.name}': {_values(len(where))} unknown to the model, the "
+                f"first '{first}' in row {where[0] + 1}; {effect}."
             )
     return Features(x, tuple(notes))
 
 
-def _times(count: int) -> str:
+def _values(count: int) -> str:
     return f"{count:,} value{'s' * (count != 1)}"
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"column{'s' * (len(names) != 1)} {', '.join(names[:SHOWN])}{more}"
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return f"column{'s' * (len(names) != 1)} {', '.join(names[:LISTED])}{more}"
 
 
 def _needs_table(preparation: Preparation | None, inputs: Sequence[int], place: str) -> None:
@@ -127,7 +128,7 @@ def _needs_table(preparation: Preparation | None, inputs: Sequence[int], place: 
         shape = ", ".join(str(d) for d in inputs)
         what = "images" if preparation is not None else "features"
         raise DataError(
-            f"{place}: the model predicts {what} and reads no table; give an .npy or .npz file "
+            f"{place}: the model needs {what} and cannot read a table; give an .npy or .npz file "
             f"with an array [n, {shape}]."
         )
 
@@ -138,11 +139,11 @@ def _array(
     if isinstance(preparation, Pixels):
         made = preparation.transform(x, place)
         turned = preparation.turned and x.dtype.kind in "iu"
-        note = "clients' images were turned, each client's by its own angle; these are taken as "
-        return Features(torch.from_numpy(made), (f"{note}they are.",) if turned else ())
+        note = "in training the images of each client were rotated; these images are not rotated."
+        return Features(torch.from_numpy(made), (note,) if turned else ())
     if x.shape[1:] != tuple(inputs) or x.ndim < 2:
         raise DataError(
-            f"{place} has the shape {list(x.shape)} where the model takes features "
+            f"{place} has the shape {list(x.shape)}, but the model needs features "
             f"[n, {', '.join(str(d) for d in inputs)}]; give one row for each example."
         )
     return Features(torch.from_numpy(as_features(x, place)))
@@ -163,7 +164,7 @@ def _load(path: Path) -> NDArray[Any]:
     names = list(found)
     chosen = [name for name in ("x", "images", "features") if name in names] or names
     if len(names) != 1 and chosen == names:
-        raise DataError(f"{path} holds the arrays {', '.join(names)}; name the one to predict 'x'.")
+        raise DataError(f"{path} has the arrays {', '.join(names)}; name the one to predict 'x'.")
     out: NDArray[Any] = found[chosen[0]]
     return out
 
@@ -172,7 +173,7 @@ def _texts(table: Any, preparation: Texts, place: str) -> Features:
     name = preparation.column
     if name not in table.column_names:
         raise DataError(
-            f"{place} has no column '{name}', which holds the texts; add it."
+            f"{place} has no column '{name}' with the texts; add it."
             f"{did_you_mean(name, table.column_names)}"
         )
     texts = table.column(name).to_pylist()
@@ -185,21 +186,21 @@ def _texts(table: Any, preparation: Texts, place: str) -> Features:
     blank = np.flatnonzero(~x.any(1))
     if len(blank):
         notes.append(
-            f"column '{name}': {len(blank):,} text{'s' * (len(blank) != 1)} with no word that the "
-            f"model knows, first in row {blank[0] + 1}."
+            f"column '{name}': {len(blank):,} text{'s' * (len(blank) != 1)} without a word that "
+            f"the model knows, the first in row {blank[0] + 1}."
         )
     return Features(torch.from_numpy(x), tuple(notes))
 
 
 def _arrow(path: Path) -> Any:
-    """A file with texts, as an arrow table whose columns are texts."""
+    """A file with texts, as an arrow table of strings."""
     import pyarrow as pa
     import pyarrow.csv as pacsv
     import pyarrow.parquet as pq
 
     from isonomy.data.tables import files
 
-    found = _one(path)
+    found = _single_file(path)
     try:
         if path.name.lower().endswith(files.PARQUET):
             return pq.read_table(found)
@@ -210,8 +211,8 @@ def _arrow(path: Path) -> Any:
             convert_options=pacsv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
         )
     except (OSError, pa.ArrowException) as error:
-        said = " ".join(str(error).split())[:120]
-        raise DataError(f"{path} cannot be read ({said}); write it again.") from None
+        reason = " ".join(str(error).split())[:120]
+        raise DataError(f"{path} cannot be read ({reason}); write it again.") from None
 
 
 def _in_memory(rows: Any) -> Any:
@@ -225,8 +226,10 @@ def _in_memory(rows: Any) -> Any:
         if hasattr(rows, "columns") and hasattr(rows, "iloc"):
             return pa.Table.from_pandas(rows, preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        said = " ".join(str(error).split())[:120]
-        raise DataError(f"the rows are no table ({said}); give columns of one length.") from None
+        reason = " ".join(str(error).split())[:120]
+        raise DataError(
+            f"the rows are not a table ({reason}); give columns of the same length."
+        ) from None
     raise DataError(
         f"rows of type {type(rows).__name__} cannot be read; give a path, an array, or a table."
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from isonomy.config.schema import read
+from isonomy.config.files import read
 from isonomy.errors import ConfigError
 from isonomy.federation import organiser
 from isonomy.federation.flower import project_apps

@@ -1,4 +1,4 @@
-"""Models by name, and tasks made of a model and a federation's data.
+"""Models by name, and tasks: a model with the loss that fits some data.
 
 >>> import torch
 >>> from isonomy.data.federation import build
@@ -31,7 +31,7 @@ from isonomy.errors import ConfigError, DataError, unknown
 from isonomy.models import check, custom
 from isonomy.models.cnn import CNN
 from isonomy.models.custom import converted
-from isonomy.models.entry import Entry
+from isonomy.models.entry import LABELS, Entry
 from isonomy.models.linear import LINEAR, LOGISTIC, SVM
 from isonomy.models.mlp import MLP
 from isonomy.models.resnet import RESNET18
@@ -89,8 +89,8 @@ def make_task(
         if "." in model:
             package, _, name = model.rpartition(".")
             raise ConfigError(
-                f"unknown model '{model}': a class of your own is written '{package}:{name}', "
-                "with a colon before its name."
+                f"unknown model '{model}': write a class of your own as '{package}:{name}', with a "
+                "colon before its name."
             )
         raise ConfigError(unknown("model", model, known))
     losses = CUSTOM_LOSSES if entry is None else entry.losses
@@ -126,24 +126,26 @@ def make_task(
         attributes=tuple(attribute.name for attribute in shape.attributes),
     )
     if entry is None:
-        _check_repeats(model, task)
+        _check_reproducible(model, task)
     check.check(model, task, shape, check.two_rows(data), outputs)
     return task
 
 
-def _check_repeats(model: str, task: Task) -> None:
+def _check_reproducible(model: str, task: Task) -> None:
+    """Raise a ConfigError unless the same seed gives the same initial parameters."""
     first = dict(task.net.named_parameters())  # a Task builds its net after manual_seed(0)
     for name, value in task.init(0).items():
         if name not in first or not torch.equal(value, first[name]):
             raise ConfigError(
-                f"model '{model}' starts '{name}' with other numbers each time for the same seed; "
-                "draw its initial values from torch's own generator only."
+                f"model '{model}' initialises '{name}' with different numbers each time, although "
+                "the seed is the same; draw initial values only from torch's own generator."
             )
 
 
 def _choose_loss(
     model: str, losses: tuple[Loss, ...], shape: DataShape, wanted: str | None
 ) -> Loss:
+    """The loss that is wanted, or the model's first loss that fits the data."""
     classes = shape.classes
     where = check.source(shape)
     fits: dict[str, bool] = {
@@ -152,17 +154,11 @@ def _choose_loss(
         "hinge": classes == 2,
         "squared": classes == 0,
     }
-    needs = {
-        "cross_entropy": "two or more classes",
-        "logistic": "two classes",
-        "hinge": "two classes",
-        "squared": "a number to predict",
-    }
     has = "a number to predict" if classes == 0 else f"{classes} classes"
     if classes == 1:
         raise DataError(
-            f"model '{model}': {where} has one class only, so there is nothing to learn; give "
-            "labels of two classes or more."
+            f"model '{model}': {where} has only one class, so there is nothing to learn; give "
+            "labels of two or more classes."
         )
     if wanted is None:
         for loss in losses:
@@ -170,18 +166,18 @@ def _choose_loss(
                 return loss
         advice = "linear or mlp" if classes == 0 else "logistic or mlp"
         raise DataError(
-            f"model '{model}' needs {needs[losses[-1]]} but {where} has {has}; use {advice}."
+            f"model '{model}' needs {LABELS[losses[-1]]} but {where} has {has}; use {advice}."
         )
     if wanted not in LOSSES:
         raise ConfigError(unknown("loss", wanted, LOSSES))
     if wanted not in losses:
         raise ConfigError(
-            f"model '{model}' trains with {' or '.join(losses)}, not with loss '{wanted}'; leave "
-            "loss out, or use linear or mlp."
+            f"model '{model}' trains with {' or '.join(losses)}, not with loss '{wanted}'; remove "
+            "model.loss, or use the model linear or mlp."
         )
     if not fits[wanted]:
         advice = "squared" if classes == 0 else "cross_entropy"
         raise DataError(
-            f"loss '{wanted}' needs {needs[wanted]} but {where} has {has}; use loss '{advice}'."
+            f"loss '{wanted}' needs {LABELS[wanted]} but {where} has {has}; use loss '{advice}'."
         )
     return wanted

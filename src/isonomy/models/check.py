@@ -1,7 +1,7 @@
-"""Whether a model fits the data: a dry run of two rows, as an engine will run them.
+"""Check that a model fits the data, with a trial run on two rows as in an engine.
 
-The network is called plainly, then by `functional_call` under `torch.func.vmap` with two copies
-of its parameters, with its gradient. What fails becomes one sentence.
+The network is called directly, and then, with its gradient, by `functional_call` under
+`torch.func.vmap` with two copies of its parameters. Every failure becomes one sentence.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ CAUSES: dict[str, str] = {
     ".item()": "it turns a tensor into a Python number (.item(), float() or int()); keep it a "
     "tensor",
     "control flow": "it branches on a tensor's value; use torch.where",
-    "dynamic shape": "it makes a tensor whose size depends on values (a boolean mask or nonzero); "
-    "use torch.where",
+    "dynamic shape": "it creates a tensor whose size depends on values (a boolean mask or "
+    "nonzero); use torch.where",
     "data pointer": "it takes values out of a tensor (.numpy() or .tolist()); stay in torch",
-    "broadcast shape": "it writes in place into a tensor made beforehand (a buffer or "
-    "torch.zeros); make new tensors with torch.stack, torch.cat or torch.where",
-    "out-of-place": "it writes in place into a tensor made beforehand (a buffer or "
-    "torch.zeros); make new tensors with torch.stack, torch.cat or torch.where",
+    "broadcast shape": "it writes in place into an existing tensor (a buffer or "
+    "torch.zeros); create new tensors with torch.stack, torch.cat or torch.where",
+    "out-of-place": "it writes in place into an existing tensor (a buffer or "
+    "torch.zeros); create new tensors with torch.stack, torch.cat or torch.where",
     "aten::lstm": "torch cannot batch its recurrent layers over clients; write the recurrence with "
     "nn.LSTMCell",
     "aten::gru": "torch cannot batch its recurrent layers over clients; write the recurrence with "
@@ -36,7 +36,7 @@ CAUSES: dict[str, str] = {
     "aten::rnn": "torch cannot batch its recurrent layers over clients; write the recurrence with "
     "nn.RNNCell",
 }
-"""What vmap says, and what it means."""
+"""Parts of vmap's messages, and what they mean."""
 
 
 def source(shape: DataShape) -> str:
@@ -59,12 +59,12 @@ def two_rows(data: Federation | DataShape) -> Batch:
 
 
 def cause(error: BaseException) -> str:
-    """Why a network that runs alone fails under vmap, with what to do."""
+    """Why a network that runs by itself fails under vmap, and what to do."""
     text = str(error)
     for sign, meaning in CAUSES.items():
         if sign in text:
             return meaning
-    return f"torch says {reason(error)}; write forward with other operations"
+    return f"torch reports {reason(error)}; write forward with other operations"
 
 
 def check(model: str, task: Task, shape: DataShape, rows: Batch, outputs: int) -> None:
@@ -81,7 +81,7 @@ def check(model: str, task: Task, shape: DataShape, rows: Batch, outputs: int) -
             if not torch.equal(buffer, buffers[name]):
                 raise ConfigError(
                     f"model '{model}' changes its buffer '{name}' in forward, so its outputs "
-                    "depend on what it saw before; keep forward a pure function of the row."
+                    "depend on earlier calls; keep forward a pure function of the row."
                 )
         _check_batched(model, task, rows, params, alone)
         _check_rows(model, task, rows.x, params, alone)
@@ -97,7 +97,7 @@ def _alone(
         raise DataError(
             f"model '{model}' cannot run on two rows of {source(shape)}, of shape "
             f"{list(x.shape[1:])} each: {reason(error)}; make it fit (constructor parameters "
-            "named inputs and shape receive the data's), or use mlp."
+            "named inputs and shape receive those of the data), or use mlp."
         ) from error
     if not isinstance(out, Tensor):
         raise ConfigError(
@@ -109,10 +109,10 @@ def _alone(
 
 def _check_outputs(model: str, task: Task, shape: DataShape, out: Tensor, outputs: int) -> None:
     if list(out.shape) != [2, outputs]:
-        gives = (
-            f"gives {out.shape[1]} output{'s' * (out.shape[1] != 1)} for a row"
+        found = (
+            f"returns {out.shape[1]} output{'s' * (out.shape[1] != 1)} for a row"
             if out.dim() == 2 and out.shape[0] == 2
-            else f"gives outputs of shape {list(out.shape)} for two rows"
+            else f"returns outputs of shape {list(out.shape)} for two rows"
         )
         needs = (
             f"loss '{task.loss_name}' on {source(shape)} ({shape.classes} classes) needs {outputs}"
@@ -123,23 +123,23 @@ def _check_outputs(model: str, task: Task, shape: DataShape, out: Tensor, output
         if outputs == 2 and list(out.shape) == [2, 1]:
             other = ", or set loss = 'logistic'"
         raise DataError(
-            f"model '{model}' {gives} but {needs}: [rows, {outputs}]; change its last layer "
+            f"model '{model}' {found} but {needs}: [rows, {outputs}]; change its last layer "
             f"(a constructor parameter named outputs receives the number){other}."
         )
     if not out.is_floating_point():
         raise ConfigError(
-            f"model '{model}' gives outputs of type {out.dtype}, which have no gradient; return "
-            "the last layer's raw outputs."
+            f"model '{model}' returns outputs of type {out.dtype}, which have no gradient; return "
+            "the raw outputs of the last layer."
         )
     if not bool(torch.isfinite(out).all()):
         raise DataError(
-            f"model '{model}' gives outputs that are not finite on rows of {source(shape)}; "
+            f"model '{model}' returns outputs that are not finite on rows of {source(shape)}; "
             "scale the features, or look for a log or a division in forward."
         )
     if outputs > 1 and bool((out >= 0).all()) and torch.allclose(out.sum(-1), torch.ones(2)):
         raise ConfigError(
-            f"model '{model}' ends in a softmax, which the loss applies itself; return the last "
-            "layer's raw outputs."
+            f"model '{model}' ends in a softmax, which the loss already applies; return the raw "
+            "outputs of the last layer."
         )
 
 
@@ -156,18 +156,18 @@ def _check_rows(
     except Exception as error:
         raise ConfigError(
             f"model '{model}' runs on two rows but not on one: {reason(error)}; keep forward a "
-            "pure function of each row (no batch statistics)."
+            "pure function of each row, without batch statistics."
         ) from error
     if one.shape != alone[:1].shape:
         raise ConfigError(
-            f"model '{model}' gives outputs of shape {list(one.shape)} for a batch of one row; "
-            "return [rows, outputs] always (a bare squeeze() drops the rows)."
+            f"model '{model}' returns outputs of shape {list(one.shape)} for a batch of one row; "
+            "always return [rows, outputs] (squeeze() without a dimension drops the rows)."
         )
     if not _close(one, alone[:1]):
         raise ConfigError(
-            f"model '{model}' gives a row other outputs when another row stands beside it or when "
-            "called again; keep forward a pure function of each row (no batch statistics, no "
-            "random draws)."
+            f"model '{model}' returns different outputs for a row if another row is in the batch, "
+            "or if it is called again; keep forward a pure function of each row, without batch "
+            "statistics or random draws."
         )
 
 
@@ -181,16 +181,16 @@ def _check_batched(
         slopes = vmap(grad(task.loss))(stacked, cohort)
     except Exception as error:
         raise ConfigError(
-            f"model '{model}' runs alone but not for a batch of clients at once "
+            f"model '{model}' runs for one client but not for several at once "
             f"(torch.func.vmap): {cause(error)}."
         ) from error
     if not all(_close(copy, alone) for copy in out):
         raise ConfigError(
-            f"model '{model}' gives other outputs for a batch of clients than alone; keep forward "
-            "a pure function of the row and the parameters."
+            f"model '{model}' returns different outputs for several clients at once than for one; "
+            "keep forward a pure function of the row and the parameters."
         )
     if not all(bool(torch.isfinite(slope).all()) for slope in slopes.values()):
         raise DataError(
-            f"model '{model}' has a gradient that is not finite at its first parameters; scale "
+            f"model '{model}' has a gradient that is not finite at its initial parameters; scale "
             "the features, or look for a root, a log or a division in forward."
         )

@@ -1,4 +1,4 @@
-"""The small convolutional network of the papers.
+"""The small convolutional network of the federated learning papers.
 
 Convolution 5x5 to 32 channels, ReLU, max pool 2x2, convolution 5x5 to 64 channels, ReLU, max pool
 2x2, dense layers with ReLU, classes. With the defaults (padding "same", `dense = [1024]`) it is
@@ -31,7 +31,7 @@ def cnn(
     """Two convolutions, each with ReLU and a 2x2 max pool, then dense layers.
 
     Padding "same" keeps height and width at each convolution (28 to 14 to 7, 32 to 16 to 8);
-    "valid" pads nothing (28 to 12 to 4, 32 to 14 to 5). Pooling drops an odd last line.
+    "valid" adds no padding (28 to 12 to 4, 32 to 14 to 5). Pooling drops an odd last row.
     """
     if kernel % 2 == 0:
         raise ConfigError(f"model.kernel = {kernel} is not allowed; give an odd number, such as 5.")
@@ -48,7 +48,7 @@ def cnn(
         other = "use mlp" if padding == "same" else "set padding = 'same' or use mlp"
         raise DataError(
             f"model 'cnn': images of {shape[1]} by {shape[2]} are too small for two convolutions "
-            f"with kernel {kernel}, padding '{padding}' and two pools; {other}."
+            f"with kernel {kernel}, padding '{padding}' and two pooling layers; {other}."
         )
     layers["flatten"] = nn.Flatten()
     units = before * height * width

@@ -1,22 +1,22 @@
 """A user's own network, by import path: "mypackage.nets:Net".
 
-Before the colon stands a module, looked for in the current folder and then among the installed
-packages; after it a subclass of `torch.nn.Module`, or a function that returns a module.
+The part before the colon is a module, which is searched for in the current folder and then among
+the installed packages. The part after it is a subclass of `torch.nn.Module`, or a function that
+returns a module.
 
-It is called with the user's options as keyword arguments. Three parameter names are filled from
-the data where the constructor has them and the options do not give them: `inputs`, the number of
-values in a row; `shape`, the row's shape as a tuple; `outputs`, the number of outputs that the
-loss needs.
+It is called with the user's options as keyword arguments. Three parameters of the constructor are
+filled from the data unless the options give them: `inputs`, the number of values in a row; `shape`,
+the row's shape as a tuple; `outputs`, the number of outputs that the loss needs.
 
-BatchNorm and Dropout are refused: the one has statistics that are no parameters and mixes the
-rows of a batch, the other draws numbers inside the model, so that engines could not agree. With
-`convert` they are replaced instead:
+BatchNorm and Dropout are refused: BatchNorm has statistics that are not parameters and mixes the
+rows of a batch; Dropout draws random numbers inside the model, so engines could not agree. With
+`convert` they are replaced:
 
 - BatchNorm becomes GroupNorm over the same channels, with its eps, weights and biases. Over
   images (2d, 3d, Sync) the number of groups is the largest divisor of the channels that is at
-  most 32 and leaves two channels or more in a group; over rows (1d) it is 1, since a small group
-  of a row without height and width has next to no variance to divide by.
-- Dropout, and the dropout inside attention and recurrent layers, gets p = 0.
+  most 32 and leaves two or more channels in a group; over rows (1d) it is 1, because a small group
+  of a row without height and width has almost no variance to divide by.
+- Dropout, also inside attention and recurrent layers, gets p = 0.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def find(path: str) -> Callable[..., Any]:
     found = from_path("model", path)
     if isinstance(found, nn.Module):
         raise ConfigError(
-            f"model '{path}': '{attribute}' is a network already built; name its class or a "
-            "function that builds it, so that each seed can start afresh."
+            f"model '{path}': '{attribute}' is a network that is already built; name its class or "
+            "a function that builds it, so that each seed starts with new parameters."
         )
     if not callable(found) or (inspect.isclass(found) and not issubclass(found, nn.Module)):
         raise ConfigError(
@@ -57,10 +57,10 @@ def find(path: str) -> Callable[..., Any]:
 def arguments(
     path: str, make: Callable[..., Any], shape: Shape, outputs: int, given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The keyword arguments of the constructor: the user's options, then what the data say."""
+    """The keyword arguments of the constructor: the user's options, and those from the data."""
     try:
         parameters = dict(inspect.signature(make).parameters)
-    except (TypeError, ValueError):  # made outside Python: nothing to look at
+    except (TypeError, ValueError):  # not written in Python: it has no signature
         return dict(given)
     named = {
         name: parameter
@@ -80,9 +80,9 @@ def arguments(
     ]
     if missing:
         raise ConfigError(
-            f"model '{path}': its constructor needs {', '.join(missing)}; give "
-            f"{'it' if len(missing) == 1 else 'them'} in the model's options (only inputs, shape "
-            "and outputs come from the data)."
+            f"model '{path}': its constructor needs {', '.join(missing)}; add "
+            f"{'it' if len(missing) == 1 else 'them'} to the model's options (only inputs, shape "
+            "and outputs are filled from the data)."
         )
     return filled
 
@@ -90,13 +90,13 @@ def arguments(
 def construct(
     path: str, make: Callable[..., Any], filled: Mapping[str, Any], *, convert: bool = False
 ) -> nn.Module:
-    """A fresh network of the user's, checked and, with `convert`, converted."""
+    """A new instance of the user's network, checked and, with `convert`, converted."""
     called = ", ".join(f"{name}={value!r}" for name, value in filled.items()) or "no arguments"
     try:
         net = make(**filled)
     except Exception as error:
         raise ConfigError(
-            f"model '{path}': its constructor failed with {reason(error)}, when called with "
+            f"model '{path}': its constructor failed with {reason(error)} when it was called with "
             f"{called}; correct the options or the class."
         ) from error
     if not isinstance(net, nn.Module):
@@ -104,10 +104,10 @@ def construct(
             f"model '{path}' returned {type(net).__name__}, not a torch.nn.Module; return the "
             "network."
         )
-    _refuse_lazy(path, net)
+    _check_not_lazy(path, net)
     if convert:
         return converted(net, path)
-    _refuse(path, net)
+    _check_layers(path, net)
     _check_parameters(path, net)
     return net
 
@@ -116,22 +116,22 @@ def _where(name: str) -> str:
     return f" at '{name}'" if name else ""
 
 
-def _refuse_lazy(path: str, net: nn.Module) -> None:
+def _check_not_lazy(path: str, net: nn.Module) -> None:
     for name, module in net.named_modules():
         if isinstance(module, LazyModuleMixin):
             advice = (
                 "use GroupNorm"
                 if isinstance(module, _BatchNorm)
                 else "give its sizes in the constructor (parameters named inputs, shape and "
-                "outputs receive the data's)"
+                "outputs are filled from the data)"
             )
             raise ConfigError(
-                f"model '{path}' has {type(module).__name__}{_where(name)}, which has no size "
+                f"model '{path}' has {type(module).__name__}{_where(name)}, whose size is unknown "
                 f"before the first batch; {advice}."
             )
 
 
-def _refuse(path: str, net: nn.Module) -> None:
+def _check_layers(path: str, net: nn.Module) -> None:
     for name, module in net.named_modules():
         if isinstance(module, _BatchNorm):
             raise ConfigError(
@@ -143,7 +143,7 @@ def _refuse(path: str, net: nn.Module) -> None:
         if probability > 0:
             raise ConfigError(
                 f"model '{path}' has {type(module).__name__} with p = {probability:g}"
-                f"{_where(name)}, whose random draws no engine can repeat; remove it, or set "
+                f"{_where(name)}, whose random draws an engine cannot repeat; remove it, or set "
                 "convert = true to make p = 0."
             )
 
@@ -185,7 +185,7 @@ def groups(channels: int, *, rows: bool = False) -> int:
 
 def converted(net: nn.Module, path: str = "") -> nn.Module:
     """The network with BatchNorm replaced by GroupNorm and Dropout at p = 0."""
-    made: dict[nn.Module, nn.Module] = {}  # a module used twice stays one module
+    made: dict[nn.Module, nn.Module] = {}  # a module that is used twice stays one module
     for name, module in list(net.named_modules()):
         if isinstance(module, _BatchNorm):
             made[module] = _group_norm(module, path, name)
@@ -206,8 +206,8 @@ def _group_norm(norm: _BatchNorm, path: str, name: str) -> nn.GroupNorm:
     rows = isinstance(norm, nn.BatchNorm1d)
     if rows and norm.num_features == 1:
         raise ConfigError(
-            f"model '{path}' has {type(norm).__name__}{_where(name)} over one feature, which no "
-            "GroupNorm can replace; remove it."
+            f"model '{path}' has {type(norm).__name__}{_where(name)} over one feature, which a "
+            "GroupNorm cannot replace; remove it."
         )
     new = nn.GroupNorm(
         groups(norm.num_features, rows=rows), norm.num_features, norm.eps, affine=norm.affine

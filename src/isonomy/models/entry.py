@@ -15,6 +15,14 @@ from isonomy.core.task import Loss
 Shape = tuple[int, ...]
 """The shape of one row of data: (features,) or (channels, height, width)."""
 
+LABELS: dict[Loss, str] = {
+    "cross_entropy": "two or more classes",
+    "logistic": "two classes",
+    "hinge": "two classes",
+    "squared": "a number to predict",
+}
+"""The labels that each loss needs, in words."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -35,13 +43,7 @@ class Entry:
     def accepts(self) -> str:
         """The rows and labels that the model accepts, in words."""
         rows = "images [channels, height, width]" if self.images else "rows of any shape, flattened"
-        labels = {
-            "cross_entropy": "two or more classes",
-            "logistic": "two classes",
-            "hinge": "two classes",
-            "squared": "a number to predict",
-        }
-        words = list(dict.fromkeys(labels[loss] for loss in self.losses))
+        words = list(dict.fromkeys(LABELS[loss] for loss in self.losses))
         if "two or more classes" in words and "two classes" in words:
             words.remove("two classes")
         return f"{rows}; {' or '.join(words)}"

@@ -1,6 +1,6 @@
 """Linear models: one affine map from a row to the outputs.
 
-The same network serves three names, which differ in the loss they train with: `linear` (squared
+Three models have this network and differ in the loss that they train with: `linear` (squared
 error, or softmax cross-entropy for classes), `logistic` (one output and the logistic loss for two
 classes, softmax for more) and `svm` (one output and the hinge loss, two classes only).
 """

@@ -26,7 +26,7 @@ def mlp(
 ) -> nn.Module:
     """Fully connected layers over the flattened row.
 
-    The layers are made in order with torch's own initialisation, so after
+    The layers are created in order with torch's own initialisation, so after
     `torch.manual_seed(seed)` the numbers are those of
     `nn.Sequential(nn.Linear(...), nn.ReLU(), nn.Linear(...))`.
 

@@ -1,9 +1,9 @@
 """ResNet-18 with GroupNorm.
 
 He, Zhang, Ren and Sun, "Deep residual learning for image recognition", 2016; GroupNorm (Wu and
-He, 2018) in place of BatchNorm, whose running statistics are neither parameters to average nor a
-pure function of one client. The parameters are as many as with BatchNorm: 11,173,962 for CIFAR-10
-with the CIFAR stem, 11,689,512 for ImageNet with the ImageNet stem.
+He, 2018) replaces BatchNorm, whose running statistics are neither parameters to average nor a
+pure function of one client. The number of parameters is the same as with BatchNorm: 11,173,962 for
+CIFAR-10 with the CIFAR stem, 11,689,512 for ImageNet with the ImageNet stem.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def resnet18(
     groups: int = 32,
     width: int = 64,
 ) -> nn.Module:
-    """Four stages of two blocks, `width` channels in the first, doubled and halved in size after.
+    """Four stages of two blocks; each later stage has twice the channels and half the size.
 
-    Stem "cifar": one 3x3 convolution, no pool; "imagenet": a 7x7 convolution of stride 2 and a
-    3x3 max pool of stride 2. Initialised as torch initialises its layers.
+    The first stage has `width` channels. Stem "cifar": one 3x3 convolution, no pool; "imagenet": a
+    7x7 convolution of stride 2 and a 3x3 max pool of stride 2. Torch's own initialisation is used.
     """
     if width % groups:
         raise ConfigError(

@@ -29,7 +29,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from isonomy.config.schema import Config, read
+from isonomy.config.files import read
+from isonomy.config.schema import Config
 from isonomy.core.tree import Tree
 from isonomy.errors import RunError
 from isonomy.runs import saved_model

@@ -54,7 +54,7 @@ def _rule(setting: Setting) -> str:
 
 def schedule(setting: Setting) -> Work:
     """How the surrogates train."""
-    excess, local = setting.config.excess, setting.config.local.work()
+    excess, local = setting.config.excess, setting.config.local
     lr = local.lr if excess.lr is None else excess.lr
     return replace(local, steps=excess.steps, batch=excess.batch, lr=lr)
 

@@ -250,7 +250,7 @@ def _one_round(setting: Setting, now: Progress) -> dict[str, Any]:
     count = config.cohort.size or len(federation)
     chosen = config.cohort.sampling
     ids = sample(federation, count, seed=config.seed, round=now.round, how=chosen)
-    work = config.local.work()
+    work = config.local
     about = Middleware(setting)
     cohort = now.engine.cohort(
         ids,
@@ -279,7 +279,7 @@ def _one_round(setting: Setting, now: Progress) -> dict[str, Any]:
 
 def _finish(setting: Setting, now: Progress, line: dict[str, Any]) -> Any:
     """The algorithm's last phase, with all clients; its traffic is added to the last round's."""
-    work, rounds = setting.config.local.work(), setting.config.rounds
+    work, rounds = setting.config.local, setting.config.rounds
     about = Middleware(setting)
     cohort = now.engine.cohort(
         now.engine.everyone(),

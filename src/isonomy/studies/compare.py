@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isonomy.config.schema import Config, merge, parse
+from isonomy.config.overrides import merge
+from isonomy.config.schema import Config, parse
 from isonomy.errors import ConfigError, RunError, TrainingError
 from isonomy.runs.build import effective
 from isonomy.runs.folder import RunFolder

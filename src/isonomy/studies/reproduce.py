@@ -11,7 +11,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from isonomy.config.schema import merge, parse
+from isonomy.config.overrides import merge
+from isonomy.config.schema import parse
 from isonomy.errors import ConfigError, unknown
 from isonomy.runs.listener import Listener
 from isonomy.studies.compare import Method, listed, run_all

@@ -97,7 +97,7 @@ def suggest(
     )
     setting = build(clean.model_copy(update={"algorithm": plain}))
     engine = engine_of(setting)
-    work, federation = config.local.work(), setting.federation
+    work, federation = config.local, setting.federation
     server = algorithm.init_server(setting.task, setting.params, len(federation))
     for r in range(config.rounds):
         count = config.cohort.size or len(federation)

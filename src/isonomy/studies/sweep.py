@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from isonomy.config.schema import Config, merge, parse, parse_override, toml_value
+from isonomy.config.overrides import merge, parse_override, toml_value
+from isonomy.config.schema import Config, parse
 from isonomy.errors import ConfigError
 from isonomy.studies.compare import Method, check_labels, methods
 

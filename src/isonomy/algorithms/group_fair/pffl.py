@@ -55,7 +55,7 @@ from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
-from isonomy.core.phase import phase
+from isonomy.core.phase import Part, phase
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.verdict import About, Verdict
 
@@ -245,7 +245,7 @@ class PFFL(Algorithm[Server]):
         found = certificate.audit(self.bounded, task, message["params"], client, self.least)
         return found, client.state
 
-    @phase("sum", value="statistic", gradient="statistic", hessian="statistic")
+    @phase("sum", value="statistic", gradient=Part("gradient", of="at"), hessian="statistic")
     def curve(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The client's part of G at some weights, with its gradient and Hessian."""
 
@@ -254,7 +254,7 @@ class PFFL(Algorithm[Server]):
 
         return self._summed(task, message, client, part), client.state
 
-    @phase("sum", value="statistic", residual="statistic")
+    @phase("sum", value="statistic", residual=Part("gradient", of="at"))
     def floor(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The client's part of a lower bound on G."""
 

@@ -33,13 +33,14 @@ from isonomy.blocks import descent, fusion, pareto, trade_off
 from isonomy.blocks import preferences as simplex
 from isonomy.blocks.trade_off import OBJECTIVES_OPTION, Terms
 from isonomy.core.algorithm import Algorithm
+from isonomy.core.batches import Plan, halves
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import Part, phase
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree
-from isonomy.core.work import Plan, Work, halves
+from isonomy.core.work import Work
 from isonomy.models import hypernet as nets
 
 

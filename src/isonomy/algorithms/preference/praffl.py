@@ -27,12 +27,12 @@ from isonomy.blocks import preferences as simplex
 from isonomy.blocks import trade_off
 from isonomy.blocks.trade_off import OBJECTIVES_OPTION, Terms
 from isonomy.core.algorithm import Algorithm
+from isonomy.core.batches import halves
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
-from isonomy.core.work import halves
 from isonomy.models import hypernet as nets
 
 

@@ -103,14 +103,15 @@ def find_config(what: str, overrides: Sequence[str]) -> Config:
 
 
 def _data_config(data: Mapping[str, Any], overrides: Sequence[str]) -> Config:
-    from isonomy.config import schema
+    from isonomy.config.overrides import merge, parse_override
+    from isonomy.config.schema import parse
 
     values: dict[str, Any] = {"data": dict(data)}
     for text in overrides:
-        given = schema.parse_override(text)
+        given = parse_override(text)
         at = given["data"] if set(given) == {"data"} and isinstance(given["data"], dict) else given
-        values = schema.merge(values, {"data": at})
-    return schema.parse(values, where="data")
+        values = merge(values, {"data": at})
+    return parse(values, where="data")
 
 
 def _tables(path: Path, overrides: Sequence[str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from isonomy.cli.printing import print_columns, print_heading, print_line, print_text
 from isonomy.cli.shell import console, first_sentence
-from isonomy.cli.show.options import example_of, fields_of, print_options
+from isonomy.cli.show.options import example_of, print_options
 
 if TYPE_CHECKING:
     from isonomy.core.algorithm import Algorithm
@@ -27,13 +27,14 @@ _ADAPT = "adapt"  # see isonomy.core.capabilities.Adapts
 def show(name: str) -> bool:
     """Print the page of an algorithm, given by name or as 'package.module:Class'."""
     from isonomy import algorithms
+    from isonomy.core.options import options_of
     from isonomy.core.phase import declared
 
     if ":" not in name and name not in algorithms.registry():
         return False
     kind = algorithms.find(name)
     phases = declared(kind)
-    options = fields_of(kind)
+    options = options_of(kind)
     out = console()
     title = f"{getattr(kind, 'name', kind.__name__)}: {first_sentence(kind.__doc__)}"
     family, paper = getattr(kind, "family", "none"), getattr(kind, "paper", "no paper")

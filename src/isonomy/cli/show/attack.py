@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from isonomy.cli.printing import print_heading, print_line
 from isonomy.cli.shell import console, first_sentence
-from isonomy.cli.show.options import example_of, fields_of, print_options
+from isonomy.cli.show.options import example_of, print_options
 
 
 def show(name: str) -> bool:
     """Print the page of an attack."""
+    from isonomy.core.options import options_of
     from isonomy.robust.attacks import ATTACKS
 
     if name not in ATTACKS:
         return False
     kind = ATTACKS[name]
-    options = fields_of(kind)
+    options = options_of(kind)
     out = console()
     print_heading(out, f"{name}: {first_sentence(kind.__doc__)}", f"attack; {kind.paper}")
     print_options(out, "Options", options)

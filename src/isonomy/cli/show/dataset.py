@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isonomy.cli.printing import print_heading, print_line
 from isonomy.cli.shell import console
-from isonomy.cli.show.options import Option, print_options, type_of_default, value_text
+from isonomy.cli.show.options import print_options, value_text
 
 
 def show(name: str) -> bool:
@@ -17,11 +17,7 @@ def show(name: str) -> bool:
     out = console()
     subtitle = f"data set; {it.source}; licence: {it.licence}"
     print_heading(out, f"{name}: {it.description}", subtitle)
-    options = [
-        Option(key, type_of_default(o.default), value_text(o.default), o.meaning)
-        for key, o in it.options.items()
-    ]
-    print_options(out, "Options", options)
+    print_options(out, "Options", it.options)
     print_line(out, f"Protected attributes: {', '.join(it.protected) or 'none'}")
     fixed = it.partitions[str(it.partition["name"])].counts
     print_line(out, f"Clients: {'those of the data' if fixed else it.clients}")

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from isonomy.cli.printing import print_heading, print_line
 from isonomy.cli.shell import console, first_sentence
-from isonomy.cli.show.options import example_of, fields_of, print_options
+from isonomy.cli.show.options import example_of, print_options
 
 
 def show(name: str) -> bool:
     """Print the page of a defence."""
+    from isonomy.core.options import options_of
     from isonomy.robust.combiners import COMBINERS
 
     if name not in COMBINERS:
         return False
     kind = COMBINERS[name]
-    options = fields_of(kind)
+    options = options_of(kind)
     out = console()
     print_heading(out, f"{name}: {first_sentence(kind.__doc__)}", f"defence; {kind.paper}")
     print_options(out, "Options", options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isonomy.cli.printing import print_heading, print_line
 from isonomy.cli.shell import console
-from isonomy.cli.show.options import Option, print_options, value_text
+from isonomy.cli.show.options import print_options
 
 
 def show(name: str) -> bool:
@@ -16,10 +16,7 @@ def show(name: str) -> bool:
     it = MODELS[name]
     out = console()
     print_heading(out, f"{name}: {it.description}", "model")
-    options = [
-        Option(key, o.allowed, value_text(o.default), o.meaning) for key, o in it.options.items()
-    ]
-    print_options(out, "Options", options)
+    print_options(out, "Options", it.options)
     print_line(out, f"Accepts: {it.accepts}")
     print_line(out, f"Losses: {', '.join(it.losses)} (default: the first that fits the data)")
     print_line(out, f'In a config: model = {{ name = "{name}" }}')

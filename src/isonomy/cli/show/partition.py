@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from isonomy.cli.printing import print_heading, print_line
 from isonomy.cli.shell import console
-from isonomy.cli.show.options import Option, print_options, type_of_default, value_text
-
-if TYPE_CHECKING:
-    from isonomy.data.partition import Partition
+from isonomy.cli.show.options import print_options
 
 
 def show(name: str) -> bool:
@@ -24,7 +19,7 @@ def show(name: str) -> bool:
     out = console()
     if name in general:
         print_heading(out, f"{name}: {general[name].meaning}", "partition")
-        print_options(out, "Options", _options(general[name]))
+        print_options(out, "Options", general[name].options)
         print_line(out, f"Data sets that support it: {', '.join(d.name for d in users)}")
     else:
         print_heading(out, f"{name}: clients as a data set defines them", "partition")
@@ -32,13 +27,6 @@ def show(name: str) -> bool:
             it = dataset.partitions[name]
             print_line(out, f"{dataset.name}: {it.meaning}")
             if it.options:
-                print_options(out, f"Options with {dataset.name}", _options(it))
+                print_options(out, f"Options with {dataset.name}", it.options)
     print_line(out, f'In a config: data.partition = {{ name = "{name}" }}')
     return True
-
-
-def _options(partition: Partition) -> list[Option]:
-    return [
-        Option(key, type_of_default(o.default), value_text(o.default), o.meaning)
-        for key, o in partition.options.items()
-    ]

@@ -1,7 +1,7 @@
-"""Making a traced step cheap to run: fewer operations, less memory, less overhead for each.
+"""Make a traced step cheaper to run: fewer operations, less memory, less overhead per operation.
 
-The bits of the result stay the same: `optimised` runs the graph before and after on the inputs it
-was traced with, and keeps the original if they differ.
+The bits of the result stay the same: `optimised` runs the graph before and after on the inputs that
+it was traced with, and keeps the original if the results differ.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def optimised(
 
 
 def simplify(graph: torch.fx.GraphModule) -> None:
-    """Drop what changes nothing, and what only fills a shape."""
+    """Remove operations that change nothing or only fill a shape."""
     for node in list(graph.graph.nodes):
         if node.op != "call_function":
             continue
@@ -44,12 +44,12 @@ def simplify(graph: torch.fx.GraphModule) -> None:
             if same is not None:
                 node.replace_all_uses_with(same)
                 graph.graph.erase_node(node)
-    graph.graph.eliminate_dead_code()  # such as the loss itself, when only its gradient is used
+    graph.graph.eliminate_dead_code()  # such as the loss, if only its gradient is used
     graph.recompile()
 
 
 def _same_as(node: torch.fx.Node) -> torch.fx.Node | None:
-    """The furthest earlier tensor that this one is a mere name of."""
+    """The earliest tensor that this one is only another name of."""
     found = None
     at = node
     while at.op == "call_function" and isinstance(at.args[0], torch.fx.Node):
@@ -72,7 +72,7 @@ _FILLS: dict[Any, Any] = {
 
 
 def _fill(graph: torch.fx.GraphModule, node: torch.fx.Node) -> None:
-    """Make a constant of a shape without asking a tensor for it."""
+    """Make a constant of a shape that is known already."""
     meta = node.meta["tensor_meta"]
     with graph.graph.inserting_before(node):
         made = graph.graph.call_function(
@@ -93,8 +93,8 @@ def _layout(meta: Any) -> Any:
 def update_in_place(graph: torch.fx.GraphModule, carried: int) -> None:
     """Turn `p - step` into an update of p itself, where p is carried and not used after.
 
-    The runner owns what it carries, and the bits stay the same. It saves the cohort's parameters
-    a trip through fresh memory.
+    The runner owns the carried tensors, and the bits stay the same. The cohort's parameters then
+    need no new memory in each step.
     """
     place = {node: i for i, node in enumerate(graph.graph.nodes)}
     for p in list(place)[:carried]:
@@ -130,7 +130,7 @@ def _scale_in_place(product: torch.fx.Node) -> None:
 
 
 def _fresh(node: torch.fx.Node) -> bool:
-    """Whether the node's memory was made for it and is read by nobody else."""
+    """Whether the node's memory was allocated for it and no other node reads it."""
     while len(node.users) == 1:
         if node.op != "call_function":
             return False
@@ -195,11 +195,11 @@ def _last_use(p: torch.fx.Node, order: dict[torch.fx.Node, int]) -> int:
     return last
 
 
-# --- less overhead for each -----------------------------------------------------------------------
+# --- less overhead per operation-------------------------------------------------------------------
 
 
 def native(graph: torch.fx.GraphModule) -> None:
-    """Call torch's own functions instead of its operator objects: the same kernels, sooner."""
+    """Call torch's functions instead of its operator objects: same kernels, less overhead."""
     for node in graph.graph.nodes:
         if node.op == "call_function":
             node.target = _NATIVE.get(node.target, node.target)

@@ -1,8 +1,9 @@
 """Lifting: find the tensors that a function closes over, and make them its inputs.
 
-A trace of a function is only right for other values of a tensor if that tensor is an input. `Lift`
-walks a function's closure through functions, bound methods, partials, containers and dataclasses,
-collects the tensors, and makes a key of everything else. What it does not know it refuses.
+A trace of a function is correct for other values of a tensor only if that tensor is an input.
+`Lift` walks a function's closure through functions, bound methods, partials, containers and
+dataclasses, collects the tensors, and makes a key of everything else. It raises NotLiftable for
+other objects.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Lift:
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
-        self.alive: list[Any] = []  # what the key names by identity must outlive the key
+        self.alive: list[Any] = []  # objects in the key by identity must outlive it
         self._seen: dict[int, int] = {}
         self._open: set[int] = set()
 

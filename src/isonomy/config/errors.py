@@ -1,0 +1,48 @@
+"""What pydantic finds wrong with a config, in one sentence that names the key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from isonomy.config.fields import Key, keys_of, table_at
+from isonomy.core.options import not_allowed, unknown_key
+
+
+def sentence(error: ValidationError, root: type) -> str:
+    """The first error in full, and the keys of some others."""
+    errors = error.errors()
+    first = errors[0]
+    path = _path(first["loc"])
+    key = ".".join(path)
+    if first["type"] == "extra_forbidden":
+        table = table_at(root, path[:-1])
+        text = unknown_key(".".join(path[:-1]), path[-1], keys_of(table) if table else ())
+    elif first["type"] == "missing":
+        text = f"'{key}' is missing; add it."
+    else:
+        text = f"{not_allowed(key, first.get('input'), _allowed(first['msg'], root, path))}."
+    others = sorted({".".join(_path(other["loc"])) for other in errors[1:]} - {key})
+    return f"{text} (Also check {', '.join(others[:5])}.)" if others else text
+
+
+def _path(location: tuple[int | str, ...]) -> list[str]:
+    return [str(part) for part in location if not _names_a_union_member(part)]
+
+
+def _names_a_union_member(part: int | str) -> bool:
+    """Whether pydantic added this part to the path, to name the member of a union."""
+    if not isinstance(part, str):
+        return False
+    return part in {"int", "str", "float", "bool"} or "[" in part or part.startswith("constrained-")
+
+
+def _allowed(message: str, root: type, path: list[str]) -> str:
+    key = _key_at(root, path)
+    return key.allowed if key is not None else f"another value ({message})"
+
+
+def _key_at(root: type, path: list[str]) -> Key | None:
+    table: Any = table_at(root, path[:-1]) if path else None
+    return keys_of(table).get(path[-1]) if table is not None else None

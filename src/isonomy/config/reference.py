@@ -1,0 +1,50 @@
+"""The reference page of all config keys (docs/configuration.md), made from the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from isonomy.config.fields import Key, keys_of
+from isonomy.config.schema import Config, NamedTable
+
+
+def all_keys() -> Iterator[tuple[str, Key]]:
+    """Every key of a config by its full name, such as 'local.lr', with its meaning."""
+    for name, key in keys_of(Config).items():
+        if key.table is None:
+            yield name, key
+        else:
+            yield from ((f"{name}.{inner}", k) for inner, k in keys_of(key.table).items())
+
+
+def reference() -> str:
+    """All keys with their meanings, defaults and allowed values, as Markdown."""
+    top = keys_of(Config)
+    lines = [
+        "# Configuration",
+        "",
+        "A config is a TOML file. Every key has a default, so the file lists only what differs.",
+        "On the command line, any key can be given as `key=value`:",
+        "`isonomy run my.toml local.lr=0.05`.",
+        "This page is generated from the schema (`isonomy.config.reference`).",
+        "",
+        "## Top level",
+        "",
+        *_rows({name: key for name, key in top.items() if key.table is None}),
+    ]
+    for name, key in top.items():
+        if key.table is None:
+            continue
+        about = (key.table.__doc__ or "").strip().split("\n\n")[0]
+        lines += ["", f"## [{name}]", "", " ".join(about.split()), "", *_rows(keys_of(key.table))]
+        if issubclass(key.table, NamedTable):
+            lines += ["", "Other keys are options of what is named; see `isonomy show NAME`."]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(keys: dict[str, Key]) -> Iterator[str]:
+    yield "| key | allowed | default | meaning |"
+    yield "| --- | --- | --- | --- |"
+    for name, key in keys.items():
+        default = "unset" if key.default is None else f"`{key.default!r}`"
+        yield f"| `{name}` | {key.allowed.removeprefix('a ')} | {default} | {key.meaning} |"
