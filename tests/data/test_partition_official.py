@@ -178,7 +178,7 @@ def test_allocate_tested():
     whole, _ = allocate_tested(Rows(labels), Rows(test), *plan("iid"), clients=6, seed=4)
     assert [len(p) for p in whole["validation"]] == [0] * 6
     for validation in (-0.1, 1.0, float("nan")):
-        with pytest.raises(ConfigError, match="0 or more and below 1"):
+        with pytest.raises(ConfigError, match="at least 0 and below 1"):
             allocate_tested(
                 Rows(labels), Rows(test), *plan("iid"), clients=6, seed=4, validation=validation
             )

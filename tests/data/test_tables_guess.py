@@ -303,12 +303,12 @@ def test_reasons_and_doubts_of_a_label():
     reason, doubts = guess_label.label_reason(named, [other])
     assert reason == "two values, a typical name, last column; others: readmitted"
     assert len(doubts) == 1
-    assert "readmitted may be it too" in doubts[0]
+    assert "readmitted may also be" in doubts[0]
     reason, doubts = guess_label.label_reason(text("smoker", two), [])
     assert reason == "two values"
     assert "no column has a typical name" in doubts[0]
     reason, doubts = guess_label.label_reason(None, [])
-    assert "put the column to be predicted here" in reason
+    assert "put the column to predict here" in reason
     assert "LABEL" in doubts[0]
 
 

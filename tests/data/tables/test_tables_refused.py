@@ -403,7 +403,7 @@ CASES = {
     "bins of a text": (PAIR, {"protected": ["age"], "bins": {"age": "4"}}, ["'4'"]),
     "one bin": (PAIR, {"protected": ["age"], "bins": {"age": 1}}, ["2 to 100"]),
     "bins beyond number": (PAIR, {"protected": ["age"], "bins": {"age": 10**9}}, ["2 to 100"]),
-    "bins that are no table": (PAIR, {"bins": 3}, ["'bins' is 3", "a table"]),
+    "bins that are no table": (PAIR, {"bins": 3}, ["bins = 3", "a table"]),
     # --- features and options
     "a feature of dates": (
         {"a.csv": A | {"day": DAYS}},

@@ -448,5 +448,5 @@ def test_the_preprocessing_is_kept_with_the_model_and_serves_new_rows(trained, p
     with pytest.raises(DataError, match=r"'age' of .*texts.csv contains text"):
         fitted.transform(read(write(place / "texts.csv", new | {"age": ["x", "y", "z"]})))
     path.write_text("{}")
-    with pytest.raises(DataError, match="no whole preprocessing"):
+    with pytest.raises(DataError, match="not a valid preprocessing"):
         preprocessing.load(path)

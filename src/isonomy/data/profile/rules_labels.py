@@ -32,7 +32,8 @@ def unlearnable(at: Findings) -> Iterator[Caution]:
             "label-absent",
             3,
             f"{len(missing)} {what} no training row ({shortened(missing)}) but {rows:,} other "
-            "rows. No model can learn it; remove these rows, or change the split.",
+            f"row{'s' * (rows != 1)}. No model can learn it; remove these rows or change the "
+            "split.",
         )
 
 
