@@ -154,13 +154,13 @@ def test_what_is_left_of_an_older_run_does_not_mislead(tmp_path, whole):
     assert result(folder) == result(whole)
 
 
-def test_no_whole_checkpoint_is_a_clear_error(tmp_path):
+def test_no_intact_checkpoint_is_a_clear_error(tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(Stopped):
         run(parse(SMALL), folder, listeners=[StopAt(4)])
     for tensors in (folder / "checkpoint").glob("*.safetensors"):
         tensors.write_bytes(b"")
-    with pytest.raises(RunError, match=r"no checkpoint in .* is whole.*--overwrite"):
+    with pytest.raises(RunError, match=r"no checkpoint in .* is intact.*--overwrite"):
         resume(folder)
 
 
