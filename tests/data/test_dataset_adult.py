@@ -132,7 +132,7 @@ def table():
     try:
         files = fetch(*adult.FILES)
     except DataError as error:
-        pytest.skip(f"ADULT is neither cached nor to be had here: {error}")
+        pytest.skip(f"ADULT is neither cached nor available here: {error}")
     return adult.parse([file.path for file in files])
 
 

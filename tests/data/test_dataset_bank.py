@@ -16,7 +16,7 @@ def path():
     try:
         return fetch(*bank.FILES)[0].path
     except FetchError as error:
-        pytest.skip(f"BANK is neither cached nor to be had here: {error}")
+        pytest.skip(f"BANK is neither cached nor available here: {error}")
 
 
 @pytest.fixture(scope="session")

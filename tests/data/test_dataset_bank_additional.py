@@ -13,7 +13,7 @@ def table():
     try:
         path = fetch(*bank_additional.FILES)[0].path
     except FetchError as error:
-        pytest.skip(f"BANK-ADDITIONAL is neither cached nor to be had here: {error}")
+        pytest.skip(f"BANK-ADDITIONAL is neither cached nor available here: {error}")
     return bank_additional.parse([path])
 
 

@@ -159,7 +159,7 @@ def test_facts():
     try:
         (file,) = fetch.fetch(*celeba.FILES)
     except FetchError as error:
-        pytest.skip(f"CelebA's attributes are neither cached nor to be had here: {error}")
+        pytest.skip(f"CelebA's attributes are neither cached nor available here: {error}")
     check_facts("CelebA attributes", celeba.facts([file.path]))
     columns, names = celeba.parse(file.path)
     assert (names[0], names[-1]) == ("000001.jpg", "202599.jpg")

@@ -81,7 +81,7 @@ def files():
     try:
         return fetch.fetch(*cifar10.FILES)
     except FetchError as error:
-        pytest.skip(f"CIFAR-10 is neither cached nor to be had here: {error}")
+        pytest.skip(f"CIFAR-10 is neither cached nor available here: {error}")
 
 
 @pytest.mark.slow
@@ -128,7 +128,7 @@ print(peak() - before, made.x.numel() * 4 / 2**20)
 def test_memory_is_one_tensor_and_the_bytes():
     """703 MiB of float32, 176 MiB of bytes twice while batches are joined, and little more."""
     if sys.platform != "linux":
-        pytest.skip("memory is told in /proc on Linux")
+        pytest.skip("memory is reported in /proc on Linux only")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PEAK], capture_output=True, text=True, check=True
     )

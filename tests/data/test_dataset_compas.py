@@ -14,7 +14,7 @@ def path():
     try:
         return fetch(*compas.FILES)[0].path
     except FetchError as error:
-        pytest.skip(f"COMPAS is neither cached nor to be had here: {error}")
+        pytest.skip(f"COMPAS is neither cached nor available here: {error}")
 
 
 @pytest.fixture(scope="session")

@@ -97,7 +97,7 @@ def files():
     try:
         return fetch.fetch(*fashion_mnist.FILES)
     except FetchError as error:
-        pytest.skip(f"Fashion-MNIST is neither cached nor to be had here: {error}")
+        pytest.skip(f"Fashion-MNIST is neither cached nor available here: {error}")
 
 
 @pytest.mark.slow

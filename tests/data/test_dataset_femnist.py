@@ -1,4 +1,4 @@
-"""On small files in LEAF's form: its 3,550 writers can be had only by running LEAF's scripts."""
+"""On small files in LEAF's form: its 3,550 writers are available only by running LEAF's scripts."""
 
 import json
 

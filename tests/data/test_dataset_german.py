@@ -13,7 +13,7 @@ def path():
     try:
         return fetch(*german.FILES)[0].path
     except FetchError as error:
-        pytest.skip(f"GERMAN is neither cached nor to be had here: {error}")
+        pytest.skip(f"GERMAN is neither cached nor available here: {error}")
 
 
 def test_facts(path):

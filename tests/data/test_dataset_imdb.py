@@ -238,7 +238,7 @@ def fetched(size):
     try:
         return [file.path for file in fetch.fetch(*imdb.SIZES[size])]
     except FetchError as error:
-        pytest.skip(f"IMDb is neither cached nor to be had here: {error}")
+        pytest.skip(f"IMDb is neither cached nor available here: {error}")
 
 
 @pytest.fixture(scope="session")

@@ -82,7 +82,7 @@ def files():
     try:
         return fetch.fetch(*mnist.FILES)
     except FetchError as error:
-        pytest.skip(f"MNIST is neither cached nor to be had here: {error}")
+        pytest.skip(f"MNIST is neither cached nor available here: {error}")
 
 
 @pytest.mark.slow

@@ -115,7 +115,7 @@ def files():
     try:
         return [file.path for file in fetch.fetch(*vehicle.FILES)]
     except FetchError as error:
-        pytest.skip(f"VEHICLE is neither cached nor to be had here: {error}")
+        pytest.skip(f"VEHICLE is neither cached nor available here: {error}")
 
 
 def test_facts(files):

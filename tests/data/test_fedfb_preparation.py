@@ -26,7 +26,7 @@ def federation():
             try:
                 loaded[name] = load(name, partition="paper")
             except FetchError as error:
-                pytest.skip(f"{name} is neither cached nor to be had here: {error}")
+                pytest.skip(f"{name} is neither cached nor available here: {error}")
         return loaded[name]
 
     return of

@@ -39,7 +39,7 @@ def files():
         try:
             return [file.path for file in fetch(*MODULES[name].FILES)]
         except FetchError as error:
-            pytest.skip(f"{name} is neither cached nor to be had here: {error}")
+            pytest.skip(f"{name} is neither cached nor available here: {error}")
 
     return of
 

@@ -18,7 +18,7 @@ def files(name: str) -> list[Path]:
     try:
         return [one.path for one in fetch(*DATASETS[name].files)]
     except FetchError as error:
-        pytest.skip(f"{name} is neither cached nor to be had here: {error}")
+        pytest.skip(f"{name} is neither cached nor available here: {error}")
 
 
 def raw(name: str, to: Path) -> Path:

@@ -143,7 +143,7 @@ def test_dropout_has_its_probability_and_lasts_the_round() -> None:
         assert answered(wrapped, asked(ids, r)) == first  # the same in every phase
         if r < 3:
             alone = [k for k in ids if answered(wrapped, asked([k], r))]
-            assert alone == first  # whoever else is asked
+            assert alone == first  # whichever other clients are asked
         counts.append(len(first))
     rate = sum(counts) / (50 * 80)
     assert abs(rate - 0.7) < 4.5 * math.sqrt(0.3 * 0.7 / 4000)

@@ -87,7 +87,7 @@ def main(where: Path, kills_each: int, seed: int) -> None:
         assert finished(child(whole, config)) == 0
         expected = contents(whole)
         kills, moments, different, attempt = 0, [], set(), 0
-        while kills < kills_each:  # a run that got to its end is begun anew
+        while kills < kills_each:  # a run that got to its end is started again
             broken = where / name / f"broken-{attempt}"
             attempt += 1
             while not (broken / "summary.json").exists():

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.task import Params, Task
+from isonomy.core.tree import Tree
 from isonomy.core.verdict import About, Verdict
 
 
@@ -43,7 +44,7 @@ def objectives(algorithm: object) -> tuple[str, ...]:
 class FindsClusters(Protocol):
     """Finds groups of similar clients."""
 
-    def clusters(self, server: Any) -> Tensor:
+    def clusters(self, server: Tree) -> Tensor:
         """Each client's cluster [clients]."""
 
 
@@ -51,7 +52,7 @@ class FindsClusters(Protocol):
 class GivesVerdict(Protocol):
     """Judges its own model when training is over."""
 
-    def verdict(self, server: Any, about: About) -> Verdict | None:
+    def verdict(self, server: Tree, about: About) -> Verdict | None:
         """The method's verdict on its model, from the server's state after `finish`.
 
         If the verdict withholds the model (the method did not reach what was asked for), the model

@@ -12,6 +12,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.examples import Split
 from isonomy.core.phase import Phase, phase
 from isonomy.core.task import Task
+from isonomy.core.tree import Tree
 from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.metrics import Counts, count
@@ -34,13 +35,13 @@ def measure(algorithm: Algorithm, split: Split) -> Phase:
     return measured
 
 
-def count_all(algorithm: Algorithm, server: Any, engine: Engine, split: Split) -> Counts:
+def count_all(algorithm: Algorithm, server: Tree, engine: Engine, split: Split) -> Counts:
     """The counts of every client on a split."""
     return count_answering(algorithm, server, engine, split)[0]
 
 
 def count_answering(
-    algorithm: Algorithm, server: Any, engine: Engine, split: Split
+    algorithm: Algorithm, server: Tree, engine: Engine, split: Split
 ) -> tuple[Counts, list[int]]:
     """The counts of every client that answered, and the numbers of these clients."""
     cohort = engine.cohort(engine.everyone(), work=Work(steps=1), round=0)

@@ -25,6 +25,7 @@ from isonomy.core.cohort import NoReplies
 from isonomy.core.examples import Split
 from isonomy.core.phase import Phase, phase
 from isonomy.core.task import Batch, Task
+from isonomy.core.tree import Tree
 from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.errors import ConfigError
@@ -100,7 +101,7 @@ def names_of(setting: Setting) -> tuple[str, ...] | None:
 
 
 def measured(
-    setting: Setting, server: Any, engine: Engine, counts: Counts, ids: list[int], *, last: bool
+    setting: Setting, server: Tree, engine: Engine, counts: Counts, ids: list[int], *, last: bool
 ) -> Fronts | None:
     """The fronts on the split that is evaluated; `counts` are those of clients `ids`.
 
@@ -120,7 +121,7 @@ def measured(
 
 def learnt(
     setting: Setting,
-    server: Any,
+    server: Tree,
     engine: Engine,
     split: Split,
     names: tuple[str, ...],

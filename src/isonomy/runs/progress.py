@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
 from isonomy.core.capabilities import FindsClusters
+from isonomy.core.tree import Tree
 from isonomy.engines.base import Engine
 from isonomy.runs.build import Setting
 
@@ -17,7 +17,7 @@ from isonomy.runs.build import Setting
 class Progress:
     """The server's state, the engine with the clients' states, and what was counted so far."""
 
-    server: Any
+    server: Tree
     engine: Engine
     round: int = 0  # rounds completed
     lost: int = 0  # rounds in which no client answered

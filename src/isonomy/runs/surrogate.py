@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from isonomy.core import tree
 from isonomy.core.capabilities import FindsClusters
 from isonomy.core.examples import Split
 from isonomy.core.task import Task
+from isonomy.core.tree import Tree
 from isonomy.core.work import Work
 from isonomy.data.federation import Federation
 from isonomy.engines.batched.engine import Batched
@@ -27,7 +27,7 @@ from isonomy.runs.build import Setting
 from isonomy.runs.client_counts import count_all
 
 
-def clusters(setting: Setting, server: Any = None) -> tuple[int, ...] | None:
+def clusters(setting: Setting, server: Tree = None) -> tuple[int, ...] | None:
     """Each client's cluster by the config's rule; None if there is no excess risk to measure.
 
     The rule "found" uses the clusters that the algorithm found, given its last state `server`.
@@ -59,7 +59,7 @@ def schedule(setting: Setting) -> Work:
     return replace(local, steps=excess.steps, batch=excess.batch, lr=lr)
 
 
-def statement(setting: Setting, server: Any = None) -> str:
+def statement(setting: Setting, server: Tree = None) -> str:
     """The sentence that is shown with FAA, or the reason why there is none."""
     found, rule = clusters(setting, server), _rule(setting)
     if found is None:
@@ -80,7 +80,7 @@ def statement(setting: Setting, server: Any = None) -> str:
     )
 
 
-def surrogate_losses(setting: Setting, server: Any = None) -> NDArray[np.float64] | None:
+def surrogate_losses(setting: Setting, server: Tree = None) -> NDArray[np.float64] | None:
     """Every client's test loss under its cluster's surrogate."""
     found = clusters(setting, server)
     if found is None:

@@ -225,7 +225,7 @@ def test_what_is_left_out_is_in_no_reply(tmp_path):
     assert list(fitted.preprocessing.table.features) == ["age", "score", "job"]
     assert len(fitted.warnings) == 4
     said = "\n".join(text for _, text in replies)
-    assert "clerk" in said  # a category that is a feature is told
+    assert "clerk" in said  # a category that is a feature is reported
     assert not [secret for secret in secrets if secret in said]
     assert not [secret for secret in secrets if secret in "".join(fitted.warnings)]
 
