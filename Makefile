@@ -31,10 +31,10 @@ quickstart: .venv/installed
 	$(BIN)/isonomy compare quickstart --to runs/quickstart --overwrite
 
 test: .venv/developing
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-all: .venv/developing
-	$(BIN)/python -m pytest -n 2 -m 'slow or not slow'
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'slow or not slow'
 
 federation: .venv/developing
 	$(BIN)/python -m pytest -m 'slow or not slow' tests/federation

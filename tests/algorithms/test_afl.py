@@ -213,7 +213,7 @@ def test_a_cohort_without_lambda_moves_only_lambda(kind: type[Engine]) -> None:
     [
         ({"gamma": -0.1}, "gamma = -0.1"),
         ({"gamma": math.nan}, "gamma"),
-        ({"report": "best"}, "use"),
+        ({"report": "best"}, "report.*average"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], words: str) -> None:

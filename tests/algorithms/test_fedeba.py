@@ -527,8 +527,8 @@ def test_the_cheap_variant_asks_once(kind: type[Engine]) -> None:
         ({"alpha": 1.5}, "alpha = 1.5"),
         ({"theta": 91.0}, "theta = 91.0"),
         ({"eta": 0.0}, "eta = 0.0"),
-        ({"ideal_scale": 2}, "use one of 1, 'K'"),
-        ({"align": "both"}, "use one of 'auto'"),
+        ({"ideal_scale": 2}, "one of 1, 'K'"),
+        ({"align": "both"}, "one of 'auto'"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], words: str) -> None:

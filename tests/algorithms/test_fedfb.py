@@ -186,7 +186,7 @@ def test_small_cells_are_withheld() -> None:
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"alpha": -1.0}, "alpha"), ({"least": -1}, "least"), ({"fairness": "x"}, "use")],
+    [({"alpha": -1.0}, "alpha"), ({"least": -1}, "least"), ({"fairness": "x"}, "fairness")],
 )
 def test_bad_options_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):

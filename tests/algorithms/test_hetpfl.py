@@ -403,7 +403,7 @@ def test_one_client() -> None:
         ({"shown": 0}, "shown = 0"),
         ({"fusion_rate": 0.0}, "fusion_rate = 0.0"),
         ({"objectives": ["error", "dp", "eo"], "preferences": 20}, "give at most 12"),
-        ({"fusion": "sum"}, "use one of"),
+        ({"fusion": "sum"}, "one of"),
         ({"fairness": "gap", "code": "number"}, "code = 'one-hot'"),
     ],
 )

@@ -179,7 +179,7 @@ def test_predicts_with_the_given_preference() -> None:
         ({"objectives": ["error", "odds"]}, "use one of dp, eo"),
         ({"preference": [0.5]}, "give 2 numbers"),
         ({"preference": [0.0, 0.0]}, "not all 0"),
-        ({"scalar": "sum"}, "use one of"),
+        ({"scalar": "sum"}, "one of"),
     ],
 )
 def test_refused(options: dict, words: str) -> None:

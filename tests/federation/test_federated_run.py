@@ -214,9 +214,10 @@ def test_one_that_leaves_and_comes_back(here: Path) -> None:
     engine = Loop(setting.task, setting.federation, seed=config.seed)
     engine.reset(setting.algorithm.init_client(setting.task, setting.params))
     work = config.local
+    server = setting.algorithm.init_server(setting.task, setting.params, len(setting.federation))
     for r in (0, 2, 3):
         cohort = engine.cohort(torch.tensor([1]), work=work, round=r, rate=work.rate(r, 4))
-        setting.algorithm.round({"trained": torch.zeros(())}, cohort)
+        server = setting.algorithm.round(server, cohort)
     same(tree.take(states, 0), tree.take(engine.states.stacked, 1))
 
 

@@ -251,15 +251,15 @@ def test_replacement_in_a_round_of_fedavg(transport):
         engine, server = begin(FedAvg(weight="equal"), transport, where)
         forging = Forging(Replacement(), torch.tensor(malicious_ids), seed=1)
         cohort = engine.cohort(ids, work=where.work, round=0, around=(forging,))
-        return FedAvg(weight="equal").round(server, cohort)["params"]
+        return FedAvg(weight="equal").round(server, cohort).params
 
     engine, server = begin(FedAvg(), LOOP, where)
     alone = [engine.cohort(ids[i : i + 1], work=where.work, round=0) for i in range(len(ids))]
-    message = {"params": server["params"]}
+    message = {"params": server.params}
     each = tree.stack([one.mean(FedAvg().local, message)["params"] for one in alone])
     for name, got in after([2, 5, 7]).items():
-        moves = each[name] - server["params"][name]
-        expected = server["params"][name] + (moves[0] + moves[1] + 4 * (moves[2] + moves[3])) / 4
+        moves = each[name] - server.params[name]
+        expected = server.params[name] + (moves[0] + moves[1] + 4 * (moves[2] + moves[3])) / 4
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
 
 

@@ -136,7 +136,7 @@ def test_rejected_clients_are_named(what, tmp_path):
         cohort = engine.cohort(torch.tensor(clean), work=made.local, round=r)
         server = setting.algorithm.round(server, cohort)
     saved = load_file(tmp_path / "run" / "model" / "model.safetensors")
-    for name, value in server["params"].items():
+    for name, value in server.params.items():
         torch.testing.assert_close(saved[f"server/params/{name}"], value, rtol=1e-5, atol=1e-6)
 
 

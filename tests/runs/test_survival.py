@@ -58,7 +58,7 @@ def whole(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(8, marks=pytest.mark.slow)])
 def test_killed_at_random_moments_resumes_to_the_same_bytes(tmp_path, kills):
     script = Path(__file__).with_name("kill.py")
     seed = int(time.time())  # new moments every time; printed below if it fails
