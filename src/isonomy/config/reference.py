@@ -1,11 +1,18 @@
-"""The reference page of all config keys (docs/configuration.md), made from the schema."""
+"""Parts of the documentation that are generated from the code.
+
+The page of all config keys (docs/configuration.md) is made from the schema, and the table of
+options on an algorithm's page (docs/algorithms/) from its fields.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Iterator, Mapping
 
 from isonomy.config.fields import Key, keys_of
 from isonomy.config.schema import Config, NamedTable
+from isonomy.core.options import Option
 
 
 def all_keys() -> Iterator[tuple[str, Key]]:
@@ -48,3 +55,25 @@ def _rows(keys: dict[str, Key]) -> Iterator[str]:
     for name, key in keys.items():
         default = "unset" if key.default is None else f"`{key.default!r}`"
         yield f"| `{name}` | {key.allowed.removeprefix('a ')} | {default} | {key.meaning} |"
+
+
+def option_table(options: Mapping[str, Option]) -> str:
+    """Options with their allowed values, defaults and meanings, as a Markdown table.
+
+    >>> print(option_table({"mu": Option(0.1, "strength of the pull", ge=0)}))
+    | option | allowed | default | meaning |
+    | --- | --- | --- | --- |
+    | `mu` | number of at least 0 | `0.1` | strength of the pull |
+    """
+    lines = ["| option | allowed | default | meaning |", "| --- | --- | --- | --- |"]
+    for name, option in options.items():
+        default = "unset" if option.default is None else f"`{json.dumps(option.default)}`"
+        allowed = option.allowed.removeprefix("a ").removeprefix("one of ")
+        lines.append(f"| `{name}` | {allowed} | {default} | {option.meaning} |")
+    return "\n".join(lines)
+
+
+def with_option_table(page: str, options: Mapping[str, Option]) -> str:
+    """The page of an algorithm, its table of options replaced by an up-to-date one."""
+    table = option_table(options)
+    return re.sub(r"^\| option \| .*(\n\|.*)*", lambda _: table, page, flags=re.MULTILINE)
