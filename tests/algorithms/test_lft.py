@@ -86,7 +86,7 @@ def test_a_client_that_never_took_part_has_no_weight() -> None:
     """A public implementation measures a network that was never trained."""
     how = LFTEnsemble()
     server, _ = play(how, Loop, wrap=(silent({0: {1, 2}}),))
-    assert server.say.tolist() == [5.0, 0.0, 0.0]
+    assert server.weight.tolist() == [5.0, 0.0, 0.0]
     x = torch.tensor(X[0], dtype=torch.float32).unsqueeze(-1)
     out = how.predict(world()[0], server, (), x).flatten()
     alone = float(server.models["weight"][0]) * X[0]

@@ -40,7 +40,7 @@ class Server(NamedTuple):
     """Every client's model [clients, ...], and its weight [clients], 0 before it took part."""
 
     models: Params
-    say: Tensor
+    weight: Tensor
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class LFTEnsemble(Algorithm[Server]):
         got = cohort.gather(self.train, {})
         new = got.value["params"]
         models = tree.tmap(lambda a, b: a.index_copy(0, got.ids, b), server.models, new)
-        return Server(models, server.say.index_copy(0, got.ids, got.sizes.double()))
+        return Server(models, server.weight.index_copy(0, got.ids, got.sizes.double()))
 
     @phase("gather", params=Part("model"))
     def train(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
@@ -92,6 +92,6 @@ class LFTEnsemble(Algorithm[Server]):
 
     def model(self, task: Task, deployed: Server, state: State) -> Mixture:
         """The mixture of all models by size, with equal shares before any was trained."""
-        weight = deployed.say
+        weight = deployed.weight
         weight = torch.where(weight.sum() > 0, weight, torch.ones_like(weight))
         return Mixture(deployed.models, weight / weight.sum())

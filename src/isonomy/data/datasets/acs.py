@@ -54,7 +54,7 @@ WORDS = {
         2: "Black",
         3: "American Indian",
         4: "Alaska Native",
-        5: "American Indian or Alaska Native, tribe not told",
+        5: "American Indian or Alaska Native, tribe not stated",
         6: "Asian",
         7: "Pacific Islander",
         8: "other race",

@@ -18,7 +18,7 @@ import contextlib
 import dataclasses
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
@@ -30,6 +30,7 @@ from torch._functorch.pyfunctorch import (
     temporarily_pop_interpreter_stack,
 )
 from torch.func import vmap
+from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
@@ -244,7 +245,8 @@ class Programs:
 
         inputs = [*carry, *x, *lifted]
         try:
-            graph = make_fx(flat)(*inputs)
+            with contextlib.nullcontext() if self.compile else _without_fake_values():
+                graph = make_fx(flat)(*inputs)
         except Exception as error:  # the plain run raises the error of a faulty body
             raise _Refused(str(error)) from None
         for node in graph.graph.nodes:
@@ -260,6 +262,23 @@ class Programs:
                 self.compile = False
                 self.trouble = str(error).strip().splitlines()[0]
         return optimised(graph, inputs, len(carry))
+
+
+@contextlib.contextmanager
+def _without_fake_values() -> Iterator[None]:
+    """Trace without the fake tensor that make_fx makes of every value, for compilers.
+
+    Nothing here reads it, and making it takes about as long as the rest of a trace.
+    """
+    plain_extract = getattr(proxy_tensor, "extract_val", None)
+    if plain_extract is None:  # another version of torch
+        yield
+        return
+    proxy_tensor.extract_val = lambda val, include_real=False: None
+    try:
+        yield
+    finally:
+        proxy_tensor.extract_val = plain_extract
 
 
 def _compiled(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
