@@ -102,13 +102,15 @@ def count(sizes: list[int], spread: float, noise: float, d: int, seed: int) -> i
 
 @pytest.mark.parametrize("sizes", [[9, 1], [7, 2, 1], [5, 2, 2, 1], [5, 5], [20, 20, 1], [4] * 6])
 @pytest.mark.parametrize("spread", [0.0, 0.02])
-def test_the_number_of_clusters(sizes: list[int], spread: float) -> None:
+@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2))])
+def test_the_number_of_clusters(sizes: list[int], spread: float, seed: int) -> None:
     """Clusters at distance 1.4, with some true spread inside, and noise of 0.02 a coordinate."""
-    for seed in range(3):
-        assert count(sizes, spread, 0.02, 12, seed) == len(sizes)
+    assert count(sizes, spread, 0.02, 12, seed) == len(sizes)
 
 
-@pytest.mark.parametrize(("n", "d"), [(10, 2), (10, 12), (10, 500), (30, 12)])
+@pytest.mark.parametrize(
+    ("n", "d"), [(10, 2), (10, 12), (10, 500), pytest.param(30, 12, marks=pytest.mark.slow)]
+)
 def test_one_cluster_is_not_split(n: int, d: int) -> None:
     found_more = [count([n], 0.0, 1.0, d, seed) > 1 for seed in range(10)]
     assert sum(found_more) <= 1

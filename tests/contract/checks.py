@@ -37,6 +37,7 @@ from contract.running import (
     run,
     same_bits,
     scattered,
+    shared_run,
     silent,
     through_bytes,
 )
@@ -76,7 +77,7 @@ def _reference(algorithm: Algorithm, where: World) -> Outcome:
 def check_repeatable(algorithm: Algorithm, transport: Transport) -> None:
     """The same inputs give the same bits, whatever ran before."""
     where = home(algorithm)
-    first = run(algorithm, transport, where)
+    first = shared_run(algorithm, transport, where, 3)
     torch.rand(3)  # the global generator has moved on
     same_bits(run(algorithm, transport, where), first, "the second run")
 
@@ -141,7 +142,7 @@ def check_phases_pure(algorithm: Algorithm) -> None:
 def check_order(algorithm: Algorithm, transport: Transport) -> None:
     """Nothing depends on the order of a cohort, of the replies or of the federation."""
     where = home(algorithm)
-    expected = run(algorithm, transport, where, rounds=2)
+    expected = shared_run(algorithm, transport, where, 2)
 
     other = [where.ids(r)[torch.randperm(len(where.ids(r)), generator=_seeded())] for r in (0, 1)]
     got = run(algorithm, transport, where, cohorts=other)
@@ -203,10 +204,11 @@ LONE = (1, 5)  # the smallest client, padded most among others, and a large one
 def check_padding(algorithm: Algorithm, transport: Transport) -> None:
     """Neither the split of a cohort into chunks nor the other clients of a chunk matter."""
     where = home(algorithm)
-    results = [run(algorithm, transport, where, rounds=2, **cut) for cut in transport.chunks]
-    for cut, got in zip(transport.chunks[1:], results[1:], strict=True):
-        close(got.server, results[0].server, f"server with {cut}")
-        close(got.states, results[0].states, f"client states with {cut}")
+    expected = shared_run(algorithm, transport, where, 2)
+    for cut in transport.chunks:
+        got = run(algorithm, transport, where, rounds=2, **cut)
+        close(got.server, expected.server, f"server with {cut}")
+        close(got.states, expected.states, f"client states with {cut}")
 
     # all examples in one batch: then the largest client of a chunk sets the width
     where = replace(where, work=replace(where.work, batch=0, epochs=2))
@@ -296,7 +298,7 @@ def check_draws(transport: Transport) -> None:
 
             alone = LOOP.make(where.task, where.federation, seed=where.seed)
             expected = tree.concat([ask(torch.tensor([k]), alone) for k in range(CLIENTS)])
-            for cut in transport.chunks:
+            for cut in ({}, *transport.chunks):
                 engine = transport.make(where.task, where.federation, seed=where.seed, **cut)
                 got = ask(engine.everyone(), engine)
                 same_bits(got, expected, f"batches and draws with {how} and {cut}")
@@ -321,7 +323,7 @@ def check_outside_untouched(algorithm: Algorithm, transport: Transport) -> None:
 def check_serialisation(algorithm: Algorithm, transport: Transport) -> None:
     """Messages, replies, server and states are tensors only, and bytes carry all of them."""
     where = home(algorithm)
-    expected = run(algorithm, transport, where, rounds=2)
+    expected = shared_run(algorithm, transport, where, 2)
     engine, server = begin(algorithm, transport, where)
     for r in range(2):
         server = through_bytes(server, "the server's state")
@@ -392,7 +394,7 @@ def phases(algorithm: Algorithm, transport: Transport, where: World) -> list[boo
 def check_resume(algorithm: Algorithm, transport: Transport) -> None:
     """A run that a new engine resumes from bytes after round 2 ends in the same bits."""
     where = home(algorithm)
-    straight = run(algorithm, transport, where, rounds=4)
+    straight = shared_run(algorithm, transport, where, 3)
 
     engine, server = begin(algorithm, transport, where)
     for r in (0, 1):
@@ -403,8 +405,7 @@ def check_resume(algorithm: Algorithm, transport: Transport) -> None:
     engine, _ = begin(again, transport, where)
     server, states = saved
     transport.restore(engine, states)
-    for r in (2, 3):
-        server = one_round(again, engine, server, where, r)
+    server = one_round(again, engine, server, where, 2)
     resumed = outcome(again, transport, engine, server, where)
     same_bits(resumed, straight, "the resumed run")
 
@@ -425,8 +426,12 @@ def check_same_run(
 ) -> None:
     """Two algorithms give the same result: for limit identities."""
     chosen = None if cohorts is None else list(cohorts)
-    got = part(run(one, transport, home(one), cohorts=chosen))
-    expected = part(run(other, transport, home(one), cohorts=chosen))
+    where = home(one)
+    if chosen is None:
+        expected = part(shared_run(other, transport, where, 3))
+    else:
+        expected = part(run(other, transport, where, cohorts=chosen))
+    got = part(run(one, transport, where, cohorts=chosen))
     (same_bits if exactly else close)(got, expected, f"{one} instead of {other}")
 
 

@@ -26,15 +26,15 @@ from isonomy.errors import ConfigError
 CLOSE = 1e-5  # tolerance for float32 results that differ only in the order of sums
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Transport:
     """How the suite makes an engine and accesses the clients' states.
 
-    `chunks` lists the ways in which the engine can split a cohort, as options of `make`.
+    `chunks` lists further ways in which the engine can split a cohort, as options of `make`.
     """
 
     make: Callable[..., Engine]
-    chunks: tuple[dict[str, Any], ...] = ({},)
+    chunks: tuple[dict[str, Any], ...] = ()
 
     def states(self, engine: Engine) -> Tree:
         """A copy of every client's state, stacked."""
@@ -191,6 +191,12 @@ def run(
         everyone = engine.cohort(engine.everyone(), work=where.work, round=len(chosen))
         server = algorithm.finish(server, everyone)
     return outcome(algorithm, transport, engine, server, where)
+
+
+@functools.cache
+def shared_run(algorithm: Algorithm, transport: Transport, where: World, rounds: int) -> Outcome:
+    """A plain run, made once for all clauses that compare something with it."""
+    return run(algorithm, transport, where, rounds=rounds)
 
 
 def outcome(

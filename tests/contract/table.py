@@ -58,7 +58,7 @@ class OnFlower(Transport):
 
 ENGINES: dict[str, Transport] = {
     "loop": LOOP,
-    "batched": Transport(sharing(Batched), chunks=({}, {"chunk": 2})),
+    "batched": Transport(sharing(Batched), chunks=({"chunk": 2},)),
     "flower": OnFlower(InProcessFlower),
 }
 

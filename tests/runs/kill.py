@@ -80,6 +80,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 def main(where: Path, kills_each: int, seed: int) -> None:
     torch.set_num_threads(1)
     draw = random.Random(seed)
+    # imports everything that a run needs; with another model, so that each child traces its own
+    run(parse({**BASE, "rounds": 1, "model": {"name": "mlp", "hidden": [4]}}))
     report = []
     for name, changes in CASES.items():
         config = parse({**BASE, **changes})

@@ -342,7 +342,7 @@ def _facts(setting: Setting) -> dict[str, Any]:
     """What the summary says of the run beside its metrics."""
     facts: dict[str, Any] = {"versions": setting.config.versions}
     if not setting.remote:
-        from isonomy.data.profile import describe  # imports scipy.stats, which is slow
+        from isonomy.data.profile import describe  # imports scipy, which is slow
 
         facts["data"] = describe(setting.clean, setting.config.evaluate.split).facts()
     if setting.attack is not None:

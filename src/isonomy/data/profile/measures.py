@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special, stats
+from scipy import special
 
 from isonomy.data.profile.statistics import Reals
 
@@ -107,7 +107,7 @@ def association(counts: ArrayLike) -> Association:
     narrow = min(r - (r - 1) ** 2 / (n - 1), c - (c - 1) ** 2 / (n - 1)) - 1
     v = float(np.sqrt(phi / narrow)) if narrow > 0 else 0.0
     if expected.min() >= LEAST_EXPECTED:
-        p = float(stats.chi2.sf(statistic, (r - 1) * (c - 1)))
+        p = float(special.chdtrc((r - 1) * (c - 1), statistic))
     else:
         mean, variance = _moments(rows, columns)
         p = float(gamma_tail(statistic, mean, variance)) if variance > 1e-9 else 1.0
