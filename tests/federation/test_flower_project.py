@@ -21,7 +21,7 @@ NAMES = ("north", "south")
 def lay_out(place: Place) -> Path:
     """The files that the guide shows, with this test's paths in them."""
     text = DOCS.read_text()
-    text = text[text.index("## In a Flower project of your own") :]
+    text = text[text.index("## In your own Flower project") :]
     python, toml = (
         re.findall(f"```{kind}\n(.*?)```", text, re.S)[0] for kind in ("python", "toml")
     )

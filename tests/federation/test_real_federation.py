@@ -96,10 +96,11 @@ def alone(place: Place, k: int, rounds: list[int]) -> object:
     setting = build(read(place.folder / "config.toml", [*place.overrides, "engine=loop"]))
     engine = Loop(setting.task, setting.federation, seed=setting.config.seed)
     engine.reset(setting.algorithm.init_client(setting.task, setting.params))
+    server = setting.algorithm.init_server(setting.task, setting.params, len(setting.federation))
     work, total = setting.config.local, setting.config.rounds
     for r in rounds:
         cohort = engine.cohort(torch.tensor([k]), work=work, round=r, rate=work.rate(r, total))
-        setting.algorithm.round({"trained": torch.zeros(())}, cohort)
+        setting.algorithm.round(server, cohort)
     return tree.take(engine.states.stacked, k)
 
 
@@ -169,7 +170,7 @@ def test_strangers_and_strange_tables_stay_out(tmp_path: Path) -> None:
         assert "Exit Code: 305" in place.said("keyless")  # the SuperLink refused it
         assert place.ends("north") == 2
         said = place.said("north")
-        assert "it has no column 'income'" in said
+        assert "no column 'income'" in said
         assert "'woman', which the federation does not know" in said
         # nothing but participants' requests passes the gate: no app can be started from outside
         context = ssl.create_default_context(cafile=str(tmp_path / "keys/ca.crt"))
