@@ -227,7 +227,7 @@ def test_a_really_full_disk(tmp_path):
 
 
 def test_a_run_is_not_overwritten_unasked(whole):
-    with pytest.raises(RunError, match=r"is complete; resume it.*--overwrite"):
+    with pytest.raises(RunError, match=r"complete run.*--overwrite"):
         run(parse(SMALL), whole)
 
 

@@ -132,11 +132,14 @@ def check(text: str, out: Path, look: Look) -> tuple[str, Federation | None]:
 
 
 def _counts(found: Federation | None) -> str:
+    from isonomy.report.phrases import counted
+
     if found is None:
         return "only a sample of the tables was read, and its columns agree"
     return (
-        f"the tables agree: {len(found)} clients, {found.x.shape[0]:,} rows, "
-        f"{len(found.features)} features (one per value of a category)"
+        f"the tables agree: {counted(len(found), 'client')}, "
+        f"{counted(found.x.shape[0], 'row')}, {counted(len(found.features), 'feature')} "
+        "(one per value of a category)"
     )
 
 

@@ -18,7 +18,7 @@ def listed(items: Sequence[object], most: int = 5) -> str:
 def counted(number: int, what: str) -> str:
     """A number and a noun in the singular or plural.
 
-    >>> counted(1, "client"), counted(2, "client")
-    ('1 client', '2 clients')
+    >>> counted(1, "client"), counted(2000, "client")
+    ('1 client', '2,000 clients')
     """
-    return f"{number} {what}{'s' if number != 1 else ''}"
+    return f"{number:,} {what}{'s' if number != 1 else ''}"

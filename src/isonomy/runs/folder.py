@@ -77,10 +77,14 @@ class RunFolder:
         A folder that holds anything else is refused, also with `overwrite`.
         """
         if self.exists and not overwrite:
-            state = "is complete" if self.complete else "is unfinished"
+            state = (
+                "a complete run"
+                if self.complete
+                else f"an unfinished run; resume it with `isonomy resume {self.path}`"
+            )
             raise RunError(
-                f"'{self.path}' holds a run that {state}; resume it with `isonomy resume "
-                f"{self.path}`, choose another folder with --to, or replace it with --overwrite."
+                f"'{self.path}' holds {state}; choose another folder with --to, or replace the run "
+                "with --overwrite."
             )
         try:
             if self.exists:
