@@ -73,12 +73,12 @@ class PropFair(Algorithm[Global]):
         return {"params": descend(objective, message["params"], client)}, client.state
 
     def surrogate(self, loss: Tensor) -> Tensor:
-        """-log(M - loss), continued where M - loss < epsilon."""
+        """-log(M - loss), continued where M - loss <= epsilon."""
         utility = self.M - loss
         inside = utility.clamp(min=self.epsilon)  # so that the unused branch stays finite
         slope = 1 / self.epsilon if self.beyond == "tangent" else 1 / self.M
         return torch.where(
-            utility >= self.epsilon,
+            utility > self.epsilon,  # at epsilon, the slope of clamp depends on torch's version
             -inside.log(),
             slope * (self.epsilon - utility) - math.log(self.epsilon),
         )
