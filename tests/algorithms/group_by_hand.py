@@ -133,3 +133,59 @@ def sums(w: float, groups: int = 2, ids: Any = (0, 1, 2)) -> tuple[Any, Any, Any
             loss[y, z] += losses(w, k)[i]
             positive[y, z] += w * X[k][i] > 0
     return count, loss, positive
+
+
+def people(seed: int, clients: int = 4, n: int = 60, classes: int = 2) -> tuple[Task, Federation]:
+    """Random rows, labels and two attributes; nobody's features tell the group exactly."""
+    draw = np.random.default_rng(seed)
+    size = clients * n
+    x = draw.normal(size=(size, 3))
+    sex, age = draw.integers(0, 2, size), draw.integers(0, 3, size)
+    x[:, 0] += 0.7 * sex
+    score = x @ draw.normal(size=3) + 0.8 * sex + draw.normal(size=size) * 1.5
+    y = np.digitize(score, np.quantile(score, np.linspace(0, 1, classes + 1)[1:-1]))
+    cut = np.sort(draw.choice(np.arange(5, size - 5), clients - 1, replace=False))
+    parts = [torch.from_numpy(p) for p in np.split(np.arange(size), cut)]
+    split = {"train": [p[: max(3, len(p) * 2 // 3)] for p in parts]}
+    split["test"] = [p[max(3, len(p) * 2 // 3) :] for p in parts]
+    made = build(
+        torch.from_numpy(x).float(),
+        torch.from_numpy(y),
+        torch.from_numpy(np.stack([sex, age], 1)),
+        split,  # type: ignore[arg-type]
+        classes=classes,
+        attributes=(Attribute("sex", ("f", "m")), Attribute("age", ("young", "old", "older"))),
+        labels=tuple("abc"[:classes]),
+    )
+    outputs, loss = (1, "logistic") if classes == 2 else (classes, "cross_entropy")
+    task = Task(
+        lambda: nn.Linear(3, outputs),
+        loss_name=loss,  # type: ignore[arg-type]
+        classes=classes,
+        levels=(2, 3),
+        attributes=("sex", "age"),
+    )
+    return task, made
+
+
+def train(
+    algorithm: Any,
+    task: Task,
+    made: Federation,
+    *,
+    rounds: int,
+    kind: type[Engine] = Loop,
+    lr: float = 0.5,
+    params: Any = None,
+    wrap: Any = (),
+) -> Any:
+    """The server after some rounds and the end."""
+    engine = kind(task, made)
+    start = task.init(0) if params is None else params
+    engine.reset(algorithm.init_client(task, start))
+    server = algorithm.init_server(task, start, len(made))
+    work = Work(steps=5, batch=0, lr=lr)
+    for r in range(rounds):
+        cohort = engine.cohort(engine.everyone(), work=work, round=r, wrap=wrap)
+        server = algorithm.round(server, cohort)
+    return algorithm.finish(server, engine.cohort(engine.everyone(), work=work, round=rounds))
