@@ -38,6 +38,7 @@ CONFIGS = {
     "q_fedavg": {"algorithm": {"name": "q_fedavg", "q": 1.0}},
     "afl": {"algorithm": "afl"},
     "fedmgda": {"algorithm": "fedmgda"},
+    "propfair": {"algorithm": "propfair"},
     "fedfv": {"algorithm": "fedfv"},
     "pffl": {"algorithm": {"name": "pffl", "zeta": 0.9}},
     "local_bgl": {"algorithm": "local_bgl"},
