@@ -12,6 +12,12 @@ settings.load_profile("isonomy")
 _begin = time.monotonic()
 
 
+@pytest.fixture(autouse=True)
+def no_trust(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test begins without code that it trusts."""
+    monkeypatch.setenv("ISONOMY_TRUST", "")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print how long the tests took, also with -q."""
     minutes, seconds = divmod(round(time.monotonic() - _begin), 60)

@@ -36,6 +36,7 @@ from isonomy.api import (
     run,
     suggest,
     table,
+    trust,
     write_report,
 )
 
@@ -78,6 +79,7 @@ __all__ = [
     "run",
     "suggest",
     "table",
+    "trust",
     "write_report",
 ]
 

@@ -313,6 +313,17 @@ def load_model(folder: str | Path, *, seal: str | None = None, trust: bool = Fal
     return load_exported(folder, seal=seal, trust=trust)
 
 
+def trust(*names: str) -> None:
+    """Allow configs, run folders and models to import code that is not part of isonomy.
+
+    A name is `package.module:Class`, or a module or package for everything in it. Classes of
+    modules that you have imported yourself need no permission.
+    """
+    from isonomy.core.importing import trust as allow
+
+    allow(*names)
+
+
 def table(
     records: Record | Sequence[Record],
     columns: Sequence[str] | None = None,

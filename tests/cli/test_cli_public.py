@@ -47,6 +47,7 @@ def test_the_surface_is_this():
         "run",
         "suggest",
         "table",
+        "trust",
         "write_report",
     ]
     for name in isonomy.__all__:
@@ -176,13 +177,14 @@ def test_a_users_algorithm_is_found_in_the_current_folder(tmp_path):
     name = "own_methods:Skeleton"
     changes = [f"algorithm={name}", "algorithm.strength=2.0", "data=synthetic", "rounds=1"]
     changes += ["model=logistic", "excess.clusters=none"]
-    for words in (["run", "quickstart", *changes, "--to", "run", "--no-report"], ["show", name]):
+    run = ["run", "quickstart", *changes, "--to", "run", "--no-report"]
+    for words in ([*run, "--trust", "own_methods"], ["show", name]):
         done = subprocess.run(
             command + words, cwd=tmp_path, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
     assert "strength" in done.stdout
-    wrong = ["run", "quickstart", "algorithm=own_methods:Skeletton"]
+    wrong = ["run", "quickstart", "algorithm=own_methods:Skeletton", "--trust", "own_methods"]
     done = subprocess.run(
         command + wrong, cwd=tmp_path, capture_output=True, text=True, check=False
     )

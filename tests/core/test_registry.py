@@ -9,6 +9,7 @@ import pytest
 
 from isonomy.algorithms import find, make, registry
 from isonomy.core.algorithm import Algorithm
+from isonomy.core.importing import trust
 from isonomy.core.options import Option, check
 from isonomy.errors import ConfigError
 
@@ -47,6 +48,9 @@ def test_find() -> None:
     assert find(f"{__name__}:Mine").__name__ == "Mine"
     with pytest.raises(ConfigError, match="Did you mean 'fedavg'"):
         find("fedavgg")
+    with pytest.raises(ConfigError, match=r"--trust no\.such\.module:Thing"):
+        find("no.such.module:Thing")
+    trust("no.such")
     with pytest.raises(ConfigError, match=r"no module 'no\.such\.module' .*or install it\."):
         find("no.such.module:Thing")
     with pytest.raises(ConfigError, match="has no 'Nothing'; name a class that it defines"):

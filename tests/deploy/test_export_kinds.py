@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ def test_a_users_own_network_needs_trust(tmp_path: Path, monkeypatch: pytest.Mon
         "        return self.a(x) + self.shift\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("ISONOMY_TRUST", "own_net:Net")
     changed = {**BASE, "model": {"name": "own_net:Net"}, "rounds": 1}
     isonomy.run(
         isonomy.make_config(
@@ -69,8 +71,15 @@ def test_a_users_own_network_needs_trust(tmp_path: Path, monkeypatch: pytest.Mon
         tmp_path / "run",
     )
     isonomy.export(tmp_path / "run", tmp_path / "m", client=0)
-    with pytest.raises(ConfigError, match=r"'own_net:Net'.*trust=True"):
-        isonomy.load_model(tmp_path / "m")
+    monkeypatch.setenv("ISONOMY_TRUST", "")  # a new process, in which it was not imported
+    monkeypatch.delitem(sys.modules, "own_net")
+    for use in (
+        lambda: isonomy.load_model(tmp_path / "m"),
+        lambda: isonomy.predictor(tmp_path / "run", 0),
+        lambda: isonomy.export(tmp_path / "run", tmp_path / "n", client=0),
+    ):
+        with pytest.raises(ConfigError, match=r"'own_net:Net'.*--trust own_net:Net"):
+            use()
     loaded = isonomy.load_model(tmp_path / "m", trust=True)
     x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
     assert torch.equal(loaded.outputs(x), isonomy.predictor(tmp_path / "run", 0).outputs(x))

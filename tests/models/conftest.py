@@ -38,6 +38,7 @@ def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setenv("ISONOMY_TRUST", "nets,nosuch,nosuchpackage,mypackage")
 
     def write(text: str) -> None:
         (tmp_path / "nets.py").write_text(f"import torch\nfrom torch import nn\n{text}")

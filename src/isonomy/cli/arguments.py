@@ -32,6 +32,25 @@ Keep = Annotated[
 ]
 Report = Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")]
 
+
+def _allow(names: list[str] | None) -> list[str]:
+    """Let files import these names."""
+    from isonomy.core.importing import trust
+
+    trust(*(names or []))
+    return names or []
+
+
+Trust = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust",
+        metavar="NAME",
+        callback=_allow,
+        help="Code of your own that may be imported: package.module:Class, or a whole package.",
+    ),
+]
+
 # --- many runs -----------------------------------------------------------------------------------
 
 Algorithms = Annotated[

@@ -18,6 +18,7 @@ from isonomy.cli.arguments import (
     RunsFolder,
     Seeds,
     TableFile,
+    Trust,
     read_seeds,
     split_names,
 )
@@ -38,6 +39,7 @@ def compare(
     jobs: Jobs = 1,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
+    trust: Trust = None,
 ) -> None:
     """Run methods side by side, each with every seed, and print one table.
 

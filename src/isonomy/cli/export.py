@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from isonomy.cli import output
-from isonomy.cli.arguments import AtMost, MaxDP, read_limits, read_preference
+from isonomy.cli.arguments import AtMost, MaxDP, Trust, read_limits, read_preference
 
 if TYPE_CHECKING:
     from isonomy.deploy.export import Exported
@@ -40,6 +40,7 @@ def export(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing model.")
     ] = False,
+    trust: Trust = None,
 ) -> None:
     """Write a run's model to a folder: weights as safetensors, and a card that describes it.
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from isonomy.cli import output, shell
-from isonomy.cli.arguments import Insecure
+from isonomy.cli.arguments import Insecure, Trust
 
 
 def join(
@@ -29,10 +29,7 @@ def join(
         typer.Option("--home", metavar="FOLDER", help="Your files; TABLE.federation by default."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Agree without a question.")] = False,
-    trust: Annotated[
-        list[str] | None,
-        typer.Option("--trust", metavar="NAME", help="Custom code that you know and allow to run."),
-    ] = None,
+    trust: Trust = None,
     insecure: Insecure = False,
     name: Annotated[str, typer.Option("--name", help="Your name, with --insecure.")] = "",
 ) -> None:

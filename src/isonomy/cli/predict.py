@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isonomy.cli import output
-from isonomy.cli.arguments import read_preference
+from isonomy.cli.arguments import Trust, read_preference
 from isonomy.cli.shell import note
 
 if TYPE_CHECKING:
@@ -51,9 +51,7 @@ def predict(
         str | None,
         typer.Option("--seal", metavar="HEX", help="The seal that the exported model must have."),
     ] = None,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Allow the model to import your own Python class.")
-    ] = False,
+    trust: Trust = None,
 ) -> None:
     """Predict raw rows: columns are matched by name and prepared as in training.
 
@@ -70,7 +68,7 @@ def predict(
     from isonomy.deploy import card
 
     if card.is_model(folder):
-        found = _exported_model(folder, seal, trust, client or own or preference).predict(table)
+        found = _exported_model(folder, seal, client or own or preference).predict(table)
     else:
         found = _run_model(folder, client, own, preference, seal).predict_rows(table)
     for text in found.notes:
@@ -85,7 +83,7 @@ def predict(
     output.print_status(f"predictions: {out}")
 
 
-def _exported_model(folder: Path, seal: str | None, trust: bool, run_option: object) -> Model:
+def _exported_model(folder: Path, seal: str | None, run_option: object) -> Model:
     from isonomy import api
     from isonomy.errors import ConfigError
 
@@ -94,7 +92,7 @@ def _exported_model(folder: Path, seal: str | None, trust: bool, run_option: obj
             "an exported model is a single model; use --client, --own and --preference with the "
             "folder of a run, or with `isonomy export`."
         )
-    return api.load_model(folder, seal=seal, trust=trust)
+    return api.load_model(folder, seal=seal)
 
 
 def _run_model(

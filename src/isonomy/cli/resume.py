@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from isonomy.cli import output
-from isonomy.cli.arguments import Keep, Quiet, Report
+from isonomy.cli.arguments import Keep, Quiet, Report, Trust
 
 
 def resume(
@@ -18,6 +18,7 @@ def resume(
     keep: Keep = False,
     quiet: Quiet = False,
     with_report: Report = True,
+    trust: Trust = None,
 ) -> None:
     """Continue an unfinished run, or every unfinished run of a comparison.
 

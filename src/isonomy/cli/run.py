@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isonomy.cli import output
-from isonomy.cli.arguments import ConfigArgument, Keep, Overrides, Overwrite, Quiet, Report
+from isonomy.cli.arguments import ConfigArgument, Keep, Overrides, Overwrite, Quiet, Report, Trust
 
 if TYPE_CHECKING:
     from isonomy.config.schema import Config
@@ -25,6 +25,7 @@ def run(
     keep: Keep = False,
     quiet: Quiet = False,
     with_report: Report = True,
+    trust: Trust = None,
 ) -> None:
     """Run one experiment and write its results to a folder.
 

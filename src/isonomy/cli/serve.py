@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from isonomy.cli import output, shell
-from isonomy.cli.arguments import Insecure, Overrides, Overwrite, Quiet, Report, split_names
+from isonomy.cli.arguments import Insecure, Overrides, Overwrite, Quiet, Report, Trust, split_names
 
 
 def serve(
@@ -49,6 +49,7 @@ def serve(
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     with_report: Report = True,
+    trust: Trust = None,
 ) -> None:
     """Organise a federation: wait for its clients, train, and write the folder of the run.
 

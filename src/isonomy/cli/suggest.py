@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from isonomy.cli.arguments import ConfigArgument, Overrides
+from isonomy.cli.arguments import ConfigArgument, Overrides, Trust
 
 
 def suggest(
@@ -22,6 +22,7 @@ def suggest(
         typer.Option("--spread", metavar="TIMES", help="How many times further out attackers are."),
     ] = 3.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+    trust: Trust = None,
 ) -> None:
     """Suggest lam for FMTL from the variance within and between clients (a Gaussian model).
 

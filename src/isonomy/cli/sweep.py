@@ -19,6 +19,7 @@ from isonomy.cli.arguments import (
     RunsFolder,
     Seeds,
     TableFile,
+    Trust,
     read_seeds,
     split_names,
 )
@@ -41,6 +42,7 @@ def sweep(
     jobs: Jobs = 1,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
+    trust: Trust = None,
 ) -> None:
     """Try every combination of values, each with every seed, and print one table.
 

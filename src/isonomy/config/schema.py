@@ -7,6 +7,8 @@ as `name`. They are checked later, when what is named is built (`isonomy.core.op
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -265,6 +267,13 @@ class Config(_Section):
     def toml(self) -> str:
         """The complete config as TOML text."""
         return tomli_w.dumps(self.plain())
+
+    @property
+    def digest(self) -> str:
+        """A hash of the config without the path of its tables, which may be moved."""
+        plain = self.plain()
+        plain["data"] = {k: v for k, v in plain["data"].items() if k != "path"}
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def _without_none(value: Any) -> Any:

@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from isonomy.core import tree
+from isonomy.core import importing, tree
 from isonomy.core.mixture import Mixture, outputs
 from isonomy.core.task import Params, Task
 from isonomy.data import preparation
@@ -18,7 +18,7 @@ from isonomy.deploy.card import WEIGHTS, Architecture, Card
 from isonomy.deploy.network import Network
 from isonomy.deploy.predictions import Predictions, in_pages, predictions
 from isonomy.deploy.rows import Rows, features
-from isonomy.errors import ConfigError, RunError
+from isonomy.errors import RunError
 from isonomy.models import MODELS, make_task
 
 MEMBER = "members.{}."  # comes before a parameter's name in the weights of a mixture
@@ -84,11 +84,8 @@ def load_model(folder: str | Path, *, seal: str | None = None, trust: bool = Fal
 def task_of(architecture: Architecture, *, trust: bool = False) -> Task:
     """The task of an architecture; a user's own network is imported only if it is trusted."""
     name = architecture.name
-    if name not in MODELS and not trust:
-        raise ConfigError(
-            f"the model is of the class '{name}', and loading it would run that class's code; if "
-            "you trust it, allow it with trust=True (--trust)."
-        )
+    if trust and name not in MODELS:
+        importing.trust(name)
     return make_task(
         name,
         architecture.shape,

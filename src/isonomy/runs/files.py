@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,13 +26,43 @@ def write_atomically(target: Path, content: bytes) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     try:
-        with open(partial, "wb") as file:
+        partial.unlink(missing_ok=True)
+        with opened(partial, os.O_EXCL) as file:
             file.write(content)
             flush_to_disk(file)
         os.replace(partial, target)
     except OSError:
         partial.unlink(missing_ok=True)
         raise
+
+
+def opened(path: Path, flags: int) -> BinaryIO:
+    """A file to write, created if it does not exist; a link is refused, not followed."""
+    follow = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | follow | flags, 0o666), "wb")
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[bool]:
+    """Lock a folder; yields whether no other process has locked it. The lock ends with the process.
+
+    A system without such locks, or a file system that does not support them, always yields True.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield True
+        return
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free = True
+        except OSError as error:
+            free = error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
+        yield free
+    finally:
+        os.close(number)
 
 
 def flush_to_disk(file: BinaryIO) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -34,7 +35,7 @@ from isonomy.config.schema import Config
 from isonomy.core.tree import Tree
 from isonomy.errors import RunError
 from isonomy.runs import saved_model
-from isonomy.runs.files import decode, encode, flush_to_disk, write_atomically
+from isonomy.runs.files import decode, encode, flush_to_disk, locked, opened, write_atomically
 from isonomy.runs.saved_model import ModelCard, SavedModel
 
 _FOLDERS = {  # a run's subfolders, and the names of the files that it writes there
@@ -88,7 +89,8 @@ class RunFolder:
             )
         try:
             if self.exists:
-                self.remove()
+                with self.locked():
+                    self.remove()
             else:
                 self._refuse_other_files()
             self.write("config.toml", config.toml().encode())  # first: it marks a run's folder
@@ -99,6 +101,17 @@ class RunFolder:
                 f"the folder '{self.path}' cannot be created ({error.strerror or error}); choose "
                 "another with --to."
             ) from None
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from working in the folder; raises RunError if one does."""
+        with locked(self.path) as free:
+            if not free:
+                raise RunError(
+                    f"another process is working on the run in '{self.path}'; wait until it ends, "
+                    "or stop it first."
+                )
+            yield
 
     def _refuse_other_files(self) -> None:
         """Raise RunError if the folder holds anything but the remains of an interrupted start."""
@@ -158,7 +171,7 @@ class RunFolder:
 
     def append(self, name: str, line: dict[str, Any], *, flush: bool = False) -> None:
         """Append a line to a stream."""
-        with saving(self.path), open(self.path / name, "ab") as file:
+        with saving(self.path), opened(self.path / name, os.O_APPEND) as file:
             file.write(json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n")
             if flush:
                 flush_to_disk(file)
@@ -190,6 +203,8 @@ class RunFolder:
             if joined.exists():  # the run was killed at its end: go back to parts
                 table = pq.read_table(joined)
                 early = table.filter(pc.field("round") <= round)
+                for part in self._parts():  # they are in the table, if the kill was before
+                    part.unlink()  # their deletion
                 self.write(f"clients/{round:08d}.parquet", _parquet(early))
                 joined.unlink()
             for part in self._parts():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -105,7 +106,8 @@ def train(
     """All rounds from where the folder stands, on the config's engine or one made by `make`."""
     threads = torch.get_num_threads()
     try:
-        return _Training(setting, place, Listeners(listeners), make).record(keep=keep)
+        with contextlib.nullcontext() if place is None else place.locked():
+            return _Training(setting, place, Listeners(listeners), make).record(keep=keep)
     finally:
         torch.set_num_threads(threads)
 
@@ -232,6 +234,11 @@ def _start(
     round, trees, extra, damaged = found
     for text in damaged:
         listener.note(text)
+    if extra.get("config", setting.config.digest) != setting.config.digest:
+        raise RunError(
+            f"'{place.path / 'config.toml'}' was changed after the run had begun, so it would not "
+            "describe the result; undo the change, or run the changed config in another folder."
+        )
     if extra.get("data", setting.fingerprint) != setting.fingerprint:
         raise RunError(
             f"the tables at '{setting.config.data.options.get('path')}' are not those that "
@@ -363,6 +370,7 @@ def _save(place: RunFolder, now: Progress, setting: Setting) -> None:
     """Write a checkpoint."""
     trees = {"server": now.server, "clients": now.engine.states.stacked}
     extra: dict[str, Any] = {"lost": now.lost, "engine": now.engine.saved()}
+    extra["config"] = setting.config.digest
     if now.faults:
         extra["faults"] = dict(now.faults)
     if setting.fingerprint:

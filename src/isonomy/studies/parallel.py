@@ -5,11 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from multiprocessing import connection
 from typing import Any
 
 from isonomy.config.schema import Config
@@ -96,7 +98,16 @@ def _start(threads: int) -> None:
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # killed runs can be resumed
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it is gone, also if that was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
 
 
 def _one(plan: Plan) -> Report:

@@ -27,11 +27,14 @@ _ADAPT = "adapt"  # see isonomy.core.capabilities.Adapts
 def show(name: str) -> bool:
     """Print the page of an algorithm, given by name or as 'package.module:Class'."""
     from isonomy import algorithms
+    from isonomy.core.importing import trust
     from isonomy.core.options import options_of
     from isonomy.core.phase import declared
 
     if ":" not in name and name not in algorithms.registry():
         return False
+    if ":" in name:
+        trust(name)  # the user has typed it
     kind = algorithms.find(name)
     phases = declared(kind)
     options = options_of(kind)

@@ -16,6 +16,7 @@ from isonomy.errors import ConfigError, RunError
 from isonomy.federation.flower import forkserver, local_socket, processes
 from isonomy.federation.flower.processes import Child
 from isonomy.federation.flower.superlink import loopback_only, parse
+from isonomy.runs import files
 
 PATIENCE = 150.0  # seconds; a server notices a lost connection after a minute
 PAUSE = 5.0  # seconds before another attempt
@@ -155,18 +156,13 @@ def wait_for_last_reply(node: SuperNode, seconds: float = 60.0) -> None:
 def locked(folder: Path) -> Iterator[None]:
     """Lock a participant's folder; raises RunError if another process uses it."""
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as file:
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:  # this system has no such locks
-            pass
-        except OSError:
+    folder.chmod(0o700)  # it will hold the participant's personal model
+    with files.locked(folder) as free:
+        if not free:
             raise RunError(
                 f"another `isonomy join` uses '{folder}'; stop it first, or choose another folder "
                 "with --home."
-            ) from None
+            )
         yield
 
 
