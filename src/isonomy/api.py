@@ -243,7 +243,10 @@ def load_one(folder: str | Path) -> Record:
 
 def run_folders(folder: str | Path) -> list[Path]:
     """The folders of runs at or below a folder, sorted by name, numbers by value."""
+    from isonomy.runs.folder import RunFolder
+
     found = [path.parent for path in Path(folder).rglob("config.toml")]
+    found = [path for path in found if RunFolder(path).exists]  # not, say, Flower's own config.toml
     return sorted(found, key=lambda path: [_sort_key(part) for part in path.parts])
 
 

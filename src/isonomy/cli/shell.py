@@ -58,6 +58,8 @@ class Group(TyperGroup):
             # not every version of typer has a public class for the exceptions of its parser
             if hasattr(error, "format_message"):
                 _usage(error)
+            if not os.environ.get(DEBUG) and (text := _of_the_machine(error)):
+                fail(text, IsonomyError.exit_code)
             _unexpected(error)
         sys.exit(code if isinstance(code, int) else 0)
 
@@ -118,6 +120,19 @@ def _usage(error: Any) -> NoReturn:
     if not message:  # a group without a verb has printed its help
         sys.exit(error.exit_code)
     fail(f"{message[0].lower()}{message[1:]}.{where}", error.exit_code)
+
+
+def _of_the_machine(error: Exception) -> str:
+    """What the machine refused, in one sentence; empty for any other error."""
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return (
+            "memory ran out; use a smaller model, local.batch or cohort.size, fewer --jobs, or "
+            "engine = 'loop'."
+        )
+    if isinstance(error, OSError) and error.strerror:
+        what = f"'{one_line(str(error.filename))}'" if error.filename is not None else "a file"
+        return f"{what} cannot be used ({error.strerror}); check the name and who may write there."
+    return ""
 
 
 def _unexpected(error: Exception) -> NoReturn:

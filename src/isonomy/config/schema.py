@@ -270,9 +270,15 @@ class Config(_Section):
 
     @property
     def digest(self) -> str:
-        """A hash of the config without the path of its tables, which may be moved."""
+        """A hash of what decides the rounds of a run.
+
+        It leaves out the path of the tables, which may be moved, and the number of rounds, unless
+        the learning rate depends on it: a run may be made longer.
+        """
         plain = self.plain()
         plain["data"] = {k: v for k, v in plain["data"].items() if k != "path"}
+        if self.local.schedule != "cosine":
+            del plain["rounds"]
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
@@ -282,8 +288,20 @@ def _without_none(value: Any) -> Any:
     return value
 
 
+def _check_size(value: Any, where: str) -> None:
+    """Raise ConfigError for an integer of more than 64 bits."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _check_size(inner, f"{where}: {key}" if ":" not in where else f"{where}.{key}")
+    elif isinstance(value, int) and abs(value) >= 2**63:
+        raise ConfigError(
+            f"{where} is a number of {len(str(abs(value)))} digits; give a smaller one."
+        )
+
+
 def parse(values: dict[str, Any], *, where: str = "config") -> Config:
     """A config from nested values; raises a ConfigError that begins with `where`."""
+    _check_size(values, where)
     try:
         return Config.model_validate(values)
     except ValidationError as error:

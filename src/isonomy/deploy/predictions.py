@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from isonomy.core.csv_cell import csv_cell
 from isonomy.core.task import Task
 from isonomy.deploy.rows import Features
 
@@ -52,9 +53,9 @@ class Predictions:
         """The predictions as CSV."""
         text, columns = io.StringIO(), self.columns()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(columns)
+        writer.writerow(map(csv_cell, columns))
         formatted = [
-            [v if isinstance(v, str) else f"{v:.9g}" for v in values]
+            [csv_cell(v) if isinstance(v, str) else f"{v:.9g}" for v in values]
             for values in (list(column) for column in columns.values())
         ]
         writer.writerows(zip(*formatted, strict=True))

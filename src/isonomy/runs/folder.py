@@ -179,13 +179,9 @@ class RunFolder:
     def lines(self, name: str) -> list[dict[str, Any]]:
         """A stream's complete lines; a partial last line of a killed run is left out."""
         path = self.path / name
-        out: list[dict[str, Any]] = []
-        if path.exists():
-            for line in path.read_bytes().splitlines(keepends=True):
-                if line.endswith(b"\n"):
-                    with contextlib.suppress(json.JSONDecodeError):
-                        out.append(json.loads(line))
-        return out
+        with reading(path):
+            lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+            return [dict(json.loads(line)) for line in lines if line.endswith(b"\n")]
 
     def rewind(self, round: int) -> None:
         """Remove what was written after `round` rounds, so that they can be repeated."""
@@ -221,10 +217,11 @@ class RunFolder:
     def clients(self) -> pa.Table | None:
         """The tables of clients of all evaluations so far; None if there are none."""
         whole = self.path / "clients.parquet"
-        if whole.exists():
-            return pq.read_table(whole)
-        parts = self._parts()
-        return pa.concat_tables([pq.read_table(p) for p in parts]) if parts else None
+        with reading(whole):
+            if whole.exists():
+                return pq.read_table(whole)
+            parts = self._parts()
+            return pa.concat_tables([pq.read_table(p) for p in parts]) if parts else None
 
     def _parts(self) -> list[Path]:
         """The tables of single evaluations, in order."""
@@ -238,7 +235,8 @@ class RunFolder:
     def front(self) -> dict[str, list[Any]]:
         """The fronts' columns; empty if none was measured."""
         path = self.path / "front.parquet"
-        return dict(pq.read_table(path).to_pydict()) if path.exists() else {}
+        with reading(path):
+            return dict(pq.read_table(path).to_pydict()) if path.exists() else {}
 
     # --- checkpoints ----------------------------------------------------------------------------
 
@@ -346,12 +344,14 @@ class RunFolder:
     def verdict(self) -> dict[str, Any] | None:
         """The algorithm's verdict on its model; None if it gave none."""
         path = self.path / "verdict.json"
-        return dict(json.loads(path.read_text())) if path.exists() and self.complete else None
+        with reading(path):
+            return dict(json.loads(path.read_text())) if path.exists() and self.complete else None
 
     def summary(self) -> dict[str, Any]:
         """The content of summary.json; empty if the run is not complete."""
         path = self.path / "summary.json"
-        return dict(json.loads(path.read_text())) if path.exists() else {}
+        with reading(path):
+            return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
 def _parquet(table: pa.Table) -> bytes:
@@ -359,6 +359,19 @@ def _parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table.combine_chunks(), sink)
     return bytes(sink.getvalue().to_pybytes())
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Convert the errors of a file that is damaged or cannot be read into a RunError."""
+    try:
+        yield
+    except (OSError, ValueError, TypeError, pa.ArrowException) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is damaged"
+        raise RunError(
+            f"'{path}' cannot be read: {why}; restore it from a copy, or make the run again with "
+            "--overwrite."
+        ) from None
 
 
 @contextlib.contextmanager

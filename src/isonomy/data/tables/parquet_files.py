@@ -21,9 +21,12 @@ def open_file(path: Path) -> Any:
     try:
         schema = pq.read_schema(path)
         texts = [f.name for f in schema if pa.types.is_string(f.type)]
-        return pq.ParquetFile(path, read_dictionary=texts)
+        file = pq.ParquetFile(path, read_dictionary=texts)
     except UNREADABLE as error:
         raise DataError(_message(path, error)) from error
+    if not given_names(file):
+        raise DataError(f"{path} has no columns; give a table with columns and rows.")
+    return file
 
 
 def given_names(file: Any) -> list[str]:

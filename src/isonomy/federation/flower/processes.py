@@ -125,11 +125,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for_port(port: int, child: Child, what: str, seconds: float = 300.0) -> None:
+def wait_for_port(
+    port: int, child: Child, what: str, host: str = "127.0.0.1", seconds: float = 300.0
+) -> None:
     """Wait until the port is open; raises RunError if the child ends first or time is up."""
     until = time.monotonic() + seconds
+    at = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # any address: try this machine's
     while time.monotonic() < until:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        with contextlib.suppress(OSError), socket.create_connection((at, port), 1):
             return
         if not child.running:
             break

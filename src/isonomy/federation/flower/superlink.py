@@ -62,10 +62,10 @@ def running(
     env = processes.environment(home)
     with ExitStack() as stack:
 
-        def start(command: Sequence[str], log: str, at: int, what: str) -> None:
+        def start(command: Sequence[str], log: str, what: str, host: str, port: int) -> None:
             child = Child(command, env, home / log)
             stack.callback(child.stop)
-            processes.wait_for_port(at, child, what)
+            processes.wait_for_port(port, child, what, host)
 
         inside = processes.free_port() if keys is not None else port
         here = "127.0.0.1" if keys is not None else host
@@ -85,7 +85,7 @@ def running(
         registering = [_registering(keys, name) for name in new if keys is not None]
         if not known:  # an earlier start was killed before it saved the nodes
             (home / "state.db").unlink(missing_ok=True)
-        start(command, "superlink.log", inside, "Flower's SuperLink")
+        start(command, "superlink.log", "Flower's SuperLink", here, inside)
         listener, at = stack.enter_context(local_socket.listening())
         answers = processes.flwr(
             home,
@@ -99,7 +99,7 @@ def running(
             save(nodes)
             gateway = [sys.executable, "-m", "isonomy.federation.flower.gateway", "--host", host]
             gateway += ["--port", str(port), "--inside", f"127.0.0.1:{inside}", "--keys", str(keys)]
-            start(gateway, "gateway.log", port, "the gateway")
+            start(gateway, "gateway.log", "the gateway", host, port)
         transport = _accept_server_app(listener, at, home)
         try:
             yield transport, nodes

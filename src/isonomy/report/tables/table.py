@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from isonomy.core.csv_cell import csv_cell
 from isonomy.report.tables import escaping
 from isonomy.report.tables.cells import Cell, Column, parts, shown
 from isonomy.report.tables.escaping import one_line
@@ -113,14 +114,14 @@ class Table:
             head += [column.name, *(f"{column.name} {name}" for name in extras[-1])]
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(head)
+        writer.writerow(map(csv_cell, head))
         for row in self.rows:
             line: list[str] = []
             for cell, extra in zip(row, extras, strict=True):
                 each = {"std": cell.spread, "low": cell.low, "high": cell.high}
                 line.append(_full(cell.value))
                 line += [str(cell.n) if e == "n" else _full(each[e]) for e in extra]
-            writer.writerow(line)
+            writer.writerow(map(csv_cell, line))
         return out.getvalue()
 
     def rich(self) -> Terminal:
