@@ -110,6 +110,7 @@ def _check_keys(keys: Path | None, insecure: bool, address: str) -> None:
     """Check that there are certificates and keys, or that --insecure stays on this machine."""
     from isonomy.errors import ConfigError
     from isonomy.federation.flower import superlink
+    from isonomy.federation.flower.keys import check_certificate
 
     superlink.parse(address)
     if insecure:
@@ -123,3 +124,4 @@ def _check_keys(keys: Path | None, insecure: bool, address: str) -> None:
     for name in ("ca.crt", "server.crt", "server.key"):
         if not (keys / name).is_file():
             raise ConfigError(f"'{keys}' has no {name}; make keys with `isonomy keys`.")
+    check_certificate(keys / "server.crt", superlink.parse(address)[0])

@@ -10,6 +10,7 @@ import datetime as dt
 import ipaddress
 import os
 import re
+from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +19,10 @@ from isonomy.errors import ConfigError
 
 if TYPE_CHECKING:
     from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
 
 DAYS = 365
+HEADERS = ("flwr-public-key", "flwr-signature", "flwr-timestamp")  # of Flower's signed requests
 _NAME = re.compile(r"[\w][\w .-]{0,63}")
 
 
@@ -106,6 +109,67 @@ def make(folder: Path, names: Sequence[str], hosts: Sequence[str] = ()) -> list[
         )
         write(f"{name}.pub", public + b"\n", False)
     return written
+
+
+def public_key(path: Path) -> ec.EllipticCurvePublicKey:
+    """The public key in a file, as `ssh-keygen -t ecdsa` writes it."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    try:
+        key = serialization.load_ssh_public_key(path.read_bytes())
+    except (OSError, ValueError):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise ConfigError(
+            f"'{path}' is not a public key of the kind ecdsa; make one with `isonomy keys`, or "
+            "with `ssh-keygen -t ecdsa -b 384`."
+        )
+    return key
+
+
+def signed_headers(path: Path) -> dict[str, str]:
+    """The headers by which a request shows the private key in a file, as Flower's requests do."""
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    try:
+        key = serialization.load_ssh_private_key(path.read_bytes(), None)
+    except (OSError, ValueError, TypeError):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ConfigError(
+            f"'{path}' is not a private key of the kind ecdsa without a password; give the key "
+            "that belongs to this federation."
+        )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    stamp = dt.datetime.now(dt.UTC).isoformat()
+    signature = key.sign(stamp.encode(), ec.ECDSA(hashes.SHA256()))
+    values = b64encode(public).decode(), b64encode(signature).decode(), stamp
+    return dict(zip(HEADERS, values, strict=True))
+
+
+def check_certificate(path: Path, host: str) -> None:
+    """Raise ConfigError if participants would refuse a server's certificate."""
+    from cryptography import x509
+
+    own = x509.load_pem_x509_certificate(path.read_bytes())
+    now = dt.datetime.now(dt.UTC)
+    begin, end = own.not_valid_before_utc, own.not_valid_after_utc
+    if not begin <= now <= end:
+        raise ConfigError(
+            f"'{path}' is valid from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, and now "
+            f"it is {now:%Y-%m-%d %H:%M}; make new keys with `isonomy keys`, or correct the clock."
+        )
+    names = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    if host not in ("0.0.0.0", "::") and _alternative(host) not in names:
+        known = ", ".join(str(name.value) for name in names)
+        raise ConfigError(
+            f"'{path}' is for {known}, and not for {host}, so participants would refuse it; make "
+            f"keys with `isonomy keys ... --host {host}`, or serve at --address 0.0.0.0:PORT."
+        )
 
 
 def _hosts(hosts: Sequence[str]) -> list[str]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import ssl
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from http.client import HTTPException, HTTPSConnection
 from multiprocessing.connection import Listener
 from pathlib import Path
 
 from isonomy.errors import ConfigError, RunError
-from isonomy.federation.flower import forkserver, local_socket, processes
+from isonomy.federation.flower import forkserver, keys, local_socket, processes
+from isonomy.federation.flower.gateway import WHO
 from isonomy.federation.flower.processes import Child
 from isonomy.federation.flower.superlink import loopback_only, parse
 from isonomy.runs import files
@@ -27,6 +31,19 @@ FINAL_ERRORS = {  # Flower's messages and their meaning; trying again would not 
     "WRONG_VERSION_NUMBER": "the server does not speak TLS; it was started with --insecure",
 }
 UNKNOWN = "the server does not know the key in --key; ask the organiser to register its public key"
+IN_USE = (
+    "another `isonomy join` uses the key in --key; stop that one, or ask the organiser for a key "
+    "of your own"
+)
+RECENT = 15.0  # seconds; a node asks for messages every 3 s
+CERTIFICATES = {  # why OpenSSL refuses a certificate, by its number
+    9: "the server's certificate is not valid yet by the clock of this machine; correct the clock",
+    10: "the server's certificate has expired; ask the organiser for new keys",
+    62: "the server's certificate is for another host than --server; use the name that the "
+    "organiser gave, or ask for a certificate for this one",
+    64: "the server's certificate is for another address than --server; use the name that the "
+    "organiser gave, or ask for a certificate for this one",
+}
 
 
 class SuperNode:
@@ -45,6 +62,7 @@ class SuperNode:
         else:
             command += ["--root-certificates", str(ca.absolute())]
             command += ["--auth-supernode-private-key", str(key.absolute())]
+        self._key, self._ca = key, ca
         self._command = [*command, "--node-config", f'isonomy="{address}"', "--host", "127.0.0.1"]
         self._child: Child | None = None
         self._forkserver: Child | None = None
@@ -73,6 +91,14 @@ class SuperNode:
         """What it has printed since it was started."""
         return "" if self._child is None else self._child.output()
 
+    def ask_gate(self) -> float | None:
+        """As `ask_gate`; None without keys, or if the server cannot be asked now."""
+        if self._key is None or self._ca is None:
+            return None
+        with suppress(ConnectionError):
+            return ask_gate(self.server, self._key, self._ca)
+        return None
+
     def stop(self) -> None:
         """Stop it."""
         for child in (self._child, self._forkserver):
@@ -80,6 +106,42 @@ class SuperNode:
                 child.stop()
         self._child = self._forkserver = None
         Path(self._socket).unlink(missing_ok=True)
+
+
+def ask_gate(server: tuple[str, int], key: Path, ca: Path) -> float | None:
+    """Seconds since the server last heard of the key, None if never.
+
+    Raises ConfigError, with the reason, if it refuses the key or shows a wrong certificate, and
+    ConnectionError if it cannot be asked now.
+    """
+    context = ssl.create_default_context(cafile=str(ca))
+    connection = HTTPSConnection(*server, timeout=10, context=context)
+    try:
+        connection.request("GET", WHO, headers=keys.signed_headers(key))
+        response = connection.getresponse()
+        said = json.loads(response.read(10_000))
+    except ssl.SSLCertVerificationError as error:
+        other = FINAL_ERRORS["CERTIFICATE_VERIFY_FAILED"]
+        raise ConfigError(f"{CERTIFICATES.get(error.verify_code, other)}.") from None
+    except ssl.SSLError as error:
+        if error.reason in FINAL_ERRORS:
+            raise ConfigError(f"{FINAL_ERRORS[error.reason]}.") from None
+        raise ConnectionError(str(error)) from None
+    except (OSError, HTTPException, ValueError) as error:
+        raise ConnectionError(str(error)) from None
+    finally:
+        connection.close()
+    match said.get("reason") if isinstance(said, dict) else "":
+        case None:
+            return None if said["heard"] is None else float(said["heard"])
+        case "clock":
+            raise ConfigError(
+                f"the clock of this machine differs from the server's, which has {said['time']}; "
+                "correct the clock, and join again."
+            )
+        case "unknown key" | "no key":
+            raise ConfigError(f"{UNKNOWN}.")
+    raise ConnectionError("the server is busy")
 
 
 def keep_running(
@@ -90,6 +152,7 @@ def keep_running(
     `busy` returns the number of messages answered so far.
     """
     _wait_for(node, ended, note)
+    node.ask_gate()
     node.start()
     since, answered = time.monotonic(), busy()
     while not ended.wait(0.3):
@@ -103,14 +166,21 @@ def keep_running(
             node.known.touch()
         if node.running:
             continue
-        if not node.known.exists() and "SuperNode ID" not in output:
+        heard = node.ask_gate()
+        in_use = "SuperNode ID" not in output and heard is not None and heard < RECENT
+        if in_use and time.monotonic() - since > PATIENCE:
+            raise ConfigError(f"{IN_USE}.")
+        if not in_use and not node.known.exists() and "SuperNode ID" not in output:
             raise ConfigError(f"{UNKNOWN} ({processes.last_line(_without_links(output))}).")
         if time.monotonic() - since > PATIENCE:
             raise RunError(
                 f"the connection is lost ({processes.last_line(_without_links(output))}) and could "
                 "not be restored; join again."
             )
-        note("not connected; trying again.")  # the server accepts it again after a minute
+        if in_use:  # perhaps by a process of this participant that has just ended
+            note("the key in --key is in use, or was so a moment ago; trying again.")
+        else:
+            note("not connected; trying again.")  # the server accepts it again after a minute
         ended.wait(PAUSE)
         if _wait_for(node, ended, note):
             since = time.monotonic()  # the server was not running, so it did not refuse

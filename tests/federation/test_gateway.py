@@ -1,0 +1,215 @@
+"""The gateway as a process of its own, before a server that stands for the SuperLink."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import http.client
+import json
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from isonomy.errors import ConfigError
+from isonomy.federation.flower import gateway, keys, supernode
+from isonomy.federation.flower.processes import free_port
+
+
+class Echo(BaseHTTPRequestHandler):
+    """Stands for the SuperLink: answers with the number of bytes that it got."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        size = 0
+        while left := int(self.headers["content-length"]) - size:
+            size += len(self.rfile.read(min(left, 1 << 20)))
+        body = json.dumps({"got": size}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Running(NamedTuple):
+    port: int
+    keys: Path
+    pid: int
+
+
+@pytest.fixture(scope="module")
+def gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("gate") / "keys"
+    keys.make(folder, ["north", "south"])
+    inside = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "server.crt", folder / "server.key")
+    inside.socket = context.wrap_socket(inside.socket, server_side=True)
+    threading.Thread(target=inside.serve_forever, daemon=True).start()
+    port = free_port()
+    command = [sys.executable, "-m", "isonomy.federation.flower.gateway"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--keys", str(folder)]
+    command += ["--inside", f"127.0.0.1:{inside.server_address[1]}"]
+    child = subprocess.Popen(command)
+    try:
+        for _ in range(600):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            time.sleep(0.05)
+        yield Running(port, folder, child.pid)
+    finally:
+        child.kill()
+        child.wait()
+        inside.shutdown()
+        inside.server_close()
+
+
+def ask(gate: Running, headers: dict[str, str], body: bytes = b"x", path: str = "push") -> tuple:
+    context = ssl.create_default_context(cafile=str(gate.keys / "ca.crt"))
+    connection = http.client.HTTPSConnection("127.0.0.1", gate.port, timeout=30, context=context)
+    try:
+        connection.request("POST", f"/v1/fleet/{path}", body, headers)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+def resident(pid: int) -> int:
+    """Megabytes of memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGESIZE") >> 20
+
+
+def test_a_signed_request_is_passed_on(gate: Running) -> None:
+    headers = keys.signed_headers(gate.keys / "north")
+    assert ask(gate, headers, b"y" * 5_000_000) == (200, {"got": 5_000_000})
+
+
+def test_every_refusal_says_its_reason(gate: Running, tmp_path: Path) -> None:
+    keys.make(tmp_path / "other", ["stranger"])
+    signed = keys.signed_headers(gate.keys / "north")
+    forged = {
+        **signed,
+        "flwr-signature": keys.signed_headers(gate.keys / "south")["flwr-signature"],
+    }
+    for headers, reason in (
+        ({}, "no key"),
+        (keys.signed_headers(tmp_path / "other" / "stranger"), "unknown key"),
+        (forged, "unknown key"),
+    ):
+        status, said = ask(gate, headers)
+        assert (status, said["reason"]) == (401, reason)
+    assert ask(gate, signed, path="../../v1/control")[0] == 403
+
+
+def test_a_clock_that_is_wrong_is_told_apart(
+    gate: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true = dt.datetime
+
+    class Late(true):
+        @classmethod
+        def now(cls, tz: dt.tzinfo | None = None) -> dt.datetime:
+            return true.now(tz) + dt.timedelta(hours=1)
+
+    monkeypatch.setattr(keys.dt, "datetime", Late)
+    with pytest.raises(ConfigError, match=r"clock of this machine differs .* correct the clock"):
+        supernode.ask_gate(("127.0.0.1", gate.port), gate.keys / "north", gate.keys / "ca.crt")
+
+
+def test_a_key_in_use_is_told_apart_from_an_unknown_one(gate: Running, tmp_path: Path) -> None:
+    here, ca = ("127.0.0.1", gate.port), gate.keys / "ca.crt"
+    assert supernode.ask_gate(here, gate.keys / "south", ca) is None
+    ask(gate, keys.signed_headers(gate.keys / "south"))
+    heard = supernode.ask_gate(here, gate.keys / "south", ca)
+    assert heard is not None
+    assert heard < 15
+    keys.make(tmp_path / "other", ["stranger"])
+    with pytest.raises(ConfigError, match="does not know the key"):
+        supernode.ask_gate(here, tmp_path / "other" / "stranger", ca)
+    with pytest.raises(ConfigError, match="not signed by the authority in --ca"):
+        supernode.ask_gate(here, gate.keys / "south", tmp_path / "other" / "ca.crt")
+    with pytest.raises(ConfigError, match="is not a private key"):
+        supernode.ask_gate(here, ca, ca)
+
+
+def test_another_host_and_an_expired_certificate_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "_hosts", lambda _: ["elsewhere.example.org"])
+    keys.make(tmp_path / "host", ["north"])
+    monkeypatch.undo()
+    monkeypatch.setattr(keys, "DAYS", 0)  # it is valid from five minutes ago until then
+    keys.make(tmp_path / "old", ["north"])
+    monkeypatch.undo()
+    for name, reason in (("host", "for another"), ("old", "has expired")):
+        folder = tmp_path / name
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(folder / "server.crt", folder / "server.key")
+        with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            at = ("127.0.0.1", server.server_address[1])
+            with pytest.raises(ConfigError, match=reason):
+                supernode.ask_gate(at, folder / "north", folder / "ca.crt")
+            server.shutdown()
+    with pytest.raises(ConfigError, match=r"is valid from .* make new keys"):
+        keys.check_certificate(tmp_path / "old" / "server.crt", "localhost")
+    with pytest.raises(ConfigError, match=r"not for 127\.0\.0\.1, so participants would refuse it"):
+        keys.check_certificate(tmp_path / "host" / "server.crt", "127.0.0.1")
+    keys.check_certificate(tmp_path / "host" / "server.crt", "elsewhere.example.org")
+    keys.check_certificate(tmp_path / "host" / "server.crt", "0.0.0.0")
+
+
+def test_large_requests_of_strangers_are_not_read(gate: Running) -> None:
+    """Fifty at once, none of which is finished: a participant is served all the same."""
+    context = ssl.create_default_context(cafile=str(gate.keys / "ca.crt"))
+    head = "POST /v1/fleet/push HTTP/1.1\r\nhost: gate\r\ncontent-length: 60000000\r\n\r\n"
+    before = resident(gate.pid)
+    with contextlib.ExitStack() as stack:
+        for _ in range(50):
+            plain = socket.create_connection(("127.0.0.1", gate.port), 30)
+            one = stack.enter_context(context.wrap_socket(plain, server_hostname="127.0.0.1"))
+            with contextlib.suppress(OSError):  # it is closed while we write
+                one.sendall(head.encode())
+                for _ in range(4):
+                    one.sendall(b"z" * 1_000_000)
+        assert ask(gate, keys.signed_headers(gate.keys / "north"))[0] == 200
+        assert resident(gate.pid) - before < 60
+
+
+def test_idle_strangers_do_not_stop_a_participant(gate: Running) -> None:
+    gateway.allow_many_files()
+    with contextlib.ExitStack() as stack:
+        for _ in range(1000):
+            stack.enter_context(socket.create_connection(("127.0.0.1", gate.port), 30))
+        begin = time.monotonic()
+        assert ask(gate, keys.signed_headers(gate.keys / "north"))[0] == 200
+        assert time.monotonic() - begin < 10
+
+
+def test_a_connection_without_a_request_is_closed(gate: Running) -> None:
+    context = ssl.create_default_context(cafile=str(gate.keys / "ca.crt"))
+    plain = socket.create_connection(("127.0.0.1", gate.port), gateway.IDLE + 10)
+    with context.wrap_socket(plain, server_hostname="127.0.0.1") as one:
+        one.sendall(b"POST /v1/fleet/push HT")  # and nothing more
+        begin = time.monotonic()
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            assert one.recv(1) == b""
+        assert time.monotonic() - begin < gateway.IDLE + 5
