@@ -103,9 +103,20 @@ class Place:
         return self.start(name, sys.executable, "-m", "isonomy.cli", *arguments)
 
     def serve(self, *more: str) -> subprocess.Popen:
+        return self.isonomy("organiser", *self.serving(*more))
+
+    def serving(self, *more: str) -> list[str]:
         begin = [str(self.folder / "config.toml"), *self.overrides, "--to", str(self.run)]
         where = ["--keys", str(self.folder / "keys"), "--address", self.address, "--no-report"]
-        return self.isonomy("organiser", "serve", *(more or begin), *where, "--timeout", "120")
+        return ["serve", *(more or begin), *where, "--timeout", "120"]
+
+    def serve_another_app(self, code: str) -> subprocess.Popen:
+        """Serve, and send participants an app that runs this code when it is imported."""
+        program = (
+            "from isonomy.federation.flower import processes; from isonomy.cli import main; "
+            f"processes.CLIENT = {code!r}; main()"
+        )
+        return self.start("organiser", sys.executable, "-c", program, *self.serving())
 
     def join(self, name: str, *, table: str = "", key: str = "", ca: str = "") -> subprocess.Popen:
         return self.isonomy(name, "join", *self.joining(name, table=table, key=key, ca=ca))
@@ -186,9 +197,15 @@ def same(a, b) -> None:
         torch.testing.assert_close(s, t, rtol=1e-5, atol=1e-6)
 
 
-def check_equal_to_loop(place: Place) -> None:
-    """A whole federation from its beginning to its end, and the simulation of it."""
-    place.serve()
+def check_equal_to_loop(place: Place, app: str = "") -> None:
+    """A whole federation from its beginning to its end, and the simulation of it.
+
+    `app` is code that the organiser sends in place of isonomy's app.
+    """
+    if app:
+        place.serve_another_app(app)
+    else:
+        place.serve()
     for who in place.names:
         place.join(who)
     assert place.ends("organiser") == 0, place.logs()

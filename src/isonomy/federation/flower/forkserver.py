@@ -2,8 +2,8 @@
 
 A SuperNode starts the program `flwr-clientapp` for every message, which spends nearly all of its
 time on imports. `write_shim` puts a program of that name before Flower's own on the path. It passes
-its arguments to the process of `main`, which forks and runs what Flower's program would have run.
-If that process does not answer, the shim runs Flower's program.
+its arguments to the process of `main`, which forks and runs what Flower's program would have run,
+with the participant's own app (`own_app`). If that process does not answer, the shim does the same.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ try:
 except OSError:
     taken = False
 if not taken:
-    os.execv({real!r}, [{real!r}, *sys.argv[1:]])
+    own = [{python!r}, "-m", "isonomy.federation.flower.own_app"]
+    os.execv(own[0], [*own, *sys.argv[1:]])
 """
 
 
-def write_shim(folder: Path, address: str, real: str) -> Path:
+def write_shim(folder: Path, address: str) -> Path:
     """Write the program; returns the folder to put on the path."""
     folder.mkdir(parents=True, exist_ok=True)
     shim = folder / PROGRAM
-    shim.write_text(_SHIM.format(python=sys.executable, address=address, real=real))
+    shim.write_text(_SHIM.format(python=sys.executable, address=address))
     shim.chmod(0o700)
     return folder
 
@@ -46,8 +47,9 @@ def main() -> None:
     import flwr.clientapp  # noqa: F401
     from flwr.supernode.cli import flwr_clientapp
 
-    from isonomy.federation.flower import client_app, local_socket  # noqa: F401
+    from isonomy.federation.flower import client_app, local_socket, own_app  # noqa: F401
 
+    own_app.use_own_app()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel removes children that ended
     os.umask(0o077)
     listener = Listener(sys.argv[1], "AF_UNIX", backlog=16)

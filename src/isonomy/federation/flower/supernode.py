@@ -72,13 +72,13 @@ class SuperNode:
         """Start it; a process that is running is stopped first."""
         self.stop()
         env = processes.environment(self._home)
-        if hasattr(os, "fork"):
-            waiting = [sys.executable, "-m", "isonomy.federation.flower.forkserver", self._socket]
-            Path(self._socket).unlink(missing_ok=True)
-            self._forkserver = Child(waiting, env, self._home / "clientapp.log")
-            real = processes.program(forkserver.PROGRAM)
-            folder = forkserver.write_shim(self._home / "bin", self._socket, real)
-            env = env | {"PATH": f"{folder}{os.pathsep}{env['PATH']}"}
+        if not hasattr(os, "fork"):  # without the shim, Flower would run the app that is sent
+            raise ConfigError("`isonomy join` needs Linux or macOS; use one of these.")
+        waiting = [sys.executable, "-m", "isonomy.federation.flower.forkserver", self._socket]
+        Path(self._socket).unlink(missing_ok=True)
+        self._forkserver = Child(waiting, env, self._home / "clientapp.log")
+        folder = forkserver.write_shim(self._home / "bin", self._socket)
+        env = env | {"PATH": f"{folder}{os.pathsep}{env['PATH']}"}
         command = [*self._command, "--port", str(processes.free_port())]
         self._child = Child(command, env, self._home / "supernode.log")
 
