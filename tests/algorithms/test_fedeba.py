@@ -101,6 +101,29 @@ def test_fair_and_unfair_rounds_ask_for_different_things(
     assert heard == expected
 
 
+@both
+@pytest.mark.parametrize("prior", ["equal", "size"])
+@pytest.mark.parametrize(("theta", "align"), [(37.0, "gradient"), (38.0, "model"), (None, "none")])
+def test_every_round_records_its_angle_its_alignment_and_its_weights(
+    kind: type[Engine], theta: float | None, align: str, prior: Any
+) -> None:
+    """The weights are those of the losses after training; without alignment no angle is known."""
+    options: dict[str, Any] = {"alpha": 0.0} if theta is None else {"theta": theta, "alpha": 0.4}
+    cohort = kind(TASK, FEDERATION).cohort(
+        torch.tensor([1, 0]), work=Work(epochs=3, batch=0, lr=0.1), round=0
+    )
+    FedEBA(tau=2.0, prior=prior, **options).round(Global({"weight": torch.tensor([[1.0]])}), cohort)
+    q = (2.0, 1.0) if prior == "size" else (1.0, 1.0)
+    fair = float(softmax([f(1.0) for f in F], 2.0, q) @ [g(1.0) for g in G])
+    lean = 0.4 if align == "gradient" else 0.0
+    p = softmax([F[k](descended(k, 1.0, 3, lean, fair)) for k in (0, 1)], 2.0, q)
+    got = dict(cohort.recorded)
+    assert got.pop("alignment") == align
+    assert got.pop("weights") == pytest.approx({"0": p[0], "1": p[1]}, abs=1e-6)
+    expected = {} if theta is None else {"angle": pytest.approx(37.875, abs=1e-3)}
+    assert got == expected
+
+
 def test_one_client_is_never_unfair() -> None:
     """1, 0.6, 0.28 by its own training; half of it towards its first step, 0.6."""
     check_weight(FedEBA(theta=0.0), 0.5 * 0.28 + 0.5 * 0.6, steps=2, ids=(1,))
@@ -259,6 +282,29 @@ def test_the_cheap_variant_by_hand(theta: float) -> None:
         server, _ = rounds(how, kind, steps=2)
         assert server.step["weight"].item() == pytest.approx(step, abs=1e-5)
         assert float(server.angle) == pytest.approx(math.degrees(math.atan(1.75 / 2.25)))
+
+
+@both
+def test_what_the_cheap_variant_records(kind: type[Engine]) -> None:
+    """The angle is that of this round's losses; the alignment follows from the last round's."""
+    engine = kind(TASK, FEDERATION)
+    how = PracFedEBA(tau=2.0, theta=37.0)
+    server = how.init_server(TASK, {"weight": torch.tensor([[1.0]])}, 2)
+    found = []
+    for r in range(2):
+        work = Work(epochs=2, batch=0, lr=0.1)
+        cohort = engine.cohort(torch.tensor([0, 1]), work=work, round=r)
+        w = float(weight_of(server))
+        server = how.round(server, cohort)
+        found.append(cohort.recorded["alignment"])
+        assert cohort.recorded["angle"] == pytest.approx(
+            fair_angle(torch.tensor([f(w) for f in F])), rel=1e-5
+        )
+    own = [descended(k, 1.0, 2) for k in (0, 1)]
+    assert found == ["none", "gradient"]
+    how.round(how.init_server(TASK, {"weight": torch.tensor([[1.0]])}, 2), cohort)
+    p = softmax([F[k](own[k]) for k in (0, 1)], 2.0)
+    assert cohort.recorded["weights"] == pytest.approx({"0": p[0], "1": p[1]}, abs=1e-6)
 
 
 @both

@@ -110,6 +110,70 @@ def test_conflicts_with_clients_of_earlier_rounds_by_hand() -> None:
                 np.testing.assert_allclose(last, [[1.2, 0], [-1, 1], [0, 0]], atol=1e-6)
 
 
+def after(how: FedFV, kind: type[Engine], cohorts: list[list[int]]) -> list[float]:
+    """The model after rounds with the given cohorts of the clients a, b and c."""
+    task, federation = lines([[A], [B], [C]])
+    engine = kind(task, federation)
+    server = how.init_server(task, {"weight": torch.zeros(1, 2)}, 3)
+    for r, ids in enumerate(cohorts):
+        server = how.round(server, engine.cohort(torch.tensor(ids), work=WORK, round=r))
+    return weight_of(server).tolist()
+
+
+@both
+def test_with_all_clients_there_is_nothing_outside_the_cohort(kind: type[Engine]) -> None:
+    everyone = [[0, 1, 2]] * 4
+    within = after(FedFV(alpha=0.0, tau=0), kind, everyone)
+    for tau in (1, 2, 3):
+        assert after(FedFV(alpha=0.0, tau=tau), kind, everyone) == within
+
+
+@both
+def test_clients_of_this_cohort_are_not_outside_it_by_hand(kind: type[Engine]) -> None:
+    """Rounds {a}, then {a, b}: a was seen in the last round, but is in the cohort now.
+
+    After round 0, w = (-1, 0). In round 1, a's residual is 4, its update (0.8, 0); b's residual is
+    10.5, its update (-1.05, 1.05). alpha = 1 changes neither. Their mean (-0.125, 0.525) conflicts
+    with a's last update, which does not count: c is the only client outside, and was never seen.
+    """
+    got = after(FedFV(alpha=1.0, tau=1), kind, [[0], [0, 1]])
+    assert got == pytest.approx([-0.875, -0.525], abs=1e-6)
+
+
+def test_overlapping_cohorts_against_the_authors_order_of_work() -> None:
+    """Random cohorts that overlap; the last round of every client is noted before step 2.
+
+    The expected models are those of a plain loop over vectors in the order of the authors' code
+    (first version): note the cohort's updates and rounds, project within, project outside.
+    """
+    random = np.random.default_rng(4)
+    d, clients, differs = 3, 6, 0
+    X, y = random.normal(size=(clients, d)), random.normal(size=clients) * 3
+    task, federation = lines([[(tuple(x), float(t))] for x, t in zip(X, y, strict=True)])
+    engine = ENGINES[0](task, federation)
+    for tau in (1, 2):
+        how = FedFV(alpha=0.2, tau=tau)
+        server = how.init_server(task, {"weight": torch.zeros(1, d)}, clients)
+        w, last, seen = np.zeros(d), np.zeros((clients, d)), np.full(clients, -1)
+        for r in range(8):
+            ids = np.sort(random.choice(clients, 3, replace=False))
+            residual = X[ids] @ w - y[ids]
+            updates = 0.2 * residual[:, None] * X[ids]
+            differs += bool(np.isin(seen[ids], range(r - tau, r)).any())
+            last[ids], seen[ids] = updates, r
+            g = reference(updates, residual**2, 0.2).mean(0)
+            for back in range(tau, 0, -1) if r >= tau else ():
+                chosen = last[seen == r - back]
+                c = chosen[chosen @ g < 0].sum(0)
+                if c @ g < 0:
+                    g = g - (c @ g) / (c @ c) * c
+            w = w - scaled(g, updates.mean(0))
+            cohort = engine.cohort(torch.from_numpy(ids), work=WORK, round=r)
+            server = how.round(server, cohort)
+            np.testing.assert_allclose(weight_of(server).numpy(), w, rtol=1e-3, atol=1e-4)
+    assert differs  # some client was seen in the rounds before, so the order matters
+
+
 def test_conflicts_are_summed_by_round_the_oldest_first() -> None:
     """Written on vectors, against a plain version of the paper's loop."""
     random = np.random.default_rng(8)

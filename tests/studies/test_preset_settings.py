@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from isonomy.report.robustness_grid import grid, plane
-from isonomy.studies.reproduce import _read, find, methods_of, reproduce, scaled
+from isonomy.studies.reproduce import _read, find, methods_of, presets, reproduce, scaled
 
 PAIR = ("accuracy", "client.accuracy.std")
 TEXT = """
@@ -123,3 +123,20 @@ def test_fmtl_presets(name: str) -> None:
     for e in preset.expected:
         assert e["method"] in labels
         assert e["setting"] in settings
+
+
+def test_afl_is_the_same_two_rows_in_every_preset() -> None:
+    """Trained locally, and with one gradient per round as in its own paper; both by their names."""
+    found = {}
+    for name, preset in presets().items():
+        algorithms = [
+            (dict(m["algorithm"]), "one gradient" in m.get("setting", ""))
+            for m in preset.methods
+            if isinstance(m["algorithm"], dict) and m["algorithm"]["name"] == "afl"
+        ]
+        if algorithms:
+            found[name] = algorithms
+    assert len(found) == 5
+    own, trained = {"name": "afl", "gamma": 0.01}, {"update": "model"}
+    for name, rows in found.items():
+        assert rows == [(own | trained, False), (own, True)], name

@@ -20,6 +20,9 @@ client's own model after training (`local_after`); the paper's text can also be 
 which is `global_before`. The first step is used as it is or, with `ideal_scale = "K"`, multiplied
 by the client's number of local steps. The paper does not say on which examples the fair gradient
 is computed: see `gradient`. tau = inf with alpha = 0 is FedAvg with the prior's weights.
+
+Every round records the alignment that was used, the clients' weights p and, if the losses F_i(x)
+were collected (alpha above 0 and `align` auto or gradient), their angle in degrees.
 """
 
 from __future__ import annotations
@@ -97,8 +100,10 @@ class FedEBA(Algorithm[Global]):
         align = self.align if self.alpha > 0 else "none"
         if align in ("auto", "gradient"):
             losses = cohort.gather(self.measure, {"params": params}).value["loss"]
+            angle = fair_angle(losses)
+            cohort.record(angle=angle)
             if align == "auto":
-                align = "gradient" if fair_angle(losses) > self.theta else "model"
+                align = "gradient" if angle > self.theta else "model"
         weighted = partial(
             cohort.weigh,
             seen=("loss",),
@@ -106,19 +111,22 @@ class FedEBA(Algorithm[Global]):
             weight=self.prior,
         )
         if align == "gradient":
-            weight = entropy_weights(
-                losses, self.tau, cohort.sizes if self.prior == "size" else None
-            )
+            weight = self._weights(losses, cohort)
             fair = cohort.mean(self.slope, {"params": params}, weight=weight)["gradient"]
             got = weighted(self.lean, {"params": params, "fair": fair})
         elif align == "model":
             got = weighted(self.stepped, {"params": params})
         else:
             got = weighted(self.local, {"params": params})
+        cohort.record(alignment=align, weights=self._weights(got.seen.value["loss"], cohort))
         target = got.mean["params"]
         if "first" in got.mean:
             target = tree.mix(target, got.mean["first"], self.alpha)
         return Global(tree.mix(params, target, self.eta))
+
+    def _weights(self, losses: Tensor, cohort: Cohort) -> Tensor:
+        """The weights of the cohort's clients, given their losses."""
+        return entropy_weights(losses, self.tau, cohort.sizes if self.prior == "size" else None)
 
     @phase("gather", loss="statistic")
     def measure(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:

@@ -8,13 +8,15 @@ g_k = w - w_k and F_k the loss of the received w, m clients in the cohort:
    g_i.
 2. g is the mean of the g'_k. For clients outside the cohort: for each of the rounds t - tau, ...,
    t - 1, let c be the sum of the last updates that conflict with g, over the clients last seen in
-   that round; if g c < 0, remove the component of g along c.
+   that round; if g c < 0, remove the component of g along c. A client of the cohort is last seen
+   in round t, so it is not among them.
 3. g is rescaled to the length of the mean of the g_k, and w <- w - g.
 
-Losses are over all training examples. Step 2 begins in round tau, as in the paper. The authors'
-code uses the rounds t - tau + 1, ..., t, the last of which is the cohort itself; we follow the
-paper. alpha = 1 with tau = 0 is FedAvg with equal weights. The server keeps the last update of
-every client: clients times parameters numbers (none if tau = 0).
+Losses are over all training examples. Step 2 begins in round tau. Both are as in the paper and in
+the authors' first published code; a later version of that code uses the rounds t - tau + 1, ..., t
+instead, the last of which is the cohort itself. If all clients take part, step 2 has no effect.
+alpha = 1 with tau = 0 is FedAvg with equal weights. The server keeps the last update of every
+client: clients times parameters numbers (none if tau = 0).
 """
 
 from __future__ import annotations
@@ -84,13 +86,13 @@ class FedFV(Algorithm[Server]):
         share = resolved(products, replies.value["loss"], self.alpha).mean(0)  # of each update
         g = share.to(own.dtype) @ own
         if self.tau:
-            if cohort.round >= self.tau:
-                g = self._without_past_conflicts(g, server, cohort.round)
             ids = replies.ids
             server = server._replace(
                 last=tree.tmap(lambda a, b: a.index_copy(0, ids, b), server.last, updates),
                 seen=server.seen.index_fill(0, ids, cohort.round),
             )
+            if cohort.round >= self.tau:
+                g = self._without_past_conflicts(g, server, cohort.round)
         g = g * length_factor(g, products)
         return server._replace(params=tree.sub(params, unflattened(g, params)))
 
@@ -99,7 +101,10 @@ class FedFV(Algorithm[Server]):
         return Global(server.params)
 
     def _without_past_conflicts(self, g: Tensor, server: Server, round: int) -> Tensor:
-        """Remove from g its conflicts with clients of past rounds, the oldest round first."""
+        """Remove from g its conflicts with clients last seen in past rounds, the oldest first.
+
+        `server` already holds this round's updates.
+        """
         for back in range(self.tau, 0, -1):
             ids = (server.seen == round - back).nonzero().squeeze(-1)
             last = rows(tree.take(server.last, ids))

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from isonomy.blocks.descent import descend
 from isonomy.blocks.measure import train_loss, with_gradient
-from isonomy.blocks.weights import entropy_score, fair_angle
+from isonomy.blocks.weights import entropy_score, entropy_weights, fair_angle
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message, Reply, State
@@ -95,11 +95,18 @@ class PracFedEBA(Algorithm[Server]):
             tilt=tilt,
             weight=self.prior,
         )
+        angle = fair_angle(got.seen.value["before"])
+        prior = cohort.sizes if self.prior == "size" else None
+        cohort.record(
+            angle=angle,
+            alignment="gradient" if share > 0 else "none",
+            weights=entropy_weights(got.seen.value["loss"], self.tau, prior),
+        )
         each = -1 / (got.mean["steps"] * cohort.rate)
         return Server(
             params=tree.mix(params, got.mean["params"], self.eta),
             step=tree.tmap(lambda new, old: (new - old) * each, got.mean["params"], params),
-            angle=torch.tensor(fair_angle(got.seen.value["before"]), dtype=torch.float64),
+            angle=torch.tensor(angle, dtype=torch.float64),
         )
 
     def deployed(self, server: Server) -> Global:
