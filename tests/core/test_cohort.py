@@ -288,3 +288,18 @@ def test_weigh_goes_by_those_that_answered() -> None:
     assert made.ids.tolist() == got.seen.ids.tolist() == [5, 9]
     with pytest.raises(NoReplies):
         made.weigh(counted, {}, seen=("id",))
+
+
+def test_a_round_records_numbers_words_and_a_number_per_client() -> None:
+    """What a part of the cohort records belongs to the round, aligned with the part's own ids."""
+    all_clients = cohort(Wire(ALL, [[7], [2]]))
+    all_clients.gather(counted, {})
+    all_clients.record(angle=torch.tensor(12.5), branch="model", ratio=float("inf"))
+    part = all_clients.only(torch.tensor([2, 7, 9]))
+    part.gather(counted, {})  # client 9 does not answer
+    part.record(weights=torch.tensor([0.25, 0.75]))
+    weights = {"2": 0.25, "7": 0.75}
+    expected = {"angle": 12.5, "branch": "model", "ratio": None, "weights": weights}
+    assert all_clients.recorded == part.recorded == expected
+    with pytest.raises(ValueError, match=r"shape \(4,\), but the cohort has 3 clients"):
+        all_clients.record(weights=torch.zeros(4))

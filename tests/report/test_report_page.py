@@ -284,6 +284,25 @@ def test_curves_have_the_mean_and_the_band():
     assert list(band.y) == pytest.approx(tops, rel=1e-6)
 
 
+def test_what_methods_recorded_is_drawn_over_rounds():
+    def run(label: str, seed: int, branches: list[str], top: float) -> Record:
+        rounds = [
+            {"round": t, "recorded": {"branch": b, "angle": t * top, "p": {"0": top, "3": 1 - top}}}
+            for t, b in enumerate(branches, start=1)
+        ]
+        return Record(label, seed, {"method": label, "seed": seed}, rounds, {}, {})
+
+    plain_run = Record("b", 0, {"method": "b", "seed": 0}, [{"round": 1}], {}, {})
+    one, two = run("a", 0, ["x", "y"], 0.8), run("a", 1, ["x", "x"], 0.6)
+    plot = figures.recorded.draw([one, two, plain_run])
+    assert plot is not None
+    views = [button.label for button in plot.layout.updatemenus[0].buttons]
+    assert views == ["branch = x", "angle", "p, largest of a client", "branch = y"]
+    lines = [trace for trace in plot.data if trace.name]
+    assert [list(line.y) for line in lines] == [[1.0, 0.5], [0.7, 1.4], [0.7, 0.7], [0.0, 0.5]]
+    assert figures.recorded.draw([plain_run]) is None
+
+
 def test_clients_are_those_of_the_last_round_mean_over_seeds():
     def run(seed: int, values: list[float]) -> Record:
         clients = {

@@ -100,6 +100,10 @@ Combine = Callable[["Cohort", Ask, Replies, Tensor], Reply]
 replies and their weights. It may ask the cohort further questions."""
 
 
+Recorded = float | str | None | dict[str, float | None]
+"""What an algorithm records: a number (None if not finite), a word, or a number per client."""
+
+
 class Cohort:
     """The clients of one round, and the only access of an algorithm to them.
 
@@ -139,6 +143,7 @@ class Cohort:
         self._first: Cohort = self if whole is None else whole._first
         self._exchanges = 0
         self._asked = len(ids)
+        self._recorded: dict[str, Recorded] = {}
 
     @property
     def task(self) -> Task:
@@ -171,6 +176,19 @@ class Cohort:
     def uniform(self, name: str, shape: tuple[int, ...] = ()) -> Tensor:
         """Uniform numbers in (0, 1) for the server, determined by seed, round and `name`."""
         return random.uniform(random.key(self.seed, self.round), f"server {name}", shape)
+
+    def record(self, **entries: float | str | Tensor) -> None:
+        """Add entries to this round's line in rounds.jsonl, where reports read them.
+
+        An entry is a number, a word, or a tensor with one number for each client of `ids`.
+        """
+        for name, value in entries.items():
+            self._first._recorded[name] = _recorded(value, self.ids)
+
+    @property
+    def recorded(self) -> dict[str, Recorded]:
+        """What the algorithm recorded in this round, as plain values."""
+        return self._first._recorded
 
     def gather(
         self,
@@ -361,6 +379,21 @@ class Cohort:
         """Remove clients that dropped out from the cohort that this is a part of."""
         if self._whole is not None and len(ids):
             self._whole._answered(self._whole.ids[~torch.isin(self._whole.ids, ids)])
+
+
+def _recorded(value: float | str | Tensor, ids: Tensor) -> Recorded:
+    """A recorded value as JSON can store it: seven digits, and None for what is not finite."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, Tensor) or not value.ndim:
+        return float(f"{float(value):.7g}") if math.isfinite(value) else None
+    if value.shape != ids.shape:
+        raise ValueError(
+            f"a recorded tensor has the shape {tuple(value.shape)}, but the cohort has {len(ids)} "
+            "clients; record one number for each of cohort.ids."
+        )
+    pairs = zip(ids.tolist(), value.tolist(), strict=True)
+    return {str(k): float(f"{v:.7g}") if math.isfinite(v) else None for k, v in pairs}
 
 
 def _check_parts(declared: Declaration, value: Reply) -> None:

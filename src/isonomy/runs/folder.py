@@ -1,7 +1,7 @@
 """A run's folder: everything needed to resume, report, export or audit it.
 
     config.toml      the complete config, with versions and seed
-    rounds.jsonl     one line per round: cohort, traffic, and metrics if it was evaluated
+    rounds.jsonl     one line per round: cohort, traffic, recorded entries, metrics if measured
     clients.parquet  every client at every evaluation (during the run: clients/*.parquet)
     front.parquet    the fronts at the end: every client and every preference
     checkpoint/      the last few states: tensors, and a description with their checksum

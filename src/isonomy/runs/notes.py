@@ -22,6 +22,7 @@ def notes(setting: Setting, now: Progress, lines: list[dict[str, Any]]) -> tuple
         sizes = sorted(Counter(clusters.tolist()).values(), reverse=True)
         which = ", ".join(str(size) for size in sizes)
         out.append(f"Clusters of clients that the method found: {len(sizes)}, of size {which}.")
+    out += _choices(lines)
     if now.lost:
         out.append(f"In {now.lost} rounds no client answered; they changed nothing.")
     out += [
@@ -29,3 +30,16 @@ def notes(setting: Setting, now: Progress, lines: list[dict[str, Any]]) -> tuple
         for name, count in sorted(now.faults.items())
     ]
     return tuple(out)
+
+
+def _choices(lines: list[dict[str, Any]]) -> list[str]:
+    """How often the method recorded each word, if it recorded any."""
+    counts: dict[str, Counter[str]] = {}
+    for line in lines:
+        for name, value in line.get("recorded", {}).items():
+            if isinstance(value, str):
+                counts.setdefault(name, Counter())[value] += 1
+    return [
+        f"Rounds by {name}: " + ", ".join(f"{word} {n}" for word, n in sorted(count.items())) + "."
+        for name, count in counts.items()
+    ]

@@ -261,8 +261,10 @@ def _one_round(setting: Setting, now: Progress) -> dict[str, Any]:
         around=about.client_side(),
         combine=about.defence,
     )
+    recorded: dict[str, Any] = {}
     try:
         now.server = setting.algorithm.round(now.server, cohort)
+        recorded = cohort.recorded
     except NoReplies:
         about.check_diverged(now.round)
         now.lost += 1
@@ -274,6 +276,7 @@ def _one_round(setting: Setting, now: Progress) -> dict[str, Any]:
         "answered": len(cohort.ids) if about.meter.answered else 0,
         **_traffic(about.meter),
         **about.line(),
+        **({"recorded": recorded} if recorded else {}),
     }
 
 
@@ -293,6 +296,8 @@ def _finish(setting: Setting, now: Progress, line: dict[str, Any]) -> Any:
     server = now.server
     try:
         server = setting.algorithm.finish(server, cohort)
+        if cohort.recorded:
+            line["recorded"] = {**line.get("recorded", {}), **cohort.recorded}
     except NoReplies:
         now.lost += 1
     for name, value in _traffic(about.meter).items():

@@ -16,6 +16,7 @@ from isonomy.report.figures import (
     groups,
     holdings,
     learnt_fronts,
+    recorded,
     rounds,
     setting_fronts,
     trade_off,
@@ -30,6 +31,7 @@ FIGURES: tuple[Kind, ...] = (
     clients.FIGURE,
     groups.FIGURE,
     rounds.FIGURE,
+    recorded.FIGURE,
     holdings.FIGURE,
     costs.FIGURE,
 )
