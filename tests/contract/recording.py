@@ -17,7 +17,7 @@ from contract.running import LOOP, begin, check, copied, home
 from contract.world import World
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
-from isonomy.core.capabilities import Adapts, LearnsFront
+from isonomy.core.capabilities import Adapts, GivesVerdict, LearnsFront
 from isonomy.core.cohort import Ask, Cohort, Exchange, Replies, Weighed
 from isonomy.core.examples import SPLITS
 from isonomy.core.phase import Declaration, Part, declaration, declared

@@ -317,8 +317,8 @@ def ascended(state: Ascent, r: Tensor, slack: bool) -> Ascent:
     """One step of ascent; `regret` grows by the step's mixability gap.
 
     The gap is log(sum_z p_z exp(rate r_z)) / rate - sum_z p_z r_z, with p = lambda / B and r = 0
-    for the slack: it is large if multipliers that count have different r, and 0 if one has all
-    the weight. So the rate falls only as far as the r of the constraints that matter require.
+    for the slack: it is large if multipliers that have weight differ in r, and 0 if one has all the
+    weight.
     """
     eta = rate(state, slack)
     zero = torch.zeros_like(r[:1])

@@ -15,11 +15,11 @@ The model is a mean of all w so far (`report`), and lambda_bar the same mean of 
 paper's mean gives every round the same weight; by default round t has a weight that grows as t^3,
 so that the model does not carry the first rounds along.
 
-Corollary 2 takes eta / B = nu / (2 rho^2 B), with rho a bound on all |r|: that needs the rounds to
-be planned, and one group with a large slack makes the step too small for all others. Unless `eta`
-is set, the step is that of AdaHedge (`isonomy.blocks.constraints.ascended`), whose regret, the term
-of the multipliers in Theorem 1, is bounded without knowing rho or the number of rounds. theta is
-then the sum of all r, times a rate that falls with what was measured.
+Corollary 2 takes eta / B = nu / (2 rho^2 B), with rho a bound on all |r|, so it needs to know rho
+and the rounds that nu takes. Unless `eta` is set, the step is that of AdaHedge
+(`isonomy.blocks.constraints.ascended`), whose regret, the term of the multipliers in Theorem 1, is
+bounded without knowing either. theta is then the sum of all r, times a rate that falls with what
+was measured.
 
 F carries 1/K and r is a sum over clients (r_{z,k} = sum of losses / m_z - zeta / K), so the mean of
 the clients' descents follows G only with the factor K before r_{z,k}. `factor = 1` omits it, which
