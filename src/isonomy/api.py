@@ -59,7 +59,7 @@ def run(
 ) -> Record:
     """Run an experiment, in memory or in a folder from which it can be resumed.
 
-    A method may end with a verdict (`record.verdict`). If its status is "null", the model is
+    A method may end with a verdict (`record.verdict`). If its status is not "met", the model is
     withheld: the folder has no model and `predictor` raises an error, unless `keep` is true.
     """
     from isonomy.runs import training

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from isonomy.core.algorithm import Algorithm
+from isonomy.core.capabilities import GivesVerdict
 from isonomy.core.examples import Attribute
 from isonomy.core.task import Task
 from isonomy.core.work import Work
@@ -188,4 +189,8 @@ def train(
     for r in range(rounds):
         cohort = engine.cohort(engine.everyone(), work=work, round=r, wrap=wrap)
         server = algorithm.round(server, cohort)
-    return algorithm.finish(server, engine.cohort(engine.everyone(), work=work, round=rounds))
+    server = algorithm.finish(server, engine.cohort(engine.everyone(), work=work, round=rounds))
+    if isinstance(algorithm, GivesVerdict):
+        everyone = engine.cohort(engine.everyone(), work=work, round=rounds)
+        server = algorithm.examine(server, everyone)
+    return server

@@ -131,7 +131,7 @@ def test_the_gap_of_other_losses(loss: str) -> None:
 
 
 def test_lemma_1_on_problems_that_have_a_feasible_point() -> None:
-    """For any pair (w, lambda), good or bad, the violation is within (F(w*) + 2 nu) / B."""
+    """For any pair, good or bad, the violation is within (beta (F(w*) - F(w)) + nu) / B."""
     draw = np.random.default_rng(7)
     near = 0
     for seed in range(12):
@@ -151,27 +151,141 @@ def test_lemma_1_on_problems_that_have_a_feasible_point() -> None:
         got = server.certificate
         over = float(got["violation"].max().clamp(min=0))
         M = exact.risk(star)
-        assert over <= (algorithm.beta * M + 2 * float(got["gap_low"])) / B + 1e-6
-        # with nu the whole gap, the proof gives more: w's own risk counts, and nu only once
         tight = algorithm.beta * (M - exact.risk(weights(server.average)))
         tight = (tight + float(got["gap_high"])) / B
         assert over <= tight + 1e-6
         near += over > 0.9 * tight
         verdict = replace(algorithm, M=M).verdict(server, About(task, made.attributes, made.labels))
         assert verdict is not None
-        assert not verdict.facts["infeasible"], verdict.text
+        assert verdict.facts["bound"] == pytest.approx(tight, abs=1e-6)
+        assert verdict.facts["least_risk"] <= M + 1e-6  # of a model that meets all bounds
+        assert verdict.status != "infeasible", verdict.text
     assert near  # the bound is not so loose that it could not fail
 
 
-def test_an_infeasible_bound_ends_in_null() -> None:
+def test_infeasible_is_proved_exactly_where_no_model_meets_the_bounds() -> None:
+    """Just below the least worst loss that scipy finds it is proved, just above never claimed."""
+    for seed in range(3):
+        task, made = people(seed, n=30)
+        _, least = Exact(made, 0.0).fairest()
+        about = About(task, made.attributes, made.labels)
+        for shift in (-0.02, -2e-3, 2e-3):
+            zeta = least + shift
+            algorithm = PFFL(B=2.0, zeta=zeta, attributes=("sex",))
+            server = train(algorithm, task, made, rounds=3)
+            verdict = algorithm.verdict(server, about)
+            assert verdict is not None
+            facts = verdict.facts
+            if verdict.status == "met":
+                assert shift > 0
+                continue
+            assert (verdict.status == "infeasible") == (shift < 0), verdict.text
+            assert verdict.withholds
+            assert facts["least_violation"] <= -shift + 1e-5
+            assert facts["least_violation_at_most"] >= -shift - 1e-5
+            if shift > 0:  # a mixture of the models that were found meets the bounds
+                assert facts["least_violation_at_most"] <= 0
+                assert "Some linear model does meet all bounds" in verdict.text
+
+
+def test_violated_is_not_met_whatever_the_bound_of_the_lemma() -> None:
+    """At B = 1 the bound of Lemma 1 exceeds the violation; the constraint is violated still."""
     task, made = people(4)
-    algorithm = PFFL(B=20.0, zeta=0.0, attributes=("sex",))
-    server = train(algorithm, task, made, rounds=60, lr=1.0)
+    _, least = Exact(made, 0.0).fairest()
+    algorithm = PFFL(B=0.05, zeta=least + 1e-4, attributes=("sex",))
+    server = train(algorithm, task, made, rounds=80, lr=1.0)
     verdict = algorithm.verdict(server, About(task, made.attributes, made.labels))
     assert verdict is not None
-    assert verdict.status == "null"
-    assert verdict.withholds
-    assert verdict.facts["violation"] > verdict.facts["bound"]
+    over = max(Exact(made, algorithm.zeta).r(weights(server.average)))
+    assert over > 0
+    assert verdict.status == "violated"
+    assert verdict.facts["violation"] == pytest.approx(over, abs=1e-5)
+    assert verdict.facts["bound"] > over
+    assert f"violated by {over:.4f}" in verdict.text
+    assert "training has converged" in verdict.text
+
+
+def test_a_gap_of_more_than_a_tenth_of_the_risk_has_not_converged() -> None:
+    """The old gate, nu <= M, let nu = .559 pass at a risk of .427."""
+    found = certificate.empty(2)
+    one = torch.tensor(1.0, dtype=torch.float64)
+    found |= {"count": torch.tensor([50.0, 50.0]), "violation": torch.tensor([0.01, -0.1])}
+    found |= {"risk": 0.427 * one, "upper": 0.527 * one, "measured": one, "clients": 4 * one}
+    given = certificate.Given(
+        names=["a", "b"],
+        bounds=torch.tensor([0.4, 0.4]),
+        multipliers=torch.zeros(2),
+        clients="all 4 clients",
+        convex=True,
+        beta=1.0,
+        B=10.0,
+        M=math.log(2),
+        least=0,
+    )
+    for nu, status in ((0.559, "not converged"), (0.05, "not converged"), (0.04, "violated")):
+        gap = {"gap_low": nu * one, "gap_high": nu * one}
+        verdict = certificate.verdict(found | gap, given)
+        assert verdict.status == status
+        assert verdict.withholds
+        expected = (math.log(2) - 0.427 + nu) / 10
+        assert verdict.facts["bound"] == pytest.approx(expected)
+
+
+def test_a_group_without_training_rows_is_named_and_prevents_met() -> None:
+    task, made = people(6)
+    ranges = made.ranges[:, 0]
+    rows = torch.cat([torch.arange(*r) for r in ranges])
+    groups = made.groups.clone()
+    groups[rows, 1] = groups[rows, 1].clamp(max=1)  # nobody is 'older' in training
+    about = About(task, made.attributes, made.labels)
+    algorithm = PFFL(B=1.0, zeta=5.0, attributes=("age",))
+    verdict = algorithm.verdict(train(algorithm, task, made, rounds=1), about)
+    assert verdict is not None
+    assert verdict.status == "met"
+    server = train(algorithm, task, replace(made, groups=groups), rounds=1)
+    verdict = algorithm.verdict(server, about)
+    assert verdict is not None
+    assert verdict.status == "not measured"
+    assert verdict.facts["unmeasured"] == ["age = older"]
+    assert "age = older" in verdict.text
+    shy = replace(algorithm, least=10_000)
+    verdict = shy.verdict(train(shy, task, made, rounds=1), about)
+    assert verdict is not None
+    assert verdict.status == "not measured"
+    assert len(verdict.facts["unmeasured"]) == 3
+
+
+def test_no_figure_claims_more_about_unseen_examples_than_is_true() -> None:
+    """A term for unseen examples, from training data, was withdrawn: here it was wrong every other
+    time, where one time in twenty was claimed.
+    """
+    task = Task(
+        lambda: nn.Linear(1, 1, bias=False),
+        loss_name="squared",
+        classes=0,
+        levels=(1,),
+        attributes=("g",),
+    )
+    algorithm = PFFL(B=1.0, zeta=1e3, M=1.0)
+    wrong = 0
+    for seed in range(20):
+        draw = np.random.default_rng(seed)
+        x, y = draw.normal(size=(20, 1)), 6 * draw.standard_t(5, 20)
+        made = build(
+            torch.from_numpy(x).float(),
+            torch.from_numpy(y).float(),
+            torch.zeros(20, 1, dtype=torch.int64),
+            {"train": [torch.arange(20)], "test": [torch.arange(0)]},
+            classes=0,
+            attributes=(Attribute("g", ("all",)),),
+        )
+        server = train(algorithm, task, made, rounds=1, lr=0.01)
+        verdict = algorithm.verdict(server, About(task, made.attributes, made.labels))
+        assert verdict is not None
+        (cell,) = verdict.facts["constraints"]
+        population = float(server.average["weight"]) ** 2 + 36 * 5 / 3
+        wrong += population > cell["loss"] + cell.get("generalisation", math.inf)
+    assert wrong <= 1
 
 
 def test_a_gap_that_was_not_measured_well_certifies_nothing(
@@ -181,10 +295,11 @@ def test_a_gap_that_was_not_measured_well_certifies_nothing(
     task, made = people(6)
     algorithm = PFFL(B=1.0, zeta=0.6, attributes=("sex",))
     about = About(task, made.attributes, made.labels)
-    good = algorithm.verdict(train(algorithm, task, made, rounds=2), about)
+    loose = replace(algorithm, zeta=2.0)
+    good = loose.verdict(train(loose, task, made, rounds=2), about)
     assert good is not None
-    assert good.status == "satisfied"
-    monkeypatch.setattr(certificate, "STEPS", 0)
+    assert good.status == "met"
+    monkeypatch.setattr(saddle, "STEPS", 0)
     far = {k: v + 2.0 for k, v in task.init(0).items()}
     server = train(algorithm, task, made, rounds=0, params=far)
     found = server.certificate
@@ -194,8 +309,8 @@ def test_a_gap_that_was_not_measured_well_certifies_nothing(
     assert float(found["gap_high"]) >= upper - exact.least(np.zeros(2), 1.0) - 1e-6
     bad = algorithm.verdict(server, about)
     assert bad is not None
-    assert bad.status == "null"
-    assert "only known to be between" in bad.text
+    assert bad.status == "not converged"
+    assert "nu is between" in bad.text
 
 
 def test_silent_clients_at_the_end_certify_nothing() -> None:
@@ -206,23 +321,32 @@ def test_silent_clients_at_the_end_certify_nothing() -> None:
     server = algorithm.init_server(task, task.init(0), len(made))
     wrap = (silent({2: {1}}),)
     cohort = engine.cohort(engine.everyone(), work=Work(), round=0, wrap=wrap)
-    server = algorithm.finish(server, cohort)
+    server = algorithm.examine(server, cohort)
     verdict = algorithm.verdict(server, About(task, made.attributes, made.labels))
     assert verdict is not None
-    assert verdict.status == "null"
+    assert verdict.facts["gap"] is None
+    assert verdict.facts["least_violation"] is None
+    assert verdict.status == "violated"
 
 
-def test_what_is_not_convex_is_not_certified() -> None:
+def test_a_network_is_measured_without_a_guarantee() -> None:
     _, made = people(8)
     task = Task(lambda: mlp((3,), 2, hidden=(4,)), levels=(2, 3), attributes=("sex", "age"))
-    algorithm = PFFL(B=5.0)
+    algorithm, about = PFFL(B=5.0), About(task, made.attributes, made.labels)
     server = train(algorithm, task, made, rounds=2)
-    verdict = algorithm.verdict(server, About(task, made.attributes, made.labels))
+    verdict = algorithm.verdict(server, about)
     assert verdict is not None
-    assert verdict.status == "no claim"
+    assert verdict.status == "violated"
+    assert verdict.facts["gap"] is None
     assert verdict.facts["violation"] == pytest.approx(
         max(float(v) for v in server.certificate["violation"])
     )
+    loose = replace(algorithm, zeta=2.0)
+    verdict = loose.verdict(train(loose, task, made, rounds=1), about)
+    assert verdict is not None
+    assert verdict.status == "met"
+    assert not verdict.withholds
+    assert "no guarantee beyond this data" in verdict.text
     assert not saddle.linear(task)
     bent = nn.Sequential(nn.Linear(3, 1), nn.Sigmoid())
     assert not saddle.linear(Task(lambda: bent))
@@ -266,6 +390,6 @@ def test_minmax_has_fedminmaxs_objective_and_finds_its_value() -> None:
     # max over |lambda| <= 1 of lambda'r, r >= 0, is the worst group's loss: FedMinMax's objective
     assert float(server.certificate["upper"]) == pytest.approx(exact.r(w).max(), abs=1e-5)
     assert exact.r(w).max() == pytest.approx(least, abs=5e-3)
-    verdict = algorithm.verdict(server, About(task, made.attributes, made.labels))
-    assert verdict is not None
-    assert verdict.status == "no claim"
+    assert algorithm.verdict(server, About(task, made.attributes, made.labels)) is None
+    free = replace(algorithm, constraint="bgl", beta=1.0, B=0.0)
+    assert free.verdict(server, About(task, made.attributes, made.labels)) is None

@@ -17,7 +17,7 @@ from contract.running import LOOP, begin, check, copied, home
 from contract.world import World
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
-from isonomy.core.capabilities import Adapts, LearnsFront
+from isonomy.core.capabilities import Adapts, GivesVerdict, LearnsFront
 from isonomy.core.cohort import Ask, Cohort, Exchange, Replies, Weighed
 from isonomy.core.examples import SPLITS
 from isonomy.core.phase import Declaration, Part, declaration, declared
@@ -59,7 +59,7 @@ class Record:
 class RecordingCohort(Cohort):
     """A cohort that notes which parts of single replies it hands to the algorithm."""
 
-    record: Record
+    seen_by_server: Record
 
     def gather(self, phase: Any, message: Any, **options: Any) -> Replies:
         got = super().gather(phase, message, **options)
@@ -82,16 +82,16 @@ class RecordingCohort(Cohort):
         return got
 
     def only(self, ids: Tensor) -> Cohort:
-        return recording(super().only(ids), self.record)
+        return recording(super().only(ids), self.seen_by_server)
 
     def _note(self, phase: Any, verb: str, parts: tuple[str, ...]) -> None:
-        self.record.shown.append((declaration(phase), verb, parts))
+        self.seen_by_server.shown.append((declaration(phase), verb, parts))
 
 
 def recording(cohort: Cohort, record: Record) -> Cohort:
     """The cohort, from now on recorded."""
     cohort.__class__ = RecordingCohort
-    cohort.record = record  # type: ignore[attr-defined]
+    cohort.seen_by_server = record  # type: ignore[attr-defined]
     return cohort
 
 
@@ -115,6 +115,8 @@ def recorded(algorithm: Algorithm, where: World, *, rounds: int = 3) -> Record:
         server = algorithm.round(server, cohort(where.ids(r), r))
         personal()
     server = algorithm.finish(server, cohort(engine.everyone(), rounds))
+    if isinstance(algorithm, GivesVerdict):
+        server = algorithm.examine(server, cohort(engine.everyone(), rounds))
     personal()
     if isinstance(algorithm, Adapts):
         new = cohort(engine.everyone(), rounds)

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from contract.world import CLIENTS, World, world
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
+from isonomy.core.capabilities import GivesVerdict
 from isonomy.core.cohort import Ask, Exchange, Replies
 from isonomy.core.tree import Tree
 from isonomy.engines.base import Engine
@@ -190,6 +191,8 @@ def run(
     if finish:
         everyone = engine.cohort(engine.everyone(), work=where.work, round=len(chosen))
         server = algorithm.finish(server, everyone)
+        if isinstance(algorithm, GivesVerdict):
+            server = algorithm.examine(server, everyone)
     return outcome(algorithm, transport, engine, server, where)
 
 

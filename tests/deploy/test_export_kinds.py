@@ -90,14 +90,14 @@ def test_a_withheld_model_is_exported_only_if_it_is_kept(tmp_path: Path) -> None
     changed = {**BASE, "model": {"name": "logistic"}, "rounds": 1}
     record = isonomy.run(isonomy.make_config(**changed, algorithm=bound), tmp_path / "run")
     assert record.verdict is not None
-    assert record.verdict["status"] == "null"
-    with pytest.raises(RunError, match=r"has no model.*verdict is null.*--keep"):
+    assert record.verdict["status"] == "infeasible"
+    with pytest.raises(RunError, match=r"has no model.*verdict is 'infeasible'.*--keep"):
         isonomy.export(tmp_path / "run", tmp_path / "m")
     isonomy.run(isonomy.make_config(**changed, algorithm=bound), tmp_path / "kept", keep=True)
     isonomy.export(tmp_path / "kept", tmp_path / "m")
     verdict = isonomy.load_model(tmp_path / "m").card.origin.verdict
     assert verdict is not None
-    assert verdict.startswith("null: ")
+    assert verdict == f"infeasible: {record.verdict['text']}"
 
 
 def test_without_the_data_the_metrics_are_those_of_the_run(tmp_path: Path) -> None:

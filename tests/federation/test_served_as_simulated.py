@@ -136,13 +136,14 @@ def test_a_withheld_model_ends_a_served_run_in_order(here: Path) -> None:
     got = serve(here, NULL, Room(participants))
     expected = simulate(here, NULL)
     assert got.verdict == expected.verdict
-    assert got.verdict["status"] == "null"
+    assert got.verdict["status"] == "infeasible"
     assert RunFolder(here / "served").withheld
     assert not (here / "served" / "model").exists()
     for one in participants.values():
         assert one.ended.is_set()
         assert one.complete
         assert one.withheld
+        assert one.verdict == "infeasible"
         assert one.error is None
         place = RunFolder(one.result)
         assert place.withheld
@@ -152,6 +153,16 @@ def test_a_withheld_model_ends_a_served_run_in_order(here: Path) -> None:
     with pytest.raises(RunError, match="withheld"):
         resume(here / "served", keep=True)
     assert RunFolder(here / "served").complete
+
+
+def test_a_served_run_ends_early_where_the_simulation_does(here: Path) -> None:
+    words = [*NULL[:1], "algorithm.zeta=5.0", "algorithm.track=1", "algorithm.stop=0.5"]
+    words += [*NULL[3:], "rounds=20"]
+    got, expected = serve(here, words), simulate(here, words)
+    assert len(got.rounds) == len(expected.rounds) < 20
+    assert got.notes == expected.notes
+    assert got.verdict["status"] == "met"
+    assert got.verdict["facts"]["gap"] == pytest.approx(expected.verdict["facts"]["gap"], rel=1e-3)
 
 
 def test_serve_ends_with_the_same_exit_code_as_run(
@@ -168,7 +179,7 @@ def test_serve_ends_with_the_same_exit_code_as_run(
     words += ["--clients", ",".join(NAMES), "--to", str(here / "served"), "--quiet", "--no-report"]
     got = CliRunner().invoke(app, words)
     assert got.exit_code == 3, got.output
-    assert "verdict: null" in got.output
+    assert "verdict: infeasible" in got.output
 
 
 # --- model cards ----------------------------------------------------------------------------------

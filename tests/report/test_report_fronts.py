@@ -14,7 +14,7 @@ LOSS, GAP = "group.sex.max_loss", "group.sex.demographic_parity"
 
 
 def run(series: str | None, label: str, seed: int, error: float, loss: float, gap: float) -> Record:
-    null = "null" if label == "c" else "satisfied"
+    status = "violated" if label == "c" else "met"
     return Record(
         label=f"{series} {label}",
         seed=seed,
@@ -25,7 +25,7 @@ def run(series: str | None, label: str, seed: int, error: float, loss: float, ga
         rounds=[],
         clients={},
         metrics={"accuracy": 1 - error, "loss": loss, LOSS: loss, GAP: gap},
-        verdict={"status": null, "text": "x", "facts": {}},
+        verdict={"status": status, "text": "x", "facts": {}},
     )
 
 
@@ -57,7 +57,7 @@ def test_points_and_volumes_by_hand() -> None:
     assert one.volume.spread == pytest.approx(0.0)
     assert two.volume.mean == pytest.approx((0.25 * 0.18 + 0.05 * 0.18) / 2)  # seed by seed
     assert two.points[0].error.spread == pytest.approx(0.1 * 2**0.5)
-    assert one.points[2].nulls == 2
+    assert one.points[2].unmet == 2
 
 
 def test_tables_figure_and_page() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import shutil
 from pathlib import Path
@@ -29,30 +30,32 @@ CONFIG: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def null_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unmet_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose bound no model can keep."""
-    folder = tmp_path_factory.mktemp("runs") / "null"
+    folder = tmp_path_factory.mktemp("runs") / "unmet"
     record = api.run(api.make_config(**CONFIG), folder)
     assert record.verdict is not None
-    assert record.verdict["status"] == "null"
+    assert record.verdict["status"] == "infeasible"
     return folder
 
 
-def test_null_gives_no_model_and_says_so(null_run: Path) -> None:
-    place = RunFolder(null_run)
+def test_an_unmet_bound_gives_no_model_and_says_so(unmet_run: Path) -> None:
+    place = RunFolder(unmet_run)
     assert place.complete
     assert place.withheld
-    assert not (null_run / "model").exists()
-    assert json.loads((null_run / "verdict.json").read_text())["status"] == "null"
-    with pytest.raises(RunError, match="verdict is null"):
-        api.predictor(null_run, 0)
-    page = api.write_report(api.load(null_run), null_run / "page.html").read_text()
+    assert not (unmet_run / "model").exists()
+    assert json.loads((unmet_run / "verdict.json").read_text())["status"] == "infeasible"
+    with pytest.raises(RunError, match="verdict is 'infeasible'"):
+        api.predictor(unmet_run, 0)
+    page = api.write_report(api.load(unmet_run), unmet_run / "page.html").read_text()
     assert "Verdicts" in page
-    assert "not certified" in page
+    text = json.loads((unmet_run / "verdict.json").read_text())["text"]
+    assert html.escape(text) in page  # the report has the words and figures of verdict.json
+    assert "infeasible" in page
 
 
-def test_the_model_can_be_had_afterwards(null_run: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(null_run, tmp_path / "again")
+def test_the_model_can_be_had_afterwards(unmet_run: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(unmet_run, tmp_path / "again")
     before = (folder / "verdict.json").read_bytes()
     resume(folder)
     assert RunFolder(folder).withheld  # nothing to do, and nothing given
@@ -60,15 +63,15 @@ def test_the_model_can_be_had_afterwards(null_run: Path, tmp_path: Path) -> None
     assert (folder / "model" / "model.json").exists()
     assert (folder / "verdict.json").read_bytes() == before
     assert record.verdict is not None
-    assert record.verdict["status"] == "null"
+    assert record.verdict["status"] == "infeasible"
     kept = api.run(api.make_config(**CONFIG), tmp_path / "kept", keep=True)
     assert kept.metrics == record.metrics
     same = [(f / "model" / "model.safetensors").read_bytes() for f in (folder, tmp_path / "kept")]
     assert same[0] == same[1]
 
 
-def test_a_run_killed_at_its_end_has_the_same_verdict(null_run: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(null_run, tmp_path / "killed")
+def test_a_run_killed_at_its_end_has_the_same_verdict(unmet_run: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(unmet_run, tmp_path / "killed")
     before = json.loads((folder / "verdict.json").read_text())
     for name in ("summary.json", "verdict.json"):
         (folder / name).unlink()
@@ -81,11 +84,45 @@ def test_a_verdict_in_memory_and_one_that_is_kept(tmp_path: Path) -> None:
     loose = CONFIG | {"algorithm": {"name": "pffl", "zeta": 5.0, "B": 1.0}, "rounds": 1}
     record = api.run(api.make_config(**loose))
     assert record.verdict is not None
-    assert record.verdict["status"] == "satisfied"
+    assert record.verdict["status"] == "met"
     assert "every constraint holds" in record.verdict["text"]
     plain = api.run(api.make_config(**(loose | {"algorithm": "fedavg"})), tmp_path / "plain")
     assert plain.verdict is None
     assert not (tmp_path / "plain" / "verdict.json").exists()
+
+
+def test_a_network_that_meets_its_bounds_is_written_and_ends_with_0(tmp_path: Path) -> None:
+    """And the same network, with bounds that it violates, ends with 3 and no model."""
+    call = CliRunner().invoke
+    changed = CONFIG | {"model": {"name": "mlp", "hidden": [4]}, "rounds": 1}
+    for zeta, code, word in ((2.0, 0, "met"), (0.01, 3, "violated")):
+        file, folder = tmp_path / f"{word}.toml", tmp_path / word
+        made = api.make_config(**(changed | {"algorithm": {"name": "pffl", "zeta": zeta}}))
+        file.write_text(made.toml())
+        got = call(app, ["run", str(file), "--to", str(folder), "--quiet", "--no-report"])
+        assert got.exit_code == code, got.output
+        assert f"verdict: {word}." in got.output
+        assert RunFolder(folder).withheld == (code == 3)
+
+
+def test_under_attack_the_verdict_covers_the_clients_that_the_metrics_cover() -> None:
+    """One of three clients has flipped labels; its losses are in neither."""
+    algorithm = {"name": "pffl", "zeta": 0.5, "B": 5.0}
+    attack = {"name": "labels", "clients": [1]}
+    made = api.make_config(**(CONFIG | {"algorithm": algorithm}), attack=attack)
+    record = api.run(made)
+    assert record.verdict is not None
+    facts = record.verdict["facts"]
+    assert "of the 2 benign of 3 clients" in record.verdict["text"]
+    assert facts["clients"] == 2
+    sizes = dict(zip(record.clients["client"], record.clients["size"], strict=True))
+    measured = sum(cell["held_examples"] for cell in facts["constraints"])
+    assert measured == sizes[0] + sizes[2]
+    assert "of all 3 clients" in _text(api.run(api.make_config(**CONFIG)))
+
+
+def _text(record: Any) -> str:
+    return str(record.verdict["text"])
 
 
 def test_the_command_line_ends_with_3_and_keeps_when_asked(tmp_path: Path) -> None:
@@ -95,11 +132,11 @@ def test_the_command_line_ends_with_3_and_keeps_when_asked(tmp_path: Path) -> No
     folder = str(tmp_path / "run")
     got = call(app, ["run", str(file), "--to", folder, "--quiet", "--no-report"])
     assert got.exit_code == 3, got.output
-    assert "verdict: null" in got.output
+    assert "verdict: infeasible" in got.output
     shown = call(app, ["show", folder])
     assert shown.exit_code == 0
-    assert "verdict: null" in shown.output
+    assert "verdict: infeasible" in shown.output
     assert "loss minus bound" in shown.output
     kept = call(app, ["resume", folder, "--keep", "--quiet", "--no-report"])
-    assert kept.exit_code == 0, kept.output
+    assert kept.exit_code == 3, kept.output  # 0 only if the bounds are met
     assert (tmp_path / "run" / "model" / "model.json").exists()

@@ -1,85 +1,86 @@
 """The verdict on bounded group losses: the measurements, what follows from theory, and the text.
 
-Lemma 1 of PFFL: if (w, lambda) is within nu of a saddle point of G and some model w* satisfies all
-constraints, then the largest violation of w is at most (beta M + 2 nu) / B, where M bounds the
-risk. A larger violation therefore shows that no model satisfies them, and the verdict is null. nu
-is measured:
+`met` and `violated` are measured, for any model. The rest needs losses that are convex in w:
+
+`infeasible`. If min_w sum_z lambda_z r_z(w) > 0 for some lambda >= 0, then no model meets all
+bounds, because it would make the sum at most 0. `isonomy.blocks.feasibility` looks for such a
+lambda, and `isonomy.blocks.saddle` bounds the minimum from below, whether or not Newton's method
+has converged.
+
+`not converged`. nu is the duality gap of the pair (w, lambda_bar) that training returns,
 
     nu = max_lambda G(w, lambda) - min_w G(w, lambda_bar)
-       = beta F(w) + B max(0, max_z r_z(w)) - min_w G(w, lambda_bar)
+       = beta F(w) + B max(0, max_z r_z(w)) - min_w G(w, lambda_bar),
 
-The minimum is found by Newton's method over all clients and is bracketed: G at the point found is
-an upper bound, and the dual bound of `isonomy.blocks.saddle` is a lower bound, whether or not the
-method has converged. The largest nu in the bracket is used, so that Lemma 1 holds with it. A large
-nu makes a large bound, which certifies nothing: `satisfied` requires that the constraints hold as
-measured, or else that the violation is within the bound, the bracket is closed and nu is at most M.
+bracketed in the same way; the upper end is used. If it is more than a tenth of beta F(w), neither
+the violation nor the risk says much about the solution.
+
+Lemma 1 of PFFL, tight. Let w* meet all bounds. Then min_w G(w, lambda_bar) <= G(w*, lambda_bar)
+<= beta F(w*), and with nu from above
+
+    B max_z r_z(w) <= beta (F(w*) - F(w)) + nu.
+
+So a violation above (beta (M - F(w)) + nu) / B shows that no model with a risk of at most M meets
+all bounds, and beta F(w*) >= beta F(w) + B max(0, max_z r_z(w)) - nu bounds the risk of every model
+that does, without M. (The paper has (M + 2 nu) / B for beta = 1, where nu is either half of the
+gap.)
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from isonomy.blocks.constraints import Constraints, cell_sums, reported, violations
+from isonomy.blocks.constraints import Constraints, cell_sums, violations
+from isonomy.blocks.feasibility import Attainable
 from isonomy.blocks.measure import train_loss
-from isonomy.blocks.saddle import lower_bound, newton_step
+from isonomy.blocks.saddle import lower_bound, minimised
 from isonomy.core.client import Client
 from isonomy.core.task import Params, Task
-from isonomy.core.tree import Tree, sq_norm
+from isonomy.core.tree import Tree
 from isonomy.core.verdict import Status, Verdict
 
-STEPS = 60  # largest number of Newton steps
-CLOSED = 1e-4  # the bracket is closed if its ends differ by at most this times (1 + nu)
-DELTA = 0.05  # the held-out and generalisation terms hold jointly with probability 1 - DELTA
+CONVERGED = 0.1  # the largest nu, as a share of beta F(w), with which training has converged
+DELTA = 0.05  # the held-out terms hold jointly with probability 1 - DELTA
 ROUNDING = 1e-6  # a violation of this size can be a rounding error of single precision
 
 
 def empty(cells: int) -> dict[str, Tensor]:
     """The figures before they are measured: zeros, with the same keys as afterwards."""
-    each = ("violation", "count", "held", "held_count", "spread", "generalisation")
-    one = ("risk", "upper", "gap_low", "gap_high", "measured")
+    each = ("violation", "count", "held", "held_count", "spread")
+    gaps = ("gap_low", "gap_high", "measured", "least_low", "least_high", "searched")
     zeros: dict[str, Tensor] = {n: torch.zeros(cells, dtype=torch.float64) for n in each}
+    one = ("clients", "risk", "upper", *gaps)
     return zeros | {name: torch.zeros((), dtype=torch.float64) for name in one}
 
 
 def audit(inner: Constraints, task: Task, params: Params, client: Client, least: int) -> Tree:
     """A client's sums over cells, on its training and test examples, and its mean loss."""
-    norms = torch.zeros_like(inner.bounds(task))
-    for page in client.pages("train"):
-        at = (inner.members(task, page) * page.weight.unsqueeze(-1)).double()
-        norms = norms + at.T @ (1 + page.x.flatten(1).double().square().sum(-1))
     return {
         "train": cell_sums(inner, task, params, client, "train", least),
         "held": cell_sums(inner, task, params, client, "test", least),
         "risk": train_loss(task, params, client).double(),
-        "norms": norms * reported(inner, task, client, "train", least),
-        "size": sq_norm(params).double(),
     }
 
 
 def figures(sums: Tree, bounds: Tensor, clients: int, beta: float, B: float) -> dict[str, Tensor]:
-    """Violations, the largest G over lambda, and the terms for unseen examples."""
+    """Violations, the largest G over lambda, and the violations on test examples."""
     train, held = sums["train"], sums["held"]
     r = violations(train["losses"], train["count"], bounds)
     risk = sums["risk"] / clients
     count = held["count"].clamp(min=1)
     variance = held["squares"] / count - (held["losses"] / count).square()
-    m = train["count"].clamp(min=1)
-    # Rademacher complexity of the linear models whose norm is at most that of this one, for a loss
-    # with Lipschitz constant 1
-    complexity = (sums["size"] / clients).sqrt() * sums["norms"].sqrt() / m
     return empty(len(bounds)) | {
+        "clients": torch.tensor(float(clients), dtype=torch.float64),
         "violation": r,
         "count": train["count"],
         "held": violations(held["losses"], held["count"], bounds),
         "held_count": held["count"],
         "spread": (variance.clamp(min=0) / count).sqrt(),
-        "generalisation": complexity,
         "risk": risk,
         "upper": beta * risk + B * r.max().clamp(min=0),
     }
@@ -96,25 +97,9 @@ def gap(
     `curve` returns the sums that make up G at some weights, without the constant terms of the
     bounds; those are included in `upper`. `floor` returns the sums of the lower bound.
     """
-    at, got = start, curve(start)
-    move = newton_step(got["gradient"], got["hessian"])
-    for _ in range(STEPS):
-        slope = float((got["gradient"] * move).sum())
-        if not slope < -1e-14 * (1 + abs(float(got["value"]))):
-            break
-        length, better = 1.0, None
-        while length > 1e-6 and better is None:
-            tried = curve(at + length * move)
-            if float(tried["value"]) <= float(got["value"]) + 1e-4 * length * slope:
-                better = tried
-            else:
-                length /= 2
-        if better is None:
-            break
-        at, got = at + length * move, better
-        move = newton_step(got["gradient"], got["hessian"])
-    bound = floor(at, move)
-    low = upper - got["value"]
+    found = minimised(curve, start)
+    bound = floor(found.at, found.move)
+    low = upper - found.sums["value"]
     high = upper - lower_bound(bound["value"], bound["residual"])
     good = torch.isfinite(low) & torch.isfinite(high)
     zero = torch.zeros_like(upper)
@@ -125,121 +110,192 @@ def gap(
     }
 
 
-# --- the text of the verdict ----------------------------------------------------------------------
+def attainable(found: Attainable) -> dict[str, Tensor]:
+    """The figures of a search for the least violation."""
+    low, high = (torch.tensor(at, dtype=torch.float64) for at in found)
+    return {"least_low": low, "least_high": high, "searched": torch.isfinite(low + high).double()}
 
 
-def verdict(
-    found: dict[str, Tensor],
-    bounds: Tensor,
-    names: list[str],
-    *,
-    certifies: bool,
-    convex: bool,
-    measurable: bool,
-    beta: float,
-    B: float,
-    M: float,
-    assumed: bool,
-    least: int,
-) -> Verdict:
+# --- the verdict ----------------------------------------------------------------------------------
+
+
+class Given(NamedTuple):
+    """What a verdict refers to beside the figures."""
+
+    names: list[str]  # of the cells
+    bounds: Tensor
+    multipliers: Tensor  # the mean ones
+    clients: str  # whom the figures cover
+    convex: bool
+    beta: float
+    B: float
+    M: float  # NaN if there is none
+    least: int
+
+
+def verdict(found: dict[str, Tensor], given: Given) -> Verdict:
     """The verdict that follows from these figures."""
-    cells = _cells(found, bounds, names, convex, M)
+    cells = _cells(found, given)
     known = [cell for cell in cells if cell["examples"]]
+    missing = [cell["constraint"] for cell in cells if not cell["examples"]]
+    facts: dict[str, Any] = {"clients": int(found["clients"]), "unmeasured": missing}
     if not known:
-        return Verdict("no claim", "No client reported sums for any group: nothing was measured.")
+        text = f"No training examples of any group were reported by {given.clients}."
+        return Verdict("not measured", text, facts | {"constraints": cells})
     worst = max(known, key=lambda cell: cell["violation"])
-    gap_low, gap_high = float(found["gap_low"]), float(found["gap_high"])
-    measured = bool(found["measured"])
-    bound = (beta * M + 2 * gap_high) / B if measured and B and M == M else None
-    facts: dict[str, Any] = {
+    facts |= {
         "worst": worst["constraint"],
         "violation": worst["violation"],
-        "bound": bound,
-        "infeasible": bound is not None and worst["violation"] > bound,
-        "gap": gap_high if measured else None,
-        "gap_low": gap_low if measured else None,
         "risk": float(found["risk"]),
-        "beta": beta,
-        "B": B,
-        "M": M if M == M else None,
+        **_theory(found, given),
+        "beta": given.beta,
+        "B": given.B,
+        "M": given.M if given.M == given.M else None,
         "constraints": cells,
     }
-    status, sentences = _judge(facts, certifies, convex, measurable)
-    return Verdict(status, " ".join([*sentences, *_remarks(facts, assumed, least)]), facts)
+    status = _status(facts)
+    sentences = [*_said[status](facts, given), *_remarks(facts, given)]
+    return Verdict(status, " ".join(sentences), facts)
 
 
-def _judge(
-    facts: dict[str, Any], certifies: bool, convex: bool, measurable: bool
-) -> tuple[Status, list[str]]:
-    """The status, and the sentences that explain it."""
-    over, worst, bound = facts["violation"], facts["worst"], facts["bound"]
-    if not certifies:
-        return "no claim", [
-            f"No bound was requested: the worst group is {worst}, with loss {over:.4f}."
-        ]
-    holds = over <= ROUNDING
-    state = (
-        "On the training examples, every constraint holds"
-        if holds
-        else f"On the training examples, the constraint on {worst} is violated by {over:.4f}"
-    )
-    if not convex:
-        return "no claim", [
-            f"{state}.",
-            "The model is not linear, so the theory does not apply: no certificate is claimed.",
-        ]
-    if not facts["B"]:
-        return "no claim", [f"{state}.", "With B = 0 the constraints have no effect."]
-    if not measurable:
-        return "no claim", [
-            f"{state}.",
-            "The duality gap cannot be measured for this loss or for so many weights: no "
-            "certificate is claimed.",
-        ]
-    if facts["M"] is None:
-        return "no claim", [
-            f"{state}.",
-            "This loss has no natural bound: set M, a bound on the risk, to get a certificate.",
-        ]
-    if bound is None:
-        if holds:
-            return "satisfied", [f"{state}. {_AS_MEASURED}"]
-        return "null", [f"{state}.", "Not certified: the duality gap could not be measured."]
-    low, high = facts["gap_low"], facts["gap"]
-    formula = f"(beta M + 2 nu) / B = {bound:.4f}, with nu = {high:.4f} measured"
-    if holds:
-        return "satisfied", [f"{state}. {_AS_MEASURED} The bound is {formula}."]
-    if facts["infeasible"]:
-        return "null", [
-            f"{state}, more than the bound {formula}.",
-            "This is impossible if some model satisfies all constraints; so if M bounds the risk, "
-            "no model does. Raise zeta, or use a more expressive model.",
-        ]
-    if high - low > CLOSED * (1 + high):
-        return "null", [
-            f"{state}.",
-            f"Not certified: the duality gap is only known to be between {low:.4f} and {high:.4f}.",
-        ]
-    if high > facts["M"]:
-        return "null", [
-            f"{state}.",
-            f"Not certified: the duality gap nu = {high:.4f} is larger than M, so the bound "
-            f"(beta M + 2 nu) / B = {bound:.4f} is not informative; run more rounds, or change the "
-            "step sizes.",
-        ]
-    return "satisfied", [
-        f"{state}, within the bound {formula}.",
-        "The test is one-sided: a violation above the bound shows that no model satisfies the "
-        "constraints; a violation within it does not show that some model does.",
+def _theory(found: dict[str, Tensor], given: Given) -> dict[str, Any]:
+    """What convexity adds: nu with what follows from it, and the least violation of any model."""
+    out: dict[str, Any] = dict.fromkeys(("gap", "gap_low", "converged", "bound", "least_risk"))
+    if found["measured"]:
+        nu, risk = float(found["gap_high"]), float(found["risk"])
+        out |= {"gap": nu, "gap_low": float(found["gap_low"])}
+        out["converged"] = nu <= CONVERGED * (given.beta or given.B) * risk
+        if given.M == given.M:
+            out["bound"] = (given.beta * (given.M - risk) + nu) / given.B
+        if given.beta:
+            out["least_risk"] = (float(found["upper"]) - nu) / given.beta
+    searched = bool(found["searched"])
+    out["least_violation"] = float(found["least_low"]) if searched else None
+    out["least_violation_at_most"] = float(found["least_high"]) if searched else None
+    return out
+
+
+def _status(facts: dict[str, Any]) -> Status:
+    if facts["violation"] <= ROUNDING:
+        return "not measured" if facts["unmeasured"] else "met"
+    if (facts["least_violation"] or 0) > ROUNDING:
+        return "infeasible"
+    return "not converged" if facts["converged"] is False else "violated"
+
+
+# --- its text -------------------------------------------------------------------------------------
+
+
+def _where(given: Given) -> str:
+    return f"On the training examples of {given.clients},"
+
+
+def _over(facts: dict[str, Any], given: Given) -> str:
+    over, worst = facts["violation"], facts["worst"]
+    return f"{_where(given)} the constraint on {worst} is violated by {over:.4f}"
+
+
+def _met(facts: dict[str, Any], given: Given) -> list[str]:
+    out = [f"{_where(given)} every constraint holds."]
+    if given.convex:
+        out.append("This was measured directly.")
+    else:
+        out.append(
+            "This was measured; the model is not linear, so there is no guarantee beyond this data."
+        )
+    if facts["least_risk"] is not None and facts["converged"]:
+        out.append(
+            f"The risk is {facts['risk']:.4f}, and no linear model that meets all bounds has one "
+            f"below {facts['least_risk']:.4f}."
+        )
+    return out
+
+
+def _not_measured(_facts: dict[str, Any], given: Given) -> list[str]:
+    return [f"{_where(given)} every constraint that could be measured holds."]
+
+
+def _infeasible(facts: dict[str, Any], given: Given) -> list[str]:
+    low, high = facts["least_violation"], facts["least_violation_at_most"]
+    return [
+        f"{_over(facts, given)}.",
+        f"No linear model meets all bounds: in every one, some constraint is violated by at least "
+        f"{low:.4f} (and in the best one by at most {high:.4f}).",
+        f"Raise the bounds by {high:.4f} or more, or use a more expressive model.",
     ]
 
 
-_AS_MEASURED = "This was measured directly and does not depend on the theory."
+def _violated(facts: dict[str, Any], given: Given) -> list[str]:
+    out = [f"{_over(facts, given)}."]
+    if not given.convex:
+        return [*out, "The model is not linear, so it is not known whether any model meets them."]
+    if facts["gap"] is None:
+        return [*out, "The duality gap could not be measured for this loss or this model."]
+    out.append(
+        f"The duality gap nu is {facts['gap']:.4f}: training has converged, and a larger B lets "
+        "the constraints weigh more."
+    )
+    return [*out, *_lemma(facts), *_possible(facts)]
 
 
-def _remarks(facts: dict[str, Any], assumed: bool, least: int) -> list[str]:
+def _not_converged(facts: dict[str, Any], given: Given) -> list[str]:
+    low, high = facts["gap_low"], facts["gap"]
+    about = f"{high:.4f}" if high - low < 5e-5 else f"between {low:.4f} and {high:.4f}"
+    return [
+        f"{_over(facts, given)}.",
+        f"The duality gap nu is {about}, more than {CONVERGED:.0%} of the risk "
+        f"{facts['risk']:.4f}, so training has not converged: run more rounds, or change local.lr.",
+        *_possible(facts),
+    ]
+
+
+def _lemma(facts: dict[str, Any]) -> list[str]:
+    """What Lemma 1 says about a violation."""
+    out, bound, least = [], facts["bound"], facts["least_risk"]
+    if bound is not None:
+        which = "above" if facts["violation"] > bound else "within"
+        then = "no" if facts["violation"] > bound else "a"
+        could = "meets" if facts["violation"] > bound else "may still meet"
+        out.append(
+            f"The violation is {which} the bound (beta (M - F) + nu) / B = {bound:.4f}, so {then} "
+            f"model with a risk of at most M = {facts['M']:.4f} {could} all bounds."
+        )
+    if least is not None:
+        out.append(f"A model that meets them has a risk of at least {least:.4f}.")
+    return out
+
+
+def _possible(facts: dict[str, Any]) -> list[str]:
+    """Whether some model meets all bounds, if a search found out."""
+    low, high = facts["least_violation"], facts["least_violation_at_most"]
+    if low is None:
+        return []
+    if high <= 0:
+        return ["Some linear model does meet all bounds."]
+    return [
+        f"The least violation of any linear model is between {low:+.4f} and {high:+.4f}: it is not "
+        "known whether one meets all bounds."
+    ]
+
+
+_said: dict[Status, Callable[[dict[str, Any], Given], list[str]]] = {
+    "met": _met,
+    "violated": _violated,
+    "infeasible": _infeasible,
+    "not converged": _not_converged,
+    "not measured": _not_measured,
+}
+
+
+def _remarks(facts: dict[str, Any], given: Given) -> list[str]:
     """Further sentences of the verdict."""
     sentences = []
+    if facts["unmeasured"]:
+        names = ", ".join(facts["unmeasured"])
+        why = "there are no training examples of it"
+        if given.least > 1:
+            why += f", or no client has {given.least} or more"
+        sentences.append(f"Not measured: {names} ({why}).")
     held = [cell for cell in facts["constraints"] if cell["held_violation"] is not None]
     if held:
         top = max(held, key=lambda cell: cell["held_violation"] + cell["held_term"])
@@ -250,27 +306,20 @@ def _remarks(facts: dict[str, Any], assumed: bool, least: int) -> list[str]:
             f"that they are drawn from it is at most {most:+.4f}, with 95% confidence for all "
             "constraints jointly."
         )
-    if facts["bound"] is not None and assumed:
+    if given.least > 1:
         sentences.append(
-            f"M = {facts['M']:.4f}, the risk of a uniform guess, is an assumption; set M to use "
-            "another bound."
+            f"Clients withheld the sums of cells with fewer than {given.least} examples."
         )
-    if least > 1:
-        sentences.append(f"Clients withheld the sums of cells with fewer than {least} examples.")
     return sentences
 
 
-def _cells(
-    found: dict[str, Tensor], bounds: Tensor, names: list[str], convex: bool, M: float
-) -> list[dict[str, Any]]:
+def _cells(found: dict[str, Tensor], given: Given) -> list[dict[str, Any]]:
     """The figures of each constraint."""
-    number = max(len(names), 1)
-    quantile = NormalDist().inv_cdf(1 - DELTA / number)
-    tail = math.sqrt(math.log(2 * number / DELTA) / 2)
     out = []
-    for z, name in enumerate(names):
+    for z, name in enumerate(given.names):
         count, held = int(found["count"][z]), int(found["held_count"][z])
-        over, bound = float(found["violation"][z]), float(bounds[z])
+        over, bound = float(found["violation"][z]), float(given.bounds[z])
+        term = _held_term(found, z, len(given.names))
         out.append(
             {
                 "constraint": name,
@@ -278,12 +327,17 @@ def _cells(
                 "loss": over + bound if count else None,
                 "violation": over if count else None,
                 "examples": count,
-                "held_violation": float(found["held"][z]) if held > 1 else None,
-                "held_term": quantile * float(found["spread"][z]) if held > 1 else None,
+                "multiplier": float(given.multipliers[z]),
+                "held_violation": None if term is None else float(found["held"][z]),
+                "held_term": term,
                 "held_examples": held,
-                "generalisation": 2 * float(found["generalisation"][z]) + M * tail / count**0.5
-                if convex and count and M == M
-                else None,
             }
         )
     return out
+
+
+def _held_term(found: dict[str, Tensor], z: int, number: int) -> float | None:
+    """What to add to a violation on test examples for an upper bound; None if it has none."""
+    if int(found["held_count"][z]) < 2:
+        return None
+    return NormalDist().inv_cdf(1 - DELTA / number) * float(found["spread"][z])

@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,11 +23,12 @@ from isonomy.core.client import Client
 from isonomy.core.examples import Split
 from isonomy.core.importing import from_path
 from isonomy.core.task import Batch, Params, Task
-from isonomy.core.tree import Tree, add
+from isonomy.core.tree import Tree, add, mix
 from isonomy.core.verdict import About
 from isonomy.errors import ConfigError, unknown
 
 Columns = tuple[int, ...]
+LATE = 3  # the weight of round t in the late mean grows as t to this power
 
 
 @dataclass(frozen=True)
@@ -276,3 +277,54 @@ def multipliers(theta: Tensor, B: float, slack: bool = True) -> Tensor:
     if not slack:
         return B * softmax(theta, 0)
     return B * softmax(torch.cat([torch.zeros_like(theta[:1]), theta]), 0)[1:]
+
+
+def mixed(mean: Params, new: Params, done: Tensor, report: str) -> tuple[Params, Tensor]:
+    """The mean of models after `done` earlier ones, and the weight of the new one in it.
+
+    With `late`, the model of round t has a weight that grows as t^3, so that the early rounds fade;
+    otherwise all have the same weight.
+    """
+    growth = LATE if report == "late" else 0
+    weight = (growth + 1) / (done + 1 + growth)
+    return mix(mean, new, weight.float()), weight
+
+
+# --- the step of the multipliers ------------------------------------------------------------------
+
+
+class Ascent(NamedTuple):
+    """What the multipliers follow: theta = rate * total."""
+
+    total: Tensor  # [Z]: the sum of all r so far
+    regret: Tensor  # what mixing has cost so far, from which the rate follows
+
+
+def no_ascent(cells: int) -> Ascent:
+    """Before the first step."""
+    return Ascent(torch.zeros(cells, dtype=torch.float64), torch.zeros((), dtype=torch.float64))
+
+
+def rate(state: Ascent, slack: bool) -> Tensor:
+    """The rate of AdaHedge (de Rooij et al., 2014): log(n) / regret, for n multipliers.
+
+    It is unbounded (here 1e12 log(n)) before the first step, whose r thereby sets the scale.
+    """
+    return math.log(max(len(state.total) + slack, 2)) / state.regret.clamp(min=1e-12)
+
+
+def ascended(state: Ascent, r: Tensor, slack: bool) -> Ascent:
+    """One step of ascent; `regret` grows by the step's mixability gap.
+
+    The gap is log(sum_z p_z exp(rate r_z)) / rate - sum_z p_z r_z, with p = lambda / B and r = 0
+    for the slack: it is large if multipliers that have weight differ in r, and 0 if one has all the
+    weight.
+    """
+    eta = rate(state, slack)
+    zero = torch.zeros_like(r[:1])
+    theta = eta * state.total
+    p = softmax(torch.cat([zero, theta]) if slack else theta, 0)
+    gain = torch.cat([zero, r]) if slack else r
+    top = gain.max()
+    soft = top + torch.log((p * torch.exp(eta * (gain - top))).sum()) / eta
+    return Ascent(state.total + r, state.regret + (soft - (p * gain).sum()).clamp(min=0))

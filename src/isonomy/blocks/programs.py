@@ -46,6 +46,30 @@ def worst(gain: Tensor, mass: Tensor, most: float) -> Tensor | None:
     return _point(found)
 
 
+def game(payoffs: Tensor) -> tuple[float, Tensor]:
+    """The value of a matrix game and the best mixture of its columns, against the worst row.
+
+    The mixture maximises min_s payoffs[s] @ a over the simplex.
+
+    >>> game(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+    (0.5, tensor([0.5000, 0.5000], dtype=torch.float64))
+    """
+    at = payoffs.to(torch.float64)
+    scale = float(at.abs().max()) or 1.0
+    rows, size = (at / scale).numpy(), at.shape[1]
+    found = _solved(
+        np.append(np.zeros(size), -1.0),
+        A_ub=np.hstack([-rows, np.ones((len(rows), 1))]),
+        b_ub=np.zeros(len(rows)),
+        A_eq=np.append(np.ones(size), 0.0)[None],
+        b_eq=[1.0],
+        bounds=[(0.0, 1.0)] * size + [(None, None)],
+    )
+    mix = torch.from_numpy(np.clip(np.asarray(found.x[:-1], dtype=np.float64), 0, None))
+    mix = mix / mix.sum()
+    return float((at @ mix).min()), mix
+
+
 def _scaled(rows: Tensor) -> NDArray[np.float64]:
     """Each row divided by its largest entry, because the solver's tolerances are absolute."""
     at = rows.to(torch.float64)

@@ -98,8 +98,8 @@ def join(
         raise participant.error
     if participant.withheld:
         output.print_status(
-            "no model was written, because the verdict is null; see "
+            f"no model was written, because the verdict is '{participant.verdict}'; see "
             f"'{participant.result}/verdict.json'."
         )
-        raise typer.Exit(output.WITHHELD)
+        raise typer.Exit(output.NOT_MET)
     output.print_status(f"model: {participant.result}")

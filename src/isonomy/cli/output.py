@@ -64,22 +64,24 @@ def print_verdict(record: Record, *, with_label: bool = False) -> None:
         typer.echo(f"verdict{who}: {record.verdict['status']}. {record.verdict['text']}")
 
 
-WITHHELD = 3
-"""The exit code of a run whose model was withheld by the method's verdict."""
+NOT_MET = 3
+"""The exit code of a run whose verdict is not `met`, whether its model was kept or not."""
 
 
-def exit_if_withheld(folder: Path) -> None:
-    """Exit with code `WITHHELD` if the run in the folder has no model."""
+def exit_if_not_met(folder: Path) -> None:
+    """Exit with code `NOT_MET` if the run in the folder has a verdict that is not `met`."""
     from isonomy.runs.folder import RunFolder
 
     place = RunFolder(folder)
-    if not place.withheld:
+    verdict = place.verdict()
+    if verdict is None or verdict["status"] == "met":
         return
-    text = "no model was written, because the verdict is null"
-    if not place.served:
-        text += f"; to write it anyway, run `isonomy resume {folder} --keep`"
-    print_status(f"{text}.")
-    raise typer.Exit(WITHHELD)
+    if place.withheld:
+        text = f"no model was written, because the verdict is '{verdict['status']}'"
+        if not place.served:
+            text += f"; to write it anyway, run `isonomy resume {folder} --keep`"
+        print_status(f"{text}.")
+    raise typer.Exit(NOT_MET)
 
 
 def write_report(records: Sequence[Record], path: Path, title: str) -> None:

@@ -54,4 +54,4 @@ def resume(
     if with_report and left:
         output.write_report(records, folder / "report.html", f"Isonomy: {folder.name}")
     if len(places) == 1:
-        output.exit_if_withheld(places[0].path)
+        output.exit_if_not_met(places[0].path)

@@ -29,7 +29,8 @@ def run(
 ) -> None:
     """Run one experiment and write its results to a folder.
 
-    If the method ends with the verdict "null", no model is written and the exit code is 3.
+    If the method ends with another verdict than "met", no model is written (unless --keep is given)
+    and the exit code is 3.
 
     Example: isonomy run quickstart rounds=5 algorithm=local --to runs/local
     """
@@ -48,7 +49,7 @@ def run(
     output.print_status(f"run: {folder}")
     if with_report:
         output.write_report([record], folder / "report.html", f"Isonomy: {record.label}")
-    output.exit_if_withheld(folder)
+    output.exit_if_not_met(folder)
 
 
 def _default_name(config: Config) -> str:

@@ -103,7 +103,7 @@ def serve(
     output.print_status(f"run: {place}")
     if with_report:
         output.write_report([record], place / "report.html", f"Isonomy: {record.label}")
-    output.exit_if_withheld(place)
+    output.exit_if_not_met(place)
 
 
 def _check_keys(keys: Path | None, insecure: bool, address: str) -> None:

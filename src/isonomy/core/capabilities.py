@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Cohort
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree
 from isonomy.core.verdict import About, Verdict
@@ -52,12 +53,29 @@ class FindsClusters(Protocol):
 class GivesVerdict(Protocol):
     """Judges its own model when training is over."""
 
+    def examine(self, server: Tree, cohort: Cohort) -> Tree:
+        """Measure what the verdict needs, after `finish`; returns the server's state with it.
+
+        The cohort holds the clients that the metrics cover too: all, or under a simulated attack
+        the benign ones.
+        """
+
     def verdict(self, server: Tree, about: About) -> Verdict | None:
-        """The method's verdict on its model, from the server's state after `finish`.
+        """The method's verdict on its model, from the server's state after `examine`.
+
+        None if nothing was required of the model.
 
         If the verdict withholds the model (the method did not reach what was asked for), the model
         is not part of the results.
         """
+
+
+@runtime_checkable
+class EndsEarly(Protocol):
+    """May end training before the configured number of rounds."""
+
+    def ended(self, server: Tree) -> bool:
+        """Whether training is over; asked after every round."""
 
 
 @runtime_checkable

@@ -183,7 +183,7 @@ def _card(
             options=config.algorithm.options,
             defence=config.defence.name,
             attack=config.attack.name,
-            round=config.rounds,
+            round=len(place.lines("rounds.jsonl")) or config.rounds,
             seed=config.seed,
             clients=len(card.clients),
             client=loaded.client,

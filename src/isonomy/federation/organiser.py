@@ -159,7 +159,7 @@ def conduct(
     plan.place.append(
         "timing.jsonl",
         {
-            "round": plan.config.rounds,
+            "round": len(record.rounds),
             "seconds": 0.0,
             "exchanges": [round(s, 3) for s in sessions.seconds],
             "traffic": {"sent": engines[0].sent, "received": engines[0].received},

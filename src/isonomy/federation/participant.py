@@ -40,7 +40,8 @@ class Participant:
     """One participant, from its first message to its last.
 
     `decide` is asked for consent to the charter. Once `ended` is set, either `error` says why, or
-    the run is `complete`, and `withheld` says whether it ended without a model.
+    the run is `complete`, `withheld` says whether it ended without a model, and `verdict` is the
+    status of the method's verdict, if it gave one.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Participant:
         self.error: IsonomyError | None = None
         self.complete = False
         self.withheld = False
+        self.verdict: str | None = None  # its status
         self.answered = 0
 
     # --- messages ---------------------------------------------------------------------------------
@@ -225,6 +227,7 @@ class Participant:
         verdict, self.withheld = head.get("verdict"), head.get("withheld") is True
         if verdict is not None and not isinstance(verdict, dict):
             raise codec.MalformedError("its verdict cannot be read")
+        self.verdict = None if verdict is None else str(verdict.get("status"))
         result = RunFolder(self.result)
         result.create(self._setting.config, overwrite=True)
         state = tree.tmap(lambda t: t.unsqueeze(0), self._runner.store.load())

@@ -38,9 +38,11 @@ class Point:
     on_front: bool
 
     @property
-    def nulls(self) -> int:
-        """The number of runs in which the method's verdict was null."""
-        return sum((run.verdict or {}).get("status") == "null" for run in self.method.runs)
+    def unmet(self) -> int:
+        """The number of runs whose verdict is not `met`."""
+        return sum(
+            run.verdict is not None and run.verdict["status"] != "met" for run in self.method.runs
+        )
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def points_table(found: Sequence[Front]) -> Table:
         Column("setting", "setting", text=True),
         Column("error", "error", better="lower"),
         Column("value", "unfairness", better="lower"),
-        Column("null", "verdict null", digits=0),
+        Column("unmet", "not met", digits=0),
     )
     rows = []
     for front in found:
@@ -155,13 +157,13 @@ def points_table(found: Sequence[Front]) -> Table:
                             Cell(point.method.label),
                             _cell(point.error),
                             _cell(point.notion),
-                            Cell(float(point.nulls)),
+                            Cell(float(point.unmet)),
                         )
                     )
     note = (
         "Settings of a method that no other of its settings beats in both error and unfairness; "
-        "means over seeds, ± the standard deviation. Verdict null: the number of runs in which the "
-        "method withheld its model."
+        "means over seeds, ± the standard deviation. Not met: the number of runs whose verdict is "
+        "another than 'met'."
     )
     return Table("Pareto points", heads, tuple(rows), (note,))
 

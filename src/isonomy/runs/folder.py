@@ -332,8 +332,9 @@ class RunFolder:
             )
         if self.withheld:
             raise RunError(
-                f"'{self.path}' has no model, because its verdict is null (see verdict.json); to "
-                f"write the model anyway, use `isonomy resume {self.path} --keep`."
+                f"'{self.path}' has no model, because its verdict is "
+                f"'{(self.verdict() or {}).get('status')}' (see verdict.json); to write the model "
+                f"anyway, use `isonomy resume {self.path} --keep`."
             )
         return saved_model.read(self.path / "model")
 

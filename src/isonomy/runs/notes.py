@@ -23,6 +23,10 @@ def notes(setting: Setting, now: Progress, lines: list[dict[str, Any]]) -> tuple
         which = ", ".join(str(size) for size in sizes)
         out.append(f"Clusters of clients that the method found: {len(sizes)}, of size {which}.")
     out += _choices(lines)
+    if now.round < setting.config.rounds:
+        out.append(
+            f"The method ended training after {now.round} of {setting.config.rounds} rounds."
+        )
     if now.lost:
         out.append(f"In {now.lost} rounds no client answered; they changed nothing.")
     out += [

@@ -13,7 +13,7 @@ import torch
 
 from isonomy.config.schema import Config
 from isonomy.core import tree
-from isonomy.core.capabilities import GivesVerdict
+from isonomy.core.capabilities import EndsEarly, GivesVerdict
 from isonomy.core.cohort import NoReplies
 from isonomy.core.verdict import About, Verdict
 from isonomy.engines.base import Engine, Meter, Note, sample
@@ -131,9 +131,9 @@ class _Training:
         label = method_label(config)
         self.listener.begin(label, config.seed, self.now.round, config.rounds)
         with signals.collected() as received:
-            while self.now.round < config.rounds:
+            while not _over(self.setting, self.now):
                 saved = self._round()
-                if received and self.now.round < config.rounds:
+                if received and not _over(self.setting, self.now):
                     self._stop(received[0], saved)
         self.listener.end(label)
         place = self.place
@@ -173,7 +173,7 @@ class _Training:
         setting, now, place = self.setting, self.now, self.place
         config, begin = setting.config, time.perf_counter()
         line = _one_round(setting, now)
-        last = now.round == config.rounds
+        last = _over(setting, now)
         if last:
             now.server = _finish(setting, now, line)
         if last or now.round % config.evaluate.every == 0:
@@ -251,6 +251,14 @@ def _start(
     return Progress(server, engine, round, extra["lost"], Counter(extra.get("faults", {})))
 
 
+def _over(setting: Setting, now: Progress) -> bool:
+    """Whether training is over: all rounds are done, or the algorithm ended it before."""
+    if now.round >= setting.config.rounds:
+        return True
+    algorithm = setting.algorithm
+    return isinstance(algorithm, EndsEarly) and now.round > 0 and algorithm.ended(now.server)
+
+
 def _one_round(setting: Setting, now: Progress) -> dict[str, Any]:
     """One round of the algorithm; returns its line for rounds.jsonl."""
     config, federation = setting.config, setting.federation
@@ -288,21 +296,27 @@ def _one_round(setting: Setting, now: Progress) -> dict[str, Any]:
 
 
 def _finish(setting: Setting, now: Progress, line: dict[str, Any]) -> Any:
-    """The algorithm's last phase, with all clients; its traffic is added to the last round's."""
-    work, rounds = setting.config.local, setting.config.rounds
+    """The algorithm's last phase, with all clients, and what its verdict needs, with the benign.
+
+    The traffic is added to the last round's.
+    """
+    work, algorithm = setting.config.local, setting.algorithm
     about = Middleware(setting)
     cohort = now.engine.cohort(
         now.engine.everyone(),
         work=work,
-        round=rounds,
-        rate=work.rate(rounds, rounds),
+        round=now.round,
+        rate=work.rate(now.round, setting.config.rounds),
         wrap=about.server_side(),
         around=about.client_side(),
         combine=about.defence,
     )
     server = now.server
     try:
-        server = setting.algorithm.finish(server, cohort)
+        server = algorithm.finish(server, cohort)
+        if isinstance(algorithm, GivesVerdict):
+            benign = torch.from_numpy(setting.benign.nonzero()[0])
+            server = algorithm.examine(server, cohort.only(benign))
         if cohort.recorded:
             line["recorded"] = {**line.get("recorded", {}), **cohort.recorded}
     except NoReplies:
@@ -367,8 +381,16 @@ def _verdict(setting: Setting, now: Progress) -> Verdict | None:
     if not isinstance(setting.algorithm, GivesVerdict):
         return None
     federation = setting.federation
-    about = About(setting.task, federation.attributes, federation.labels)
+    about = About(setting.task, federation.attributes, federation.labels, _covered(setting))
     return setting.algorithm.verdict(now.server, about)
+
+
+def _covered(setting: Setting) -> str:
+    """Whom verdicts and metrics cover: all clients, or under an attack the benign ones."""
+    number, benign = len(setting.federation), int(setting.benign.sum())
+    return (
+        f"all {number} clients" if benign == number else f"the {benign} benign of {number} clients"
+    )
 
 
 def _save(place: RunFolder, now: Progress, setting: Setting) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from isonomy.config.overrides import merge
 from isonomy.config.schema import parse
 from isonomy.errors import ConfigError, unknown
+from isonomy.report.tables import outcomes
 from isonomy.runs.listener import Listener
 from isonomy.studies.compare import Method, listed, run_all
 
@@ -143,6 +144,7 @@ def reproduce(
                     "ours": fmean(values) if values else None,
                     "spread": stdev(values) if len(values) > 1 else None,
                     "seeds": len(values),
+                    "verdict": outcomes(ours),
                     "note": "; ".join(
                         text
                         for text in (

@@ -9,8 +9,10 @@ its own data, independently of other clients. The paper gives no formula; ours, 
     w <- mean over clients of local descent on  beta f_k(w) + sum_z lambda_{k,z} r_{z,k}(w)
 
 with r_{z,k} = mean loss over the client's own cell z - zeta, 0 where it has no such examples. The
-model is the mean of all w so far (`report`). B = 0, beta = 1 is FedAvg with equal weights; with one
-client it is PFFL. theta_k never leaves the client.
+model is a mean of all w so far (`report`). The step eta is chosen as in PFFL, by each client from
+its own violations, unless it is set. B = 0, beta = 1 is FedAvg with equal weights; with one
+client it is PFFL. theta_k never leaves the client. `constraint = "cbgl"` bounds the losses by group
+and label (Local CBGL).
 """
 
 from __future__ import annotations
@@ -23,10 +25,15 @@ import torch
 from torch import Tensor
 
 from isonomy.blocks.constraints import (
+    Ascent,
     Constraints,
+    ascended,
     cell_sums,
     constraints,
+    mixed,
     multipliers,
+    no_ascent,
+    rate,
     violations,
     weighted_losses,
 )
@@ -62,21 +69,25 @@ class LocalBGL(Algorithm[Server]):
     zetas: tuple[float, ...] = option((), "with cbgl, one bound for each label; inf for no bound")
     B: float = option(10.0, "upper bound on the sum of a client's multipliers")
     beta: float = option(1.0, "weight of the client's mean loss")
-    eta: float = option(2.0, "the step size of theta is eta / B")
+    eta: float | None = option(
+        None,
+        "the step size of theta is eta / B; by default chosen from what is measured (AdaHedge)",
+    )
     attributes: tuple[str, ...] = option(
         (), 'protected attributes; "sex*race" for their intersections; all if empty'
     )
     scale: bool = option(True, "whether the local objective is divided by beta + B")
-    report: Literal["average", "last"] = option(
-        "average", "the model that is used: the mean of all so far, or the latest"
+    report: Literal["late", "average", "last"] = option(
+        "late",
+        "the model that is used: a mean in which late rounds count more, the mean, the latest",
     )
 
     def __post_init__(self) -> None:
         for name in ("B", "beta", "zeta"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} = {getattr(self, name)}: give a number of at least 0.")
-        if not 0 < self.eta < math.inf:
-            raise ValueError(f"eta = {self.eta}: give a number above 0.")
+        if self.eta is not None and not 0 < self.eta < math.inf:
+            raise ValueError(f"eta = {self.eta}: give a number above 0, or leave it unset.")
         if self.beta + self.B <= 0:
             raise ValueError("beta and B are both 0: there is nothing to minimise; raise one.")
         if not all(zeta >= 0 for zeta in self.zetas):
@@ -94,20 +105,19 @@ class LocalBGL(Algorithm[Server]):
         return Server(params, params, rounds)
 
     def init_client(self, task: Task, params: Params) -> State:
-        """The client's multipliers, and whether it has trained."""
-        theta = torch.zeros_like(self.bounded.bounds(task))
-        return {"theta": theta, "trained": torch.zeros((), dtype=torch.float64)}
+        """What the client's multipliers follow from, and whether it has trained."""
+        ascent = no_ascent(len(self.bounded.bounds(task)))
+        return {"ascent": ascent, "trained": torch.zeros((), dtype=torch.float64)}
 
     def round(self, server: Server, cohort: Cohort) -> Server:
         """A round of FedAvg."""
         params = cohort.mean(self.local, {"params": server.params}, weight="equal")["params"]
-        count = server.rounds + 1
-        average = tree.mix(server.average, params, (1 / count).float())
-        return Server(params, average, count)
+        average, _ = mixed(server.average, params, server.rounds, self.report)
+        return Server(params, average, server.rounds + 1)
 
     def deployed(self, server: Server) -> Global:
         """The model that clients use."""
-        return Global(server.average if self.report == "average" else server.params)
+        return Global(server.params if self.report == "last" else server.average)
 
     @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
@@ -122,13 +132,16 @@ class LocalBGL(Algorithm[Server]):
         sums = cell_sums(inner, task, origin, client, "train", 0)
         known = sums["count"] > 0
         r = torch.where(known, violations(sums["losses"], sums["count"], inner.bounds(task)), 0.0)
-        step = self.eta / self.B if self.B else 0.0
-        theta = state["theta"] + state["trained"] * step * r
-        lam = torch.where(known, multipliers(theta, self.B, inner.slack), 0.0)
+        old: Ascent = state["ascent"]
+        new, trained = ascended(old, r, inner.slack), state["trained"] > 0
+        ascent: Ascent = tree.tmap(lambda a, b: torch.where(trained, a, b), new, old)
+        fixed = self.eta / self.B if self.eta is not None and self.B else 0.0
+        step = rate(ascent, inner.slack) if self.eta is None else fixed
+        lam = torch.where(known, multipliers(step * ascent.total, self.B, inner.slack), 0.0)
         price: Tensor = (lam / sums["count"].clamp(min=1)).float()
 
         def weights(batch: Batch) -> Tensor:
             return self.beta + client.size * (inner.members(task, batch) @ price)
 
-        after = {"theta": theta, "trained": torch.ones_like(state["trained"])}
+        after = {"ascent": ascent, "trained": torch.ones_like(state["trained"])}
         return {"params": descend(weighted_losses(task, weights, scale), origin, client)}, after

@@ -11,7 +11,15 @@ and a label) of all clients' examples, minus its bound zeta. In every round
     w <- mean over clients of local descent on  beta f_k(w) + K sum_z lambda_z r_{z,k}(w)
     theta <- theta + (eta / B) r(w)
 
-The model is the mean of all w so far (`report`), and lambda_bar the mean of all lambda.
+The model is a mean of all w so far (`report`), and lambda_bar the same mean of all lambda. The
+paper's mean gives every round the same weight; by default round t has a weight that grows as t^3,
+so that the model does not carry the first rounds along.
+
+Corollary 2 takes eta / B = nu / (2 rho^2 B), with rho a bound on all |r|, so it needs to know rho
+and the rounds that nu takes. Unless `eta` is set, the step is that of AdaHedge
+(`isonomy.blocks.constraints.ascended`), whose regret, the term of the multipliers in Theorem 1, is
+bounded without knowing either. theta is then the sum of all r, times a rate that falls with what
+was measured.
 
 F carries 1/K and r is a sum over clients (r_{z,k} = sum of losses / m_z - zeta / K), so the mean of
 the clients' descents follows G only with the factor K before r_{z,k}. `factor = 1` omits it, which
@@ -24,14 +32,15 @@ objective does not include that cell.
 
 `constraint = "minmax"` with beta = 0, B = 1, zeta = 0 has the objective of FedMinMax (Papadaki et
 al., 2022): the worst group's loss, with multipliers on the simplex. B = 0, beta = 1 is FedAvg with
-equal weights. The verdict is explained in `isonomy.blocks.certificate`.
+equal weights. Neither requires anything, so there is no verdict; else see
+`isonomy.blocks.certificate`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -40,15 +49,21 @@ from torch import Tensor
 from isonomy.blocks import certificate, saddle
 from isonomy.blocks.constraints import (
     KINDS,
+    Ascent,
     Constraints,
+    ascended,
     cell_sums,
     constraints,
+    mixed,
     multipliers,
+    no_ascent,
+    rate,
     reported,
     violations,
     weighted_losses,
 )
 from isonomy.blocks.descent import descend
+from isonomy.blocks.feasibility import least_violation
 from isonomy.blocks.groups import check_least
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm, Global
@@ -58,6 +73,7 @@ from isonomy.core.options import option
 from isonomy.core.phase import Part, phase
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.verdict import About, Verdict
+from isonomy.errors import ConfigError
 
 PartOfSum = Callable[[Batch, Tensor], Reply]
 """A sum over one page of examples, each with a weight."""
@@ -68,12 +84,13 @@ class Server(NamedTuple):
 
     params: Params  # the latest model
     average: Params  # the mean of all models so far
-    theta: Tensor  # [cells]
+    ascent: Ascent  # what theta follows from
     lam: Tensor  # [cells]: the mean of all multipliers so far
     bounds: Tensor  # [cells]
     rounds: Tensor  # how many so far
     measurable: Tensor  # 1 if the duality gap can be measured, else 0
-    certificate: dict[str, Tensor]  # 0 until `finish`
+    ended: Tensor  # 1 if nu is small enough to end training, else 0
+    certificate: dict[str, Tensor]  # 0 until `examine`
 
 
 @dataclass(frozen=True)
@@ -84,8 +101,8 @@ class PFFL(Algorithm[Server]):
     family: ClassVar[str] = "group_fair"
     paper: ClassVar[str] = "Fair federated learning via bounded group loss"
     reveals: ClassVar[str] = (
-        "sums over the cohort of models and of counts and losses in each cell, and at the end sums "
-        "of gradients and Hessians of the risk; each client's size"
+        "sums over the cohort of models and of counts and losses in each cell; at the end, and "
+        "with track before, sums of gradients and Hessians of the risk; each client's size"
     )
 
     constraint: str = option(
@@ -97,26 +114,40 @@ class PFFL(Algorithm[Server]):
         10.0, "upper bound on the sum of the multipliers: the strength of the constraints"
     )
     beta: float = option(1.0, "weight of the risk")
-    eta: float = option(2.0, "the step size of theta is eta / B")
+    eta: float | None = option(
+        None,
+        "the step size of theta is eta / B; by default chosen from what is measured (AdaHedge)",
+    )
     attributes: tuple[str, ...] = option(
         (), 'protected attributes; "sex*race" for their intersections; all if empty'
     )
     factor: Literal["K", 1] = option("K", "factor of the constraints in a client's objective")
     scale: bool = option(True, "whether the local objective is divided by beta + B")
-    report: Literal["average", "last"] = option(
-        "average", "the model that is used: the mean of all so far, or the latest"
+    report: Literal["late", "average", "last"] = option(
+        "late",
+        "the model that is used: a mean in which late rounds count more, the mean, the latest",
     )
+    track: int = option(0, "measure the duality gap nu every so many rounds; 0 for only at the end")
+    stop: float = option(0.0, "end training when nu is at most this share of the risk; needs track")
     least: int = option(0, "a client withholds the sums of a cell with fewer examples")
     M: float | None = option(
-        None, "bound on the risk, for the verdict; by default the log of the number of classes"
+        None, "the risk that Lemma 1 refers to; by default the log of the number of classes"
     )
 
     def __post_init__(self) -> None:
         for name in ("B", "beta", "zeta"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} = {getattr(self, name)}: give a number of at least 0.")
-        if not 0 < self.eta < math.inf:
-            raise ValueError(f"eta = {self.eta}: give a number above 0.")
+        if self.eta is not None and not 0 < self.eta < math.inf:
+            raise ValueError(f"eta = {self.eta}: give a number above 0, or leave it unset.")
+        for name in ("track", "stop"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} = {getattr(self, name)}: give a number of at least 0.")
+        if self.stop and not self.track:
+            raise ValueError(
+                f"stop = {self.stop} needs the duality gap: set track, the rounds between two "
+                "measurements."
+            )
         if self.beta + self.B <= 0:
             raise ValueError("beta and B are both 0: there is nothing to minimise; raise one.")
         if not all(zeta >= 0 for zeta in self.zetas):
@@ -137,80 +168,159 @@ class PFFL(Algorithm[Server]):
     def init_server(self, task: Task, params: Params, clients: int) -> Server:
         """The model, and zeros for everything that will be computed."""
         bounds = self.bounded.bounds(task)
+        measurable = saddle.measurable(task, params)
+        if self.track and not measurable:
+            raise ConfigError(
+                "algorithm.track: the duality gap can be measured only for a linear model with at "
+                f"most {saddle.WIDEST} weights and a smooth loss; remove track."
+            )
         return Server(
             params=params,
             average=params,
-            theta=torch.zeros_like(bounds),
+            ascent=no_ascent(len(bounds)),
             lam=torch.zeros_like(bounds),
             bounds=bounds,
             rounds=torch.zeros((), dtype=torch.float64),
-            measurable=torch.tensor(float(saddle.measurable(task, params))),
+            measurable=torch.tensor(float(measurable)),
+            ended=torch.zeros((), dtype=torch.float64),
             certificate=certificate.empty(len(bounds)),
         )
 
     def round(self, server: Server, cohort: Cohort) -> Server:
         """Algorithm 1, from the measurement of w to the next w."""
-        theta, done = server.theta, server.rounds
+        if self.track and len(cohort.ids) < cohort.clients:
+            raise ConfigError(
+                "algorithm.track: the duality gap needs all clients in every round; set "
+                "cohort.size = 0, or remove track."
+            )
+        ascent, done, slack = server.ascent, server.rounds, self.bounded.slack
         sums = cohort.sum(self.measure, {"params": server.params})
         if float(done) and self.B:
             r = violations(sums["losses"], sums["count"], server.bounds)
-            theta = theta + self.eta / self.B * r
-        lam = multipliers(theta, self.B, self.bounded.slack)
+            ascent = ascended(ascent, r, slack)
+            cohort.record(eta=self._step(ascent) * self.B, violation=r.max())
+        lam = multipliers(self._step(ascent) * ascent.total, self.B, slack)
         price = torch.where(sums["count"] > 0, lam / sums["count"].clamp(min=1), 0.0)
         if self.factor == "K":
             price = price * len(cohort.ids)
         message = {"params": server.params, "price": price.float()}
         params = cohort.mean(self.local, message, weight="equal")["params"]
-        latest = 1 / (done + 1)
-        return server._replace(
+        average, weight = mixed(server.average, params, done, self.report)
+        server = server._replace(
             params=params,
-            average=tree.mix(server.average, params, latest.float()),
-            theta=theta,
-            lam=server.lam + (lam - server.lam) * latest,
+            average=average,
+            ascent=ascent,
+            lam=server.lam + (lam - server.lam) * weight,
             rounds=done + 1,
         )
+        return self._tracked(server, cohort) if self.track else server
 
-    def finish(self, server: Server, cohort: Cohort) -> Server:
-        """The figures of the verdict, from all clients' training and test examples."""
+    def _step(self, ascent: Ascent) -> Tensor:
+        """The step size of theta."""
+        if self.eta is None:
+            return rate(ascent, self.bounded.slack)
+        return torch.tensor(self.eta / self.B if self.B else 0.0, dtype=torch.float64)
+
+    def _tracked(self, server: Server, cohort: Cohort) -> Server:
+        """Measure nu, if it is due, and decide whether training ends."""
+        if int(server.rounds) % self.track:
+            return server
+        found = self._measured(server, cohort)
+        if not bool(found["measured"]):
+            return server
+        nu, risk = found["gap_high"], found["risk"]
+        cohort.record(nu=nu, risk=risk)
+        small = bool(self.stop) and bool(nu <= self.stop * (self.beta or self.B) * risk)
+        return server._replace(ended=torch.tensor(float(small), dtype=torch.float64))
+
+    def ended(self, server: Server) -> bool:
+        """Whether nu is small enough."""
+        return bool(server.ended)
+
+    def examine(self, server: Server, cohort: Cohort) -> Server:
+        """The figures of the verdict, from the clients' training and test examples."""
+        found = self._measured(server, cohort)
+        required = self.bounded.certifies and self.B > 0
+        if required and bool(found["measured"]):
+            over = found["violation"][found["count"] > 0]
+            if len(over) and float(over.max()) > certificate.ROUNDING:
+                found |= self._attainable(server, cohort, found)
+        return server._replace(certificate=found)
+
+    def _measured(self, server: Server, cohort: Cohort) -> dict[str, Tensor]:
+        """Violations and risk of the model, and nu if it can be measured."""
         used = self.deployed(server).params
         sums = cohort.sum(self.audit, {"params": used})
         clients = len(cohort.ids)
         found = certificate.figures(sums, server.bounds, clients, self.beta, self.B)
-        if float(server.measurable) and self.bounded.certifies:
-            count = sums["train"]["count"]
-            price = torch.where(count > 0, server.lam / count.clamp(min=1), 0.0)
-            share = torch.tensor(self.beta / clients, dtype=torch.float64)
-            given = {"price": price, "share": share}
-            found |= certificate.gap(
-                lambda at: cohort.sum(self.curve, {"at": at, **given}),
-                lambda at, move: cohort.sum(self.floor, {"at": at, "move": move, **given}),
-                saddle.matrix(used),
-                found["upper"] + server.lam @ server.bounds,
-            )
-            if len(cohort.ids) != clients:  # sums over different clients cannot be compared
-                found["measured"] = torch.zeros_like(found["measured"])
-        return server._replace(certificate=found)
+        if not float(server.measurable):
+            return found
+        share = self.beta / clients
+        curve, floor = self._asked(cohort, server.lam, sums["train"]["count"], share)
+        upper = found["upper"] + server.lam @ server.bounds
+        found |= certificate.gap(curve, floor, saddle.matrix(used), upper)
+        if len(cohort.ids) != clients:  # sums over different clients cannot be compared
+            found["measured"] = torch.zeros_like(found["measured"])
+        return found
+
+    def _attainable(
+        self, server: Server, cohort: Cohort, found: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """The least violation of any model, over the cells that were measured."""
+        clients, count, bounds = len(cohort.ids), found["count"], server.bounds
+        known = count > 0
+        start = saddle.matrix(self.deployed(server).params)
+
+        def lowest(inner: Tensor) -> tuple[Tensor, float]:
+            nonlocal start
+            lam = torch.zeros_like(bounds).masked_scatter(known, inner)
+            curve, floor = self._asked(cohort, lam, count, 0.0)
+            reached = saddle.minimised(curve, start)
+            got, start = floor(reached.at, reached.move), reached.at
+            least = saddle.lower_bound(got["value"], got["residual"]) - float(lam @ bounds)
+            return violations(got["losses"], count, bounds)[known], least
+
+        bracket = least_violation(lowest, found["violation"][known], server.lam[known])
+        figures = certificate.attainable(bracket)
+        if len(cohort.ids) != clients:
+            figures["searched"] = torch.zeros_like(figures["searched"])
+        return figures
+
+    def _asked(
+        self, cohort: Cohort, lam: Tensor, count: Tensor, share: float
+    ) -> tuple[Callable[[Tensor], Reply], Callable[[Tensor, Tensor], Reply]]:
+        """The questions `curve` and `floor`, for the multipliers and a client's weight in F."""
+        price = torch.where(count > 0, lam / count.clamp(min=1), 0.0)
+        given = {"price": price, "share": torch.tensor(share, dtype=torch.float64)}
+        return (
+            lambda at: cohort.sum(self.curve, {"at": at, **given}),
+            lambda at, move: cohort.sum(self.floor, {"at": at, "move": move, **given}),
+        )
 
     def deployed(self, server: Server) -> Global:
         """The model that clients use."""
-        return Global(server.average if self.report == "average" else server.params)
+        return Global(server.params if self.report == "last" else server.average)
 
     def verdict(self, server: Server, about: About) -> Verdict | None:
-        """Whether the constraints hold, and the evidence for it."""
-        risk = saddle.assumed_risk(about.task) if self.M is None else self.M
-        return certificate.verdict(
+        """Whether the constraints hold, and the evidence for it; None if there is none."""
+        if not self.bounded.certifies or not self.B:
+            return None
+        found = certificate.verdict(
             server.certificate,
-            server.bounds,
-            self.bounded.names(about),
-            certifies=self.bounded.certifies,
-            convex=saddle.linear(about.task),
-            measurable=bool(server.measurable),
-            beta=self.beta,
-            B=self.B,
-            M=risk,
-            assumed=self.M is None,
-            least=self.least,
+            certificate.Given(
+                names=self.bounded.names(about),
+                bounds=server.bounds,
+                multipliers=server.lam,
+                clients=about.clients,
+                convex=saddle.linear(about.task),
+                beta=self.beta,
+                B=self.B,
+                M=saddle.assumed_risk(about.task) if self.M is None else self.M,
+                least=self.least,
+            ),
         )
+        eta = float(self._step(server.ascent) * self.B)
+        return replace(found, facts={**found.facts, "eta": eta})
 
     @phase("sum", losses="group statistic", count="group statistic")
     def measure(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
@@ -232,14 +342,7 @@ class PFFL(Algorithm[Server]):
         objective = weighted_losses(task, weights, scale)
         return {"params": descend(objective, message["params"], client)}, client.state
 
-    @phase(
-        "sum",
-        train="group statistic",
-        held="group statistic",
-        risk="statistic",
-        norms="group statistic",
-        size="statistic",
-    )
+    @phase("sum", train="group statistic", held="group statistic", risk="statistic")
     def audit(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Sums over cells for the verdict, on training and on test examples."""
         found = certificate.audit(self.bounded, task, message["params"], client, self.least)
@@ -254,12 +357,21 @@ class PFFL(Algorithm[Server]):
 
         return self._summed(task, message, client, part), client.state
 
-    @phase("sum", value="statistic", residual=Part("gradient", of="at"))
+    @phase(
+        "sum",
+        value="statistic",
+        residual=Part("gradient", of="at"),
+        losses="group statistic",
+    )
     def floor(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """The client's part of a lower bound on G."""
+        """The client's part of a lower bound on G, and its losses in each cell at `at`."""
+        kept = reported(self.bounded, task, client, "train", self.least)
 
         def part(page: Batch, weight: Tensor) -> Reply:
-            return saddle.dual(task, message["at"], message["move"], page, weight)
+            inside = (self.bounded.members(task, page) * page.weight.unsqueeze(-1)).double()
+            losses = saddle.losses(task, message["at"], page)
+            bound = saddle.dual(task, message["at"], message["move"], page, weight)
+            return {**bound, "losses": kept * (inside.T @ losses)}
 
         return self._summed(task, message, client, part), client.state
 

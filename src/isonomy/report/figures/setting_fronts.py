@@ -44,7 +44,7 @@ def draw(records: list[Record]) -> Plot | None:
 def _points(curve: fronts.Curve, points: Sequence[fronts.Point], i: int, on: bool) -> Trace:
     """Points of a curve: those on its front, or those beside it."""
     bars = {"thickness": 1, "width": 3, "color": faint_colour(i) if not on else colour(i)}
-    symbols = [symbol(i) + "-open" * (not on) + "-dot" * (p.nulls > 0) for p in points]
+    symbols = [symbol(i) + "-open" * (not on) + "-dot" * (p.unmet > 0) for p in points]
     return go.Scatter(
         x=[finite(p.notion.mean) for p in points],
         y=[finite(p.error.mean) for p in points],
@@ -67,7 +67,7 @@ def _points(curve: fronts.Curve, points: Sequence[fronts.Point], i: int, on: boo
                 plus_minus(p.error.spread),
                 plus_minus(p.notion.spread),
                 p.error.n,
-                f"<br>verdict null in {p.nulls}" if p.nulls else "",
+                f"<br>bounds not met in {p.unmet}" if p.unmet else "",
             ]
             for p in points
         ],
@@ -83,7 +83,7 @@ FIGURE = Kind(
         "Each mark is one setting of a method: the mean over seeds, with bars for the sample "
         "standard deviation. Lower left is better. Filled marks joined by a line are on the "
         "method's front: no other setting of the method is better in both. A dot inside a mark "
-        "means that the method's verdict was null in some run. A setting that improves one "
+        "means that the method's bounds were not met in some run. A setting that improves one "
         "notion of fairness may worsen another; select the notion in the box."
     ),
     draw=draw,

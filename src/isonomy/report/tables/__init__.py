@@ -8,7 +8,7 @@ from isonomy.report.tables.cells import ABSENT, UNDEFINED, Cell, Column, parts, 
 from isonomy.report.tables.methods import comparison, everything
 from isonomy.report.tables.published import reproduction
 from isonomy.report.tables.table import Table
-from isonomy.report.tables.verdict import verdict_table, verdicts
+from isonomy.report.tables.verdict import outcomes, verdict_table, verdicts
 
 __all__ = [
     "ABSENT",
@@ -18,6 +18,7 @@ __all__ = [
     "Table",
     "comparison",
     "everything",
+    "outcomes",
     "parts",
     "reproduction",
     "shown",

@@ -14,7 +14,8 @@ def reproduction(rows: list[dict[str, Any]], scale: str = "") -> Table:
 
     Each row has `preset`, `method`, `setting`, `metric`, `paper` (None if the paper gives no
     number), `ours`, `spread` (None with one seed) and `seeds` (how many). `scale` names the scale
-    of the preset that our numbers are from. Raises ConfigError if a row lacks one of these.
+    of the preset that our numbers are from. A `verdict` (how the runs of the method ended) is shown
+    if any row has one. Raises ConfigError if a row lacks one of these.
 
     >>> row = dict(preset="focus", method="FedAvg", setting="mu=0.1", metric="accuracy",
     ...            paper=0.81, ours=0.8, spread=0.012, seeds=3)
@@ -29,6 +30,9 @@ def reproduction(rows: list[dict[str, Any]], scale: str = "") -> Table:
         Column("difference", "difference"),
         Column("seeds", "seeds", digits=0),
     )
+    judged = any(row.get("verdict") for row in rows)
+    if judged:
+        heads = (*heads, Column("verdict", "verdict", text=True))
     body = []
     for i, row in enumerate(rows):
         if missing := [name for name in wanted if name not in row]:
@@ -46,12 +50,17 @@ def reproduction(rows: list[dict[str, Any]], scale: str = "") -> Table:
                 Cell(ours, spread=spread, digits=digits),
                 Cell(gap, digits=digits, signed=True),
                 Cell(float(seeds)),
+                *([Cell(str(row.get("verdict") or ""))] if judged else []),
             )
         )
     notes = [
         "Difference: our number minus the paper's, before rounding.",
         "± is the standard deviation over seeds.",
     ]
+    if judged:
+        notes.append(
+            "Verdict: the number of runs with each verdict of the method on its own model."
+        )
     if any(row[4].value is None for row in body):
         notes.append(f"{ABSENT} in column paper: the paper gives no number.")
     if any(row[5].value is None for row in body):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from isonomy.report.tables.cells import Cell, Column, optional
 from isonomy.report.tables.table import Table
 from isonomy.runs.record import Record
+
+_DIGITS = {"examples": 0, "held_examples": 0, "multiplier": 2}
 
 
 def verdict_table(record: Record) -> Table | None:
@@ -19,13 +22,14 @@ def verdict_table(record: Record) -> Table | None:
         "loss": "training loss",
         "violation": "loss minus bound",
         "examples": "examples",
+        "multiplier": "mean multiplier",
         "held_violation": "held out",
         "held_term": "held out, ±",
         "held_examples": "held-out examples",
     }
     heads = [Column("constraint", "constraint", text=True)]
     for name, title in titles.items():
-        heads.append(Column(name, title, digits=0 if name.endswith("examples") else 4))
+        heads.append(Column(name, title, digits=_DIGITS.get(name, 4)))
     rows = []
     for one in each:
         numbers = [optional(one.get(name)) for name in titles]
@@ -40,6 +44,12 @@ def verdict_table(record: Record) -> Table | None:
     return Table(f"Constraints of {record.label}", tuple(heads), tuple(rows), (note,))
 
 
+def outcomes(records: Sequence[Record]) -> str:
+    """How many runs ended with each verdict, as "met 2, violated 1"; empty if none has one."""
+    found = Counter(str(r.verdict.get("status")) for r in records if r.verdict is not None)
+    return ", ".join(f"{status} {n}" for status, n in found.most_common())
+
+
 def verdicts(records: Sequence[Record]) -> Table | None:
     """One row per run that has a verdict; None if no run has one."""
     found = [record for record in records if record.verdict is not None]
@@ -51,7 +61,8 @@ def verdicts(records: Sequence[Record]) -> Table | None:
         Column("verdict", "verdict", text=True),
         Column("worst", "worst constraint", text=True),
         Column("violation", "loss minus bound", digits=4),
-        Column("limit", "certified up to", digits=4),
+        Column("least", "least attainable", digits=4),
+        Column("gap", "duality gap", digits=4),
         Column("held", "held out", digits=4),
     )
     rows = []
@@ -66,13 +77,16 @@ def verdicts(records: Sequence[Record]) -> Table | None:
                 Cell(str(verdict.get("status", ""))),
                 Cell(str(facts.get("worst", ""))),
                 Cell(optional(facts.get("violation")), signed=True),
-                Cell(optional(facts.get("bound"))),
+                Cell(optional(facts.get("least_violation")), signed=True),
+                Cell(optional(facts.get("gap"))),
                 Cell(max((at for at in held if at is not None), default=None), signed=True),
             )
         )
     notes = (
-        "satisfied: on the training examples, no constraint is violated by more than the value in "
-        "the column 'certified up to'. null: not certified, so the model is withheld. no claim: "
-        "the numbers are reported without a certificate.",
+        "met: every constraint holds on the training examples. violated: one does not. infeasible: "
+        "it is proved that no linear model meets them all; in each, some loss minus bound is at "
+        "least the value in the column 'least attainable'. not converged: one does not hold, and "
+        "the duality gap is too large to say more. not measured: there was no data of a group. "
+        "Held out: the largest loss minus bound on the test examples.",
     )
     return Table("Verdicts", heads, tuple(rows), notes)
