@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from isonomy.blocks.confidence import FEWEST, upper_terms
 from isonomy import make_config
+from isonomy.blocks.confidence import FEWEST, upper_terms
 from isonomy.runs.build import build
 
 SIZES = [(2, 9), (14, 18), (14, 200), (2, 1000)]  # cells, examples in each
@@ -66,7 +66,7 @@ def test_coverage(cells: int, n: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("cells", "n"), SIZES)
 def test_coverage_on_adult(cells: int, n: int) -> None:
-    """Losses of a logistic model on ADULT by sex (2), or by sex and by race given the label (14)."""
+    """Losses of a logistic model on ADULT by sex, or by sex and by race given the label (14)."""
     made = make_config(
         data={"name": "adult", "clients": 2, "protected": ["sex", "race"]},
         model={"name": "logistic"},
