@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from statistics import NormalDist
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from isonomy.blocks.confidence import FEWEST, upper_terms
 from isonomy.blocks.constraints import Constraints, cell_sums, reported, violations
 from isonomy.blocks.measure import train_loss
 from isonomy.blocks.saddle import lower_bound, newton_step
@@ -35,13 +35,14 @@ from isonomy.core.verdict import Status, Verdict
 
 STEPS = 60  # largest number of Newton steps
 CLOSED = 1e-4  # the bracket is closed if its ends differ by at most this times (1 + nu)
-DELTA = 0.05  # the held-out and generalisation terms hold jointly with probability 1 - DELTA
+DELTA = 0.05  # the generalisation terms hold jointly with probability 1 - DELTA
 ROUNDING = 1e-6  # a violation of this size can be a rounding error of single precision
 
 
 def empty(cells: int) -> dict[str, Tensor]:
     """The figures before they are measured: zeros, with the same keys as afterwards."""
-    each = ("violation", "count", "held", "held_count", "spread", "generalisation")
+    held = ("held", "held_count", "held_losses", "held_squares", "held_cubes")
+    each = ("violation", "count", *held, "generalisation")
     one = ("risk", "upper", "gap_low", "gap_high", "measured")
     zeros: dict[str, Tensor] = {n: torch.zeros(cells, dtype=torch.float64) for n in each}
     return zeros | {name: torch.zeros((), dtype=torch.float64) for name in one}
@@ -67,8 +68,6 @@ def figures(sums: Tree, bounds: Tensor, clients: int, beta: float, B: float) -> 
     train, held = sums["train"], sums["held"]
     r = violations(train["losses"], train["count"], bounds)
     risk = sums["risk"] / clients
-    count = held["count"].clamp(min=1)
-    variance = held["squares"] / count - (held["losses"] / count).square()
     m = train["count"].clamp(min=1)
     # Rademacher complexity of the linear models whose norm is at most that of this one, for a loss
     # with Lipschitz constant 1
@@ -78,7 +77,9 @@ def figures(sums: Tree, bounds: Tensor, clients: int, beta: float, B: float) -> 
         "count": train["count"],
         "held": violations(held["losses"], held["count"], bounds),
         "held_count": held["count"],
-        "spread": (variance.clamp(min=0) / count).sqrt(),
+        "held_losses": held["losses"],
+        "held_squares": held["squares"],
+        "held_cubes": held["cubes"],
         "generalisation": complexity,
         "risk": risk,
         "upper": beta * risk + B * r.max().clamp(min=0),
@@ -240,16 +241,7 @@ _AS_MEASURED = "This was measured directly and does not depend on the theory."
 def _remarks(facts: dict[str, Any], assumed: bool, least: int) -> list[str]:
     """Further sentences of the verdict."""
     sentences = []
-    held = [cell for cell in facts["constraints"] if cell["held_violation"] is not None]
-    if held:
-        top = max(held, key=lambda cell: cell["held_violation"] + cell["held_term"])
-        most = top["held_violation"] + top["held_term"]
-        sentences.append(
-            f"On test examples, the worst constraint is {top['constraint']}: loss minus bound is "
-            f"{top['held_violation']:+.4f} on {top['held_examples']} examples. In the population "
-            f"that they are drawn from it is at most {most:+.4f}, with 95% confidence for all "
-            "constraints jointly."
-        )
+    sentences += _held_out(facts["constraints"])
     if facts["bound"] is not None and assumed:
         sentences.append(
             f"M = {facts['M']:.4f}, the risk of a uniform guess, is an assumption; set M to use "
@@ -260,12 +252,41 @@ def _remarks(facts: dict[str, Any], assumed: bool, least: int) -> list[str]:
     return sentences
 
 
+def _held_out(cells: list[dict[str, Any]]) -> list[str]:
+    """What the test examples say, and about the population that they are drawn from."""
+    held = [cell for cell in cells if cell["held_violation"] is not None]
+    if not held:
+        return []
+    sure = [cell for cell in held if cell["held_term"] is not None]
+    worst = max(held, key=lambda cell: cell["held_violation"])
+    out = [
+        f"On test examples, the worst constraint is {worst['constraint']}: loss minus bound is "
+        f"{worst['held_violation']:+.4f} on {worst['held_examples']} examples."
+    ]
+    if sure:
+        top = max(sure, key=lambda cell: cell["held_violation"] + cell["held_term"])
+        most = top["held_violation"] + top["held_term"]
+        which = "every constraint" if len(sure) == len(held) else "the other constraints"
+        out.append(
+            f"In the population that they are drawn from, loss minus bound is at most {most:+.4f} "
+            f"for {which} (this one for {top['constraint']}), with 95% confidence for all jointly."
+        )
+    few = [cell["constraint"] for cell in held if cell["held_examples"] < FEWEST]
+    if few:
+        out.insert(1, f"Too few test examples (n < {FEWEST}) to bound {', '.join(few)}.")
+    elif not sure:
+        out.append("All test losses of a cell are equal, so the population cannot be bounded.")
+    return out
+
+
 def _cells(
     found: dict[str, Tensor], bounds: Tensor, names: list[str], convex: bool, M: float
 ) -> list[dict[str, Any]]:
     """The figures of each constraint."""
     number = max(len(names), 1)
-    quantile = NormalDist().inv_cdf(1 - DELTA / number)
+    terms = upper_terms(
+        found["held_count"], found["held_losses"], found["held_squares"], found["held_cubes"]
+    )
     tail = math.sqrt(math.log(2 * number / DELTA) / 2)
     out = []
     for z, name in enumerate(names):
@@ -278,8 +299,8 @@ def _cells(
                 "loss": over + bound if count else None,
                 "violation": over if count else None,
                 "examples": count,
-                "held_violation": float(found["held"][z]) if held > 1 else None,
-                "held_term": quantile * float(found["spread"][z]) if held > 1 else None,
+                "held_violation": float(found["held"][z]) if held else None,
+                "held_term": terms[z],
                 "held_examples": held,
                 "generalisation": 2 * float(found["generalisation"][z]) + M * tail / count**0.5
                 if convex and count and M == M
