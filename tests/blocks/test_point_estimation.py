@@ -107,6 +107,13 @@ def test_theorem_2_holds_and_theorem_4_does_not() -> None:
     assert ATTACKED.variance_over_trials(best) < ATTACKED.variance_over_trials(at)
 
 
+def test_one_benign_client_wants_the_least_error() -> None:
+    """There is no variance across one client, so the search had nothing to go by."""
+    alone = Points(8, 20, 1.0, 0.1, 7, 0.3)
+    assert alone.variance_across_clients(0.0) == alone.variance_across_clients(50.0) == 0
+    assert fairest_lam(alone) == alone.best_lam < 5
+
+
 positive = st.floats(0.05, 2.0)
 
 

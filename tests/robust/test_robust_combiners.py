@@ -203,7 +203,7 @@ def test_krum_goes_by_the_expected_number_and_not_by_five():
 
 def test_expected():
     assert [attackers(e, 10) for e in (0, 0.2, 0.3, 0.7, 3, 0.99)] == [0, 2, 3, 7, 3, 9]
-    assert make("krum", {"expected": "attack"}, attack=0.5).expected == 0.5
+    assert make("krum", {"expected": "attack"}, attacked=True).expected == "attack"
     assert Krum(expected=4).enough(11)
     assert not Krum(expected=4).enough(10)
     assert Bulyan(expected=2).enough(11)

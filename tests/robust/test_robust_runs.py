@@ -15,6 +15,7 @@ from isonomy.config.schema import parse
 from isonomy.errors import ConfigError
 from isonomy.report import page
 from isonomy.report.tables import comparison, everything
+from isonomy.robust import combiners
 from isonomy.robust.combiners import COMBINERS
 from isonomy.runs.build import build, engine_of
 from isonomy.runs.folder import RunFolder
@@ -162,6 +163,36 @@ def test_an_attack_with_nothing_to_change_says_so():
 def test_too_few_updates_are_told():
     made = config(defence={"name": "krum", "expected": 3}, cohort={"size": 5}, rounds=1)
     assert any("too few updates" in note for note in run(made).notes)
+
+
+def test_expected_attack_is_the_number_in_the_cohort(monkeypatch):
+    """Not the configured share: 3 of 10 clients attack, 5 take part, and f changes by round."""
+    seen = []
+    scores = combiners.krum_scores
+    monkeypatch.setattr(
+        combiners, "krum_scores", lambda apart, f: seen.append(f) or scores(apart, f)
+    )
+    attack = {"name": "gaussian", "fraction": 0.3}
+    made = config(
+        attack=attack, defence={"name": "krum", "expected": "attack"}, cohort={"size": 5}, rounds=8
+    )
+    record = run(made)
+    assert seen == [line["attacked"] for line in record.rounds]
+    assert len(set(seen)) > 1
+    assert not any("malicious than" in note for note in record.notes)
+
+
+def test_a_defence_that_expects_fewer_attackers_warns():
+    told = []
+    attack = {"name": "gaussian", "fraction": 0.5}
+    made = config(attack=attack, defence="krum", rounds=2)
+    build(made, told.append)
+    assert any("'krum' expects 2 malicious clients among 10" in text for text in told)
+    assert any("In 2 of 2 rounds, more of the combined" in note for note in run(made).notes)
+    for enough in ({"expected": 0.5}, {"expected": 5}, {"expected": "attack"}):
+        told.clear()
+        build(config(attack=attack, defence={"name": "krum", **enough}), told.append)
+        assert not any("expects" in text for text in told)
 
 
 def test_compare_and_sweep_take_both_sections():

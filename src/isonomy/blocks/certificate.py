@@ -29,12 +29,12 @@ gap.)
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from isonomy.blocks.confidence import FEWEST, upper_terms
 from isonomy.blocks.constraints import Constraints, cell_sums, violations
 from isonomy.blocks.feasibility import Attainable
 from isonomy.blocks.measure import train_loss
@@ -45,13 +45,13 @@ from isonomy.core.tree import Tree
 from isonomy.core.verdict import Status, Verdict
 
 CONVERGED = 0.1  # the largest nu, as a share of beta F(w), with which training has converged
-DELTA = 0.05  # the held-out terms hold jointly with probability 1 - DELTA
 ROUNDING = 1e-6  # a violation of this size can be a rounding error of single precision
 
 
 def empty(cells: int) -> dict[str, Tensor]:
     """The figures before they are measured: zeros, with the same keys as afterwards."""
-    each = ("violation", "count", "held", "held_count", "spread")
+    held = ("held", "held_count", "held_losses", "held_squares", "held_cubes")
+    each = ("violation", "count", *held)
     gaps = ("gap_low", "gap_high", "measured", "least_low", "least_high", "searched")
     zeros: dict[str, Tensor] = {n: torch.zeros(cells, dtype=torch.float64) for n in each}
     one = ("clients", "risk", "upper", *gaps)
@@ -72,15 +72,15 @@ def figures(sums: Tree, bounds: Tensor, clients: int, beta: float, B: float) -> 
     train, held = sums["train"], sums["held"]
     r = violations(train["losses"], train["count"], bounds)
     risk = sums["risk"] / clients
-    count = held["count"].clamp(min=1)
-    variance = held["squares"] / count - (held["losses"] / count).square()
     return empty(len(bounds)) | {
         "clients": torch.tensor(float(clients), dtype=torch.float64),
         "violation": r,
         "count": train["count"],
         "held": violations(held["losses"], held["count"], bounds),
         "held_count": held["count"],
-        "spread": (variance.clamp(min=0) / count).sqrt(),
+        "held_losses": held["losses"],
+        "held_squares": held["squares"],
+        "held_cubes": held["cubes"],
         "risk": risk,
         "upper": beta * risk + B * r.max().clamp(min=0),
     }
@@ -296,16 +296,7 @@ def _remarks(facts: dict[str, Any], given: Given) -> list[str]:
         if given.least > 1:
             why += f", or no client has {given.least} or more"
         sentences.append(f"Not measured: {names} ({why}).")
-    held = [cell for cell in facts["constraints"] if cell["held_violation"] is not None]
-    if held:
-        top = max(held, key=lambda cell: cell["held_violation"] + cell["held_term"])
-        most = top["held_violation"] + top["held_term"]
-        sentences.append(
-            f"On test examples, the worst constraint is {top['constraint']}: loss minus bound is "
-            f"{top['held_violation']:+.4f} on {top['held_examples']} examples. In the population "
-            f"that they are drawn from it is at most {most:+.4f}, with 95% confidence for all "
-            "constraints jointly."
-        )
+    sentences += _held_out(facts["constraints"])
     if given.least > 1:
         sentences.append(
             f"Clients withheld the sums of cells with fewer than {given.least} examples."
@@ -313,13 +304,42 @@ def _remarks(facts: dict[str, Any], given: Given) -> list[str]:
     return sentences
 
 
+def _held_out(cells: list[dict[str, Any]]) -> list[str]:
+    """What the test examples say, and about the population that they are drawn from."""
+    held = [cell for cell in cells if cell["held_violation"] is not None]
+    if not held:
+        return []
+    sure = [cell for cell in held if cell["held_term"] is not None]
+    worst = max(held, key=lambda cell: cell["held_violation"])
+    out = [
+        f"On test examples, the worst constraint is {worst['constraint']}: loss minus bound is "
+        f"{worst['held_violation']:+.4f} on {worst['held_examples']} examples."
+    ]
+    if sure:
+        top = max(sure, key=lambda cell: cell["held_violation"] + cell["held_term"])
+        most = top["held_violation"] + top["held_term"]
+        which = "every constraint" if len(sure) == len(held) else "the other constraints"
+        out.append(
+            f"In the population that they are drawn from, loss minus bound is at most {most:+.4f} "
+            f"for {which} (this one for {top['constraint']}), with 95% confidence for all jointly."
+        )
+    few = [cell["constraint"] for cell in held if cell["held_examples"] < FEWEST]
+    if few:
+        out.insert(1, f"Too few test examples (n < {FEWEST}) to bound {', '.join(few)}.")
+    elif not sure:
+        out.append("All test losses of a cell are equal, so the population cannot be bounded.")
+    return out
+
+
 def _cells(found: dict[str, Tensor], given: Given) -> list[dict[str, Any]]:
     """The figures of each constraint."""
+    terms = upper_terms(
+        found["held_count"], found["held_losses"], found["held_squares"], found["held_cubes"]
+    )
     out = []
     for z, name in enumerate(given.names):
         count, held = int(found["count"][z]), int(found["held_count"][z])
         over, bound = float(found["violation"][z]), float(given.bounds[z])
-        term = _held_term(found, z, len(given.names))
         out.append(
             {
                 "constraint": name,
@@ -328,16 +348,9 @@ def _cells(found: dict[str, Tensor], given: Given) -> list[dict[str, Any]]:
                 "violation": over if count else None,
                 "examples": count,
                 "multiplier": float(given.multipliers[z]),
-                "held_violation": None if term is None else float(found["held"][z]),
-                "held_term": term,
+                "held_violation": float(found["held"][z]) if held else None,
+                "held_term": terms[z],
                 "held_examples": held,
             }
         )
     return out
-
-
-def _held_term(found: dict[str, Tensor], z: int, number: int) -> float | None:
-    """What to add to a violation on test examples for an upper bound; None if it has none."""
-    if int(found["held_count"][z]) < 2:
-        return None
-    return NormalDist().inv_cdf(1 - DELTA / number) * float(found["spread"][z])

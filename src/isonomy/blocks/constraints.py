@@ -234,7 +234,7 @@ def reported(inner: Constraints, task: Task, client: Client, split: Split, least
 def cell_sums(
     inner: Constraints, task: Task, params: Params, client: Client, split: Split, least: int
 ) -> Tree:
-    """A client's sums over each cell [Z]: of losses, of their squares, and of examples."""
+    """A client's sums over each cell [Z]: of losses, their squares and cubes, and of examples."""
     total: Tree = None
     for page in client.pages(split):
         at = (inner.members(task, page) * page.weight.unsqueeze(-1)).double()
@@ -242,6 +242,7 @@ def cell_sums(
         part = {
             "losses": (at * losses).sum(0),
             "squares": (at * losses.square()).sum(0),
+            "cubes": (at * losses**3).sum(0),
             "count": at.sum(0),
         }
         total = part if total is None else add(total, part)

@@ -114,7 +114,13 @@ class Points:
 
 
 def fairest_lam(points: Points, most: float = 1e4) -> float:
-    """The lam with the smallest expected variance across benign clients (golden-section search)."""
+    """The lam with the smallest expected variance across benign clients, at most `most`.
+
+    Found by golden-section search. One benign client has no variance across clients, whatever lam
+    is: then it is the lam with the smallest error.
+    """
+    if points.benign == 1:
+        return min(points.best_lam, most)
     ratio = (math.sqrt(5) - 1) / 2
     low, high = 0.0, most / (1 + most)  # bounds of lam / (1 + lam), in which the function is smooth
     while high - low > 1e-12:

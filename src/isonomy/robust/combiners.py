@@ -3,7 +3,8 @@
 A combiner replaces the weighted mean in `cohort.mean`. It sees every client's update of the whole
 model as one row, so with a defence the server sees each client's update even if the algorithm alone
 would show it only their mean. `expected` is the expected number of attackers among n updates,
-written f below: a share of them (below 1, f = floor(share n)), or a number.
+written f below: a share of them (below 1, f = floor(share n)), a number, or "attack": the number of
+malicious clients among those n, which only a simulation knows (see `told`).
 
 A new defence is a class in this module and an entry in `COMBINERS`.
 """
@@ -50,7 +51,7 @@ def attackers(expected: Expected, clients: int) -> int:
     >>> attackers(0.29, 100), attackers(2, 5)
     (29, 2)
     """
-    assert not isinstance(expected, str), "'attack' is replaced when the run is built"
+    assert not isinstance(expected, str), "'attack' is replaced in every exchange, by `told`"
     return math.floor(round(expected * clients, 9)) if expected < 1 else int(expected)
 
 
@@ -337,21 +338,34 @@ COMBINERS: dict[str, type[Combiner]] = {
 }
 
 
-def make(
-    name: str, options: dict[str, Any] | None = None, *, attack: float | None = None
-) -> Combiner:
-    """A combiner by name, options checked; `attack` is the true share of malicious clients."""
+def make(name: str, options: dict[str, Any] | None = None, *, attacked: bool = False) -> Combiner:
+    """A combiner by name, options checked; `attacked` is whether the config has an attack."""
     if name not in COMBINERS:
         raise ConfigError(unknown("defence", name, COMBINERS))
     rule = build("defence", name, COMBINERS[name], options)
-    if getattr(rule, "expected", None) == "attack":
-        if attack is None:
-            raise ConfigError(
-                "defence.expected = 'attack', but the config has no attack; give a share or a "
-                "number of expected attackers."
-            )
-        rule = replace(rule, expected=attack)  # type: ignore[type-var]
+    if getattr(rule, "expected", None) == "attack" and not attacked:
+        raise ConfigError(
+            "defence.expected = 'attack', but the config has no attack; give a share or a "
+            "number of expected attackers."
+        )
     return rule
+
+
+def told(rule: Combiner, malicious: int) -> Combiner:
+    """The rule, with `expected = "attack"` replaced by the true number of malicious updates.
+
+    >>> told(Krum(expected="attack"), 3).expected, told(Krum(expected=0.2), 3).expected
+    (3, 0.2)
+    """
+    if getattr(rule, "expected", None) != "attack":
+        return rule
+    return replace(rule, expected=malicious)  # type: ignore[type-var]
+
+
+def outnumbered(rule: Combiner, updates: int, malicious: int) -> bool:
+    """Whether more of so many updates are malicious than the rule expects."""
+    expected = getattr(rule, "expected", "attack")
+    return expected != "attack" and malicious > attackers(expected, updates)
 
 
 # --- the parts ------------------------------------------------------------------------------------

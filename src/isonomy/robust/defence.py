@@ -20,16 +20,21 @@ from isonomy.core.cohort import Ask, Cohort, Replies
 from isonomy.core.phase import declared, phase
 from isonomy.core.task import Task
 from isonomy.errors import ConfigError
-from isonomy.robust.combiners import Combiner
+from isonomy.robust.combiners import Combiner, outnumbered, told
 from isonomy.robust.parts import Trained, replied, trained, updates
 
 
 class Defence:
-    """Applies a combiner, and counts how often it was used, and how often with too few updates."""
+    """Applies a combiner, and counts how often it was used.
 
-    def __init__(self, rule: Combiner) -> None:
+    It also counts how often there were too few updates, and how often more of them were malicious
+    than the rule expects. `malicious` are the clients that attack, which only a simulation knows.
+    """
+
+    def __init__(self, rule: Combiner, malicious: Tensor | None = None) -> None:
         self.rule = rule
-        self.used = self.short = 0
+        self.malicious = torch.arange(0) if malicious is None else malicious
+        self.used = self.short = self.outnumbered = 0
 
     def __call__(self, cohort: Cohort, ask: Ask, replies: Replies, weight: Tensor) -> Reply:
         """The combined reply."""
@@ -49,9 +54,12 @@ class Defence:
         keep = weight > 0
         counted = tree.take(replies.value, keep)
         rows = updates(counted, found, torch.arange(0))
+        bad = int(torch.isin(replies.ids[keep], self.malicious).sum())
+        rule = told(self.rule, bad)
         self.used += 1
-        self.short += not self.rule.enough(len(rows))
-        one = self.rule.combine(rows, weight[keep], None if losses is None else losses[keep])
+        self.short += not rule.enough(len(rows))
+        self.outnumbered += outnumbered(rule, len(rows), bad)
+        one = rule.combine(rows, weight[keep], None if losses is None else losses[keep])
         names = {p.name for p in found}
         rest = {k: v for k, v in replies.value.items() if k not in names}
         pattern = {name: tree.take(counted[name], slice(0, 1)) for name in names}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import sys
@@ -95,9 +96,8 @@ def build(
         for text in federation.warnings:
             note(text)
     bad = malicious_clients(config, clients)
-    if attack is not None and defence is not None and config.attack.clients is not None:
-        share = len(bad) / clients
-        defence = combiners.make(config.defence.name, config.defence.options, attack=share)
+    if defence is not None:
+        _warn_of_attackers(config, defence, len(bad), clients, note)
     used, own = federation, ""
     if not remote:
         used = _poisoned(federation, tuple(bad.tolist()), labels_of(config), attack_seed(config))
@@ -201,12 +201,27 @@ def _defence(config: Config, algorithm: Algorithm, attack: Attack | None) -> Com
                 f"({', '.join(combiners.COMBINERS)}), or remove it."
             )
         return None
-    share = None if attack is None else config.attack.fraction
-    made = combiners.make(given.name, given.options, attack=share)
+    made = combiners.make(given.name, given.options, attacked=attack is not None)
     refused = refusal(type(algorithm), given.name)
     if refused:
         raise ConfigError(refused)
     return made
+
+
+def _warn_of_attackers(
+    config: Config, defence: Combiner, bad: int, clients: int, note: Note
+) -> None:
+    """Warn if the defence expects fewer malicious clients than take part on average."""
+    updates = config.cohort.size or clients
+    here = math.floor(updates * bad / clients)
+    if not combiners.outnumbered(defence, updates, here):
+        return
+    expected = getattr(defence, "expected", 0)
+    note(
+        f"defence '{defence.name}' expects {combiners.attackers(expected, updates)} malicious "
+        f"clients among {updates} (defence.expected = {expected}), but the attack has {bad} of "
+        f"{clients}; set defence.expected = 'attack' or a larger share."
+    )
 
 
 def attack_seed(config: Config) -> int:

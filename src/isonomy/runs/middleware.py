@@ -29,7 +29,9 @@ class Middleware:
         self.setting = setting
         self.meter = Meter()
         self.screen = Screen()
-        self.defence = None if setting.defence is None else Defence(setting.defence)
+        self.defence: Defence | None = None
+        if setting.defence is not None:
+            self.defence = Defence(setting.defence, setting.malicious)
         self.count: Count | None = None
         if setting.attack is not None and setting.attack.forges and len(setting.malicious):
             self.count = Count(setting.malicious)
@@ -63,6 +65,8 @@ class Middleware:
             out["combined"] = self.defence.used
             if self.defence.short:
                 out["too_few"] = self.defence.short
+            if self.defence.outnumbered:
+                out["more_malicious"] = self.defence.outnumbered
         return out
 
     def check_diverged(self, round: int) -> None:
@@ -144,6 +148,12 @@ def _defence(setting: Setting, lines: list[dict[str, Any]]) -> list[str]:
         out.append(
             f"In {short} of {len(lines)} rounds there were too few updates for what '{rule.name}' "
             f"promises; it needs {rule.needs}."
+        )
+    more = sum(1 for line in lines if line.get("more_malicious"))
+    if more:
+        out.append(
+            f"In {more} of {len(lines)} rounds, more of the combined updates were malicious than "
+            f"'{rule.name}' expects (defence.expected = {getattr(rule, 'expected', '')})."
         )
     if lines and not any(line.get("combined") for line in lines):
         name = setting.config.algorithm.name

@@ -24,7 +24,7 @@ def verdict_table(record: Record) -> Table | None:
         "examples": "examples",
         "multiplier": "mean multiplier",
         "held_violation": "held out",
-        "held_term": "held out, ±",
+        "held_term": "held out, at most +",
         "held_examples": "held-out examples",
     }
     heads = [Column("constraint", "constraint", text=True)]
@@ -37,9 +37,10 @@ def verdict_table(record: Record) -> Table | None:
         cells = [Cell(at, signed=mark) for at, mark in zip(numbers, signed, strict=True)]
         rows.append((Cell(str(one["constraint"])), *cells))
     note = (
-        "Held out: loss minus bound on the test examples. ±: how much larger it may be in the "
-        "population that these examples were drawn from, with 95 % confidence for all constraints "
-        "together (normal approximation)."
+        "Held out: loss minus bound on the test examples. At most +: how much larger it may be in "
+        "the population that these examples were drawn from, with 95 % confidence for all "
+        "constraints together (approximate, corrected for skewness); empty if there are too few "
+        "examples."
     )
     return Table(f"Constraints of {record.label}", tuple(heads), tuple(rows), (note,))
 
