@@ -167,7 +167,7 @@ def test_metrics_are_those_of_each_clients_least_error(runs: dict[str, Path]) ->
         assert record.metrics["front.least.dp.z.error"] == pytest.approx(ends[0] / rows, abs=1e-9)
         said = "each client's own preference of least error on its validation examples"
         assert said in isonomy.table(record)
-        assert "error at least dp.z" in isonomy.table(record)
+        assert "error where dp.z is least" in isonomy.table(record)
         assert "preference of least error on its validation examples" in page.render([record])
         assert said in record.rounds[0]["metrics_at"]
 

@@ -22,6 +22,7 @@ from isonomy.core.client import Client
 from isonomy.core.examples import Split
 from isonomy.core.fold import fold
 from isonomy.core.notions import SINGLE_RATE
+from isonomy.core.preference import ray_of
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
 from isonomy.errors import ConfigError
@@ -93,7 +94,7 @@ def normalised(preference: tuple[float, ...], count: int) -> Tensor:
     if not preference:
         return preferences.middle(count)
     at = torch.tensor(preference)
-    return preferences.ray_of(at / at.sum())
+    return ray_of(at / at.sum())
 
 
 def latents(task: Task, body: Params, client: Client, split: Split = "train") -> Tensor:

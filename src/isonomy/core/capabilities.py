@@ -27,7 +27,7 @@ class LearnsFront(Protocol):
     def at(self, task: Task, deployed: Any, state: State | None, preference: Tensor) -> Params:
         """The model for a ray of losses [objectives], in which more allows more of a loss.
 
-        The ray of a preference as a person gives it is `isonomy.blocks.preferences.ray_of`. It is
+        The ray of a preference as a person gives it is `isonomy.core.preference.ray_of`. It is
         the model of the client with this state or, if `state` is None, the model of all clients
         together, which exists if `joint` returns True.
         """

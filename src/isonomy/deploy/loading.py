@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from isonomy import algorithms
-from isonomy.blocks.preferences import ray_of
 from isonomy.config.schema import Config
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.capabilities import LearnsFront, objectives
 from isonomy.core.client import State
 from isonomy.core.mixture import Mixture
+from isonomy.core.preference import ray_of
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree
 from isonomy.data import preparation as preparations

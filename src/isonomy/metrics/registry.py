@@ -166,7 +166,7 @@ SINGLE: dict[str, Single] = {
 }
 
 FRONT_END = Single(
-    "{value} at least {least}",
+    "{value} where {least} is least",
     "The {value} on all evaluated examples together if each client predicts at the preference of "
     "its own front that has the least {least} on its validation examples.",
     "lower",

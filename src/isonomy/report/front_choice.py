@@ -409,7 +409,7 @@ def _refusal(
         )
     if not inside:
         near = min(
-            range(len(part.points)),
+            free,
             key=lambda i: max(part.points[i, j] - m for j, m in limits.items()),
         )
         shown = ",".join(f"{v:.3g}" for v in part.preferences[near])
@@ -419,12 +419,13 @@ def _refusal(
         )
     assert not force
     alpha = (1 - bounds.LEVEL) / min(bounds.STARTS, len(part.points))
-    times = {i: _times(tested, i, alpha) for i in inside}
-    near = min(times, key=lambda i: (times[i], tuple(part.points[i])))
+    limit = np.max([bounds.upper(one.counts[inside], alpha) - one.most for one in tested], 0)
+    near = inside[int(limit.argmin())]
+    times = _times(tested, near, alpha)
     upper = max(float(bounds.upper(one.counts[near], alpha)) for one in tested)
     shown = ",".join(f"{v:.3g}" for v in part.preferences[near])
-    need = f"about {times[near] * part.rows:,.0f} validation examples"
-    if not math.isfinite(times[near]):
+    need = f"about {times * part.rows:,.0f} validation examples"
+    if not math.isfinite(times):
         need = f"more than {_MOST_TIMES * part.rows:,.0f} validation examples"
     return (
         f"no preference has {stated} with {bounds.LEVEL:.0%} confidence on {front.where}{only}; "

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from isonomy.blocks.preferences import ray_of
 from isonomy.core.capabilities import LearnsFront, objectives
 from isonomy.core.cohort import NoReplies
+from isonomy.core.preference import ray_of
 from isonomy.errors import TrainingError
 from isonomy.metrics import Counts, client_loss, excess, faa, per_client, summarise
 from isonomy.metrics.front import coordinates

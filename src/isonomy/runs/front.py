@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import vmap
 
-from isonomy.blocks.preferences import grid, preference_of, ray_of
+from isonomy.blocks.preferences import grid
 from isonomy.core import tree
 from isonomy.core.capabilities import FusesFronts, LearnsFront, SamplesPreferences, objectives
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import NoReplies
 from isonomy.core.examples import Attribute, Split
 from isonomy.core.phase import Phase, phase
+from isonomy.core.preference import preference_of, ray_of
 from isonomy.core.task import Batch, Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work

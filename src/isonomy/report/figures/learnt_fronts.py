@@ -79,7 +79,7 @@ def _marks(
         return []
     top = max(range(len(there.labels)), key=there.labels.__getitem__)
     out: list[tuple[str, str, Sequence[float]]] = [
-        ("constant prediction", "x-open", (1 - part.labels[top] / part.rows, 0.0))
+        ("constant prediction", "x", (1 - part.labels[top] / part.rows, 0.0))
     ]
     free = front_parts.offered(there)
     if len(free):
