@@ -206,6 +206,38 @@ def test_reports_draw_fronts(runs: dict[str, Path], tmp_path: Path) -> None:
     assert page.write_front(records[:1], tmp_path / "front.html").stat().st_size > 10_000
 
 
+def test_what_was_learnt_about_preferences_is_kept_and_drawn(runs: dict[str, Path]) -> None:
+    """Facts are those of the clients' states and of FusionNet; the figure shows preferences."""
+    from isonomy.blocks.fusion import fusion_weights
+    from isonomy.report.figures import learnt_preferences
+
+    record, saved = isonomy.load(runs["hetpfl"])[0], RunFolder(runs["hetpfl"]).model()
+    drawn = record.facts["preference_distributions"]
+    mixture = saved.clients["mixture"]
+    assert np.array(drawn["alpha"]) == pytest.approx(mixture["alpha"].numpy())
+    assert (np.array(drawn["alpha"]) != 1.05).any()  # they were learnt
+    assert np.array(drawn["weight"]) == pytest.approx(np.ones((2, 1)))
+    facts, server = record.facts["fusion_weights"], saved.server
+    weights = np.array(facts["weights"])
+    assert weights.sum(1) == pytest.approx(1)
+    wanted = [fusion_weights(server.net, torch.tensor(ray), server.has) for ray in facts["rays"]]
+    assert weights == pytest.approx(torch.stack(wanted).numpy(), abs=1e-6)
+
+    plot = learnt_preferences.draw([record])
+    densities, bands = plot.data[:2], plot.data[2:]
+    for k, line in enumerate(densities):
+        share, density = np.array(line.x), np.array(line.y)
+        assert density.mean() == pytest.approx(1, abs=0.02)  # over [0, 1]
+        alpha = drawn["alpha"][k][0]
+        mean = (share * density).sum() / density.sum()
+        assert mean == pytest.approx(alpha[1] / sum(alpha), abs=0.01)  # the share of the error
+    assert [band.stackgroup for band in bands] == ["weights"] * 2
+    assert list(bands[0].x) == sorted(bands[0].x)
+    assert list(bands[0].y) == pytest.approx(weights[::-1, 0], abs=1e-5)
+    assert 'data-plot="preferences"' in page.render([record])
+    assert learnt_preferences.draw(isonomy.load(runs["praffl"])) is None
+
+
 def test_no_fronts_where_there_is_nothing_to_measure() -> None:
     off = isonomy.run(isonomy.make_config(**{**BASE, "front": {"rays": 0}, "rounds": 1}))
     assert "hv.local" not in off.metrics
