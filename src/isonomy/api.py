@@ -263,17 +263,30 @@ def predictor(
     client: str | int | None = None,
     examples: tuple[Tensor, ...] | str | Path | None = None,
     preference: Sequence[float] = (),
+    limits: Mapping[str, float] | None = None,
+    *,
+    force: bool = False,
+    constant: bool = False,
 ) -> Predictor:
     """The model of a finished run, as one client uses it.
 
     `client` is a client of the run, by name or number. Without it, the model is that of a client
     that was not in training. If the method is personalised, a new client needs `examples`: tensors
     (x, y), or (x, y, groups) for a method that learns a front, or the path of a labelled table if
-    the run used tables. `preference` chooses a point on the front.
+    the run used tables. `preference`, `limits`, `force` and `constant` choose a point on the front,
+    as in `export`.
     """
     from isonomy.deploy import predictor as predictors
 
-    return predictors.predictor(folder, client, examples, preference)  # type: ignore[arg-type]
+    return predictors.predictor(
+        folder,
+        client,
+        examples,  # type: ignore[arg-type]
+        preference,
+        limits,
+        force=force,
+        constant=constant,
+    )
 
 
 def export(
@@ -283,14 +296,19 @@ def export(
     client: str | int | None = None,
     preference: Sequence[float] = (),
     limits: Mapping[str, float] | None = None,
+    force: bool = False,
+    constant: bool = False,
     also: Sequence[Literal["pt2", "onnx"]] = (),
     overwrite: bool = False,
 ) -> Exported:
     """Write one model of a finished run to a folder, with a card that describes it.
 
     A method that trains one model per client needs `client`. For a method that learns a front, the
-    model is chosen by `preference`, or by `limits` such as {"dp": 0.05}: the least error within
-    them. `also` adds files in formats that other programs read.
+    model is chosen on validation examples by `preference` (one share per objective, more for less
+    of it; a dominated one is moved to the nearest that is not), or by `limits` such as
+    {"dp": 0.05}: the least error that is within them with 95 % confidence. `force` takes a
+    preference as given, or a bound without the margin; `constant` accepts a constant prediction.
+    `also` adds files in formats that other programs read.
     """
     from isonomy.deploy import export as exports
 
@@ -300,6 +318,8 @@ def export(
         client=client,
         preference=preference,
         limits=limits,
+        force=force,
+        constant=constant,
         also=also,
         overwrite=overwrite,
     )

@@ -161,7 +161,8 @@ def test_predicts_with_the_given_preference() -> None:
     state = {k: v[0] for k, v in engine.states.stacked.items()}
     even, fair = PraFFL(), PraFFL(preference=(1.0, 3.0))
     x, deployed = data.x[:4], even.deployed(server)
-    model = fair.at(TASK, deployed, state, torch.tensor([0.25, 0.75]))
+    # a quarter for the error: the ray allows it three quarters of the losses
+    model = fair.at(TASK, deployed, state, torch.tensor([0.75, 0.25]))
     assert torch.allclose(fair.predict(TASK, deployed, state, x), TASK.outputs(model, x))
     assert not torch.allclose(even.predict(TASK, deployed, state, x), TASK.outputs(model, x))
     with pytest.raises(ValueError, match="no front for all clients"):

@@ -70,9 +70,12 @@ def test_on_a_front(place, cli, refused):
     shown = cli("export", "run", "--preference", "0.7,0.3", "--client", "1", "--to", "a")
     assert "The model of client 1." in shown.stdout
     assert "Preference: error 0.7, dp 0.3." in shown.stdout
-    cli("export", "run", "--max-dp", "1", "--to", "b")
+    said = refused("export", "run", "--max-dp", "1", "--to", "b")  # 21 validation examples
+    assert "a constant prediction (error 0.429, dp.z 0.000) is at least as good" in said
+    shown = cli("export", "run", "--max-dp", "1", "--constant", "--to", "b")
+    assert "The prediction is constant: '1' for every row." in shown.stdout
+    assert "group.z.demographic_parity_overall at most 1; it is 0.0000 on 21" in shown.stdout
     assert isonomy.load_model("b").card.origin.limits == {"dp": 1.0}
-    cli("export", "run", "--at-most", "error=1", "--to", "b", "--overwrite")
     (place / "rows.csv").write_text("z,x2,x1\n1,0.5,-2\n0,1.5,2\n")
     by_run = cli("predict", "run", "rows.csv", "--client", "1", "--preference", "0.7,0.3").stdout
     assert by_run == cli("predict", "a", "rows.csv").stdout

@@ -40,7 +40,7 @@ def test_front(cli, folders, tmp_path):
     assert "preference" in done.stdout
     assert any("o" in line for line in lines if "|" in line)
     assert page.read_text().startswith("<!DOCTYPE html>")
-    none = cli("front", str(folders["front"]), "--at-most", "dp.z=-1", "--client", "client 1")
+    none = cli("front", str(folders["front"]), "--at-most", "error=0", "--client", "client 1")
     assert "none within the limit" in none.stdout
     assert "dp.z against error, client 1" in none.stdout
     assert (folders["front"] / "front.html").exists()
@@ -55,6 +55,7 @@ def test_refused(cli, folders):
         (["--client", "nobody"], "unknown client"),
         (["--at-most", "dp.z"], "NAME=VALUE"),
         (["--at-most", "odds=0.1"], "unknown coordinate"),
+        (["--max-dp", "-0.1"], "dp = -0.1 cannot be met"),
     ):
         done = cli("front", str(folders["front"]), *arguments, code=2)
         assert words in done.stderr

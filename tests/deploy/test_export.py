@@ -134,13 +134,15 @@ def test_a_preference_is_one_model(
     data = build(RunFolder(run).config()).federation
     for i in (0, 7, 20):
         lam = (i / 20, 1 - i / 20)
-        isonomy.export(run, tmp_path / "m", client=client, preference=lam, overwrite=True)
+        isonomy.export(
+            run, tmp_path / "m", client=client, preference=lam, force=True, overwrite=True
+        )
         loaded = isonomy.load_model(tmp_path / "m")
         assert loaded.card.origin.preference == pytest.approx({"error": lam[0], "dp": lam[1]})
         assert set(load_file(tmp_path / "m" / WEIGHTS)) == {
             f"linear{n}.{kind}" for n in (1, 2) for kind in ("weight", "bias")
         }
-        want = isonomy.predictor(run, client, preference=lam)
+        want = isonomy.predictor(run, client, preference=lam, force=True)
         assert torch.equal(loaded.outputs(data.x), want.outputs(data.x))
         who = -1 if client is None else 1
         rows = zip(columns["split"], columns["client"], columns["preference.0"], strict=True)
@@ -155,21 +157,26 @@ def test_a_preference_is_one_model(
 
 
 def test_a_limit_becomes_a_preference(runs: dict[str, Path], tmp_path: Path) -> None:
-    from isonomy.report import front_choice
+    """Without a margin; with one, so few validation examples are not enough."""
+    from isonomy.report import front_choice, front_parts
 
     run = runs["hetpfl"]
     made = isonomy.load(run)[0]
-    gaps = front_choice.parts(made.front, "validation")[-1].points[:, 1]
-    bound = float(np.median(gaps))
-    isonomy.export(run, tmp_path / "m", limits={"dp": bound})
+    there = front_parts.parts(made.front, "validation")[-1]
+    bound = float(np.median(there.points[front_parts.undominated(there), 1]))
+    isonomy.export(run, tmp_path / "m", limits={"dp": bound}, force=True)
     card = isonomy.load_model(tmp_path / "m").card
-    wanted = front_choice.choose(made.front, {"dp": bound})
-    assert wanted is not None
+    wanted = front_choice.choose(made.front, limits={"dp": bound}, force=True)
     assert card.origin.preference is not None
     assert tuple(card.origin.preference.values()) == pytest.approx(wanted.preference)
     assert card.measured[0].metrics["error"] == pytest.approx(wanted.measured[0])
     assert card.origin.limits == {"dp": bound}
-    with pytest.raises(RunError, match=r"dp at most -1 .*raise the limit"):
+    (measured,) = card.bounds
+    assert measured.metric == "group.z.demographic_parity_overall"
+    assert measured.evaluated_value == pytest.approx(card.measured[0].metrics[measured.metric])
+    with pytest.raises(RunError, match=r"with 95% confidence.*--force"):
+        isonomy.export(run, tmp_path / "n", limits={"dp": bound})
+    with pytest.raises(ConfigError, match="dp = -1 cannot be met"):
         isonomy.export(run, tmp_path / "n", limits={"dp": -1})
 
 

@@ -12,7 +12,7 @@ import torch
 import isonomy
 from isonomy.errors import ConfigError, RunError
 from isonomy.metrics import hypervolume
-from isonomy.report import front_choice, page
+from isonomy.report import front_choice, front_parts, page
 from isonomy.runs.build import build
 from isonomy.runs.folder import RunFolder
 
@@ -57,7 +57,7 @@ def points(folder: Path, client: int | None, rows: list[slice]) -> np.ndarray:
     z = torch.cat([data.groups[at, 0] for at in rows]).numpy()
     found = []
     for i in range(21):
-        use = isonomy.predictor(folder, client, preference=(i / 20, 1 - i / 20))
+        use = isonomy.predictor(folder, client, preference=(i / 20, 1 - i / 20), force=True)
         found.append(by_hand(use.predict(x).numpy(), y.numpy(), z))
     return np.array(found)
 
@@ -68,7 +68,7 @@ def test_local_front_is_what_the_clients_models_do(runs: dict[str, Path]) -> Non
     volumes = []
     for k in range(2):
         at = points(runs["hetpfl"], k, [data.rows(k, "test")])
-        part = front_choice.parts(record.front)[k]
+        part = front_parts.parts(record.front)[k]
         assert part.points == pytest.approx(at, abs=1e-6)
         assert part.preferences[5].tolist() == pytest.approx([0.25, 0.75])
         volumes.append(hypervolume(at))
@@ -82,7 +82,7 @@ def test_global_front_of_a_method_that_has_one(runs: dict[str, Path]) -> None:
     record = isonomy.load(runs["hetpfl"])[0]
     data = build(RunFolder(runs["hetpfl"]).config()).federation
     at = points(runs["hetpfl"], None, [data.rows(k, "test") for k in range(2)])
-    assert front_choice.parts(record.front)[-1].points == pytest.approx(at, abs=1e-6)
+    assert front_parts.parts(record.front)[-1].points == pytest.approx(at, abs=1e-6)
     assert record.metrics["hv.global"] == pytest.approx(hypervolume(at), abs=1e-6)
     assert "hv.global" not in record.rounds[0]["metrics"]  # before the fusion there is none
     assert "hv.local" in record.rounds[0]["metrics"]
@@ -95,7 +95,7 @@ def test_global_front_of_a_method_without_one(runs: dict[str, Path]) -> None:
     rows = [data.rows(k, "test") for k in range(2)]
     each = [hypervolume(points(runs["praffl"], k, rows)) for k in range(2)]
     assert record.metrics["hv.global"] == pytest.approx(np.mean(each), abs=1e-6)
-    assert -1 not in front_choice.parts(record.front)
+    assert -1 not in front_parts.parts(record.front)
 
 
 def test_methods_of_one_model_have_one_point(runs: dict[str, Path]) -> None:
@@ -104,9 +104,9 @@ def test_methods_of_one_model_have_one_point(runs: dict[str, Path]) -> None:
         assert record.metrics["hv.global"] == pytest.approx(record.metrics["group.z.hypervolume"])
         own = record.clients["group.z.hypervolume"][-2:]
         assert record.metrics["hv.local"] == pytest.approx(np.mean(own))
-        assert [len(p.points) for p in front_choice.parts(record.front).values()] == [1, 1, 1]
+        assert [len(p.points) for p in front_parts.parts(record.front).values()] == [1, 1, 1]
         with pytest.raises(RunError, match="learnt one model"):
-            front_choice.choose(record.front, {"dp": 0.1})
+            front_choice.choose(record.front, limits={"dp": 0.1})
         with pytest.raises(ConfigError, match="learnt one model"):
             isonomy.predictor(runs[name], 0, preference=(0.5, 0.5))
 
@@ -123,21 +123,63 @@ def test_other_engines_measure_the_same(runs: dict[str, Path]) -> None:
 
 
 def test_a_bound_becomes_a_preference(runs: dict[str, Path]) -> None:
-    """The least error on validation examples among preferences whose gap there is small enough."""
+    """Without a margin: the least validation error among preferences whose gap there is small."""
     front = isonomy.load(runs["hetpfl"])[0].front
-    there, evaluated = front_choice.parts(front, "validation")[0], front_choice.parts(front)[0]
-    most = float(np.median(there.points[:, 1]))
-    found = front_choice.choose(front, {"dp": most}, 0)
-    assert found is not None
+    there, evaluated = front_parts.parts(front, "validation")[0], front_parts.parts(front)[0]
+    free = front_parts.undominated(there)
+    most = float(np.median(there.points[free, 1]))
+    found = front_choice.choose(front, 0, limits={"dp": most}, force=True)
     assert found.split == "validation"
     allowed = there.points[there.points[:, 1] <= most]
     assert found.chosen[0] == allowed[:, 0].min()
-    assert found.chosen[1] <= most
     at = np.flatnonzero((there.preferences == found.preference).all(1))[0]
     assert found.measured == tuple(evaluated.points[at])
-    assert front_choice.choose(front, {"dp.z": -0.1}) is None
+    (bound,) = found.bounds
+    assert (bound.metric, bound.upper) == ("group.z.demographic_parity_overall", None)
+    with pytest.raises(ConfigError, match=r"dp\.z = -0\.1 cannot be met"):
+        front_choice.choose(front, limits={"dp.z": -0.1})
     with pytest.raises(ConfigError, match="coordinate"):
-        front_choice.choose(front, {"eo": 0.1})
+        front_choice.choose(front, limits={"eo": 0.1})
+
+
+def test_metrics_are_those_of_each_clients_least_error(runs: dict[str, Path]) -> None:
+    """The preference is chosen on validation examples and stated; the other end is beside it."""
+    for name in ("hetpfl", "praffl"):
+        record = isonomy.load(runs[name])[0]
+        data = build(RunFolder(runs[name]).config()).federation
+        wrong, rows, ends = 0, 0, np.zeros(2)
+        for k in range(2):
+            there = front_parts.parts(record.front, "validation")[k]
+            evaluated = front_parts.parts(record.front)[k]
+            at = int(np.lexsort(there.points.T[::-1])[0])
+            size = int(data.sizes("test")[k])
+            wrong, rows = wrong + evaluated.points[at, 0] * size, rows + size
+            fair = int(np.lexsort(there.points.T)[0])
+            ends += np.array([evaluated.points[fair, 0] * size, 0])
+            last = {c: v[-2 + k] for c, v in record.clients.items() if c.startswith("preference.")}
+            assert list(last.values()) == pytest.approx(there.preferences[at])
+            use = isonomy.predictor(runs[name], k)
+            test = data.rows(k, "test")
+            found = (use.predict(data.x[test]) != data.y[test]).double().mean()
+            assert float(found) == pytest.approx(evaluated.points[at, 0], abs=1e-6)
+        assert 1 - record.metrics["accuracy"] == pytest.approx(wrong / rows, abs=1e-9)
+        assert record.metrics["front.least.error.error"] == pytest.approx(wrong / rows, abs=1e-9)
+        assert record.metrics["front.least.dp.z.error"] == pytest.approx(ends[0] / rows, abs=1e-9)
+        said = "each client's own preference of least error on its validation examples"
+        assert said in isonomy.table(record)
+        assert "error where dp.z is least" in isonomy.table(record)
+        assert "preference of least error on its validation examples" in page.render([record])
+        assert said in record.rounds[0]["metrics_at"]
+
+
+def test_a_fixed_preference_is_stated_and_used(runs: dict[str, Path]) -> None:
+    options = {**OPTIONS["praffl"], "preference": [3.0, 1.0]}
+    made = isonomy.run(isonomy.make_config(**BASE, algorithm={"name": "praffl", **options}))
+    assert "preference (error 0.75, dp 0.25) for every client" in isonomy.table(made)
+    at = front_parts.parts(made.front)
+    sizes = [made.clients["size"][-2 + k] for k in range(2)]
+    error = sum(at[k].points[15, 0] * n for k, n in enumerate(sizes)) / sum(sizes)
+    assert 1 - made.metrics["accuracy"] == pytest.approx(error, abs=1e-9)
 
 
 def test_a_client_that_joins_later_gets_a_front(runs: dict[str, Path]) -> None:
@@ -162,6 +204,38 @@ def test_reports_draw_fronts(runs: dict[str, Path], tmp_path: Path) -> None:
     assert "hypervolume of local fronts" in isonomy.table(records)
     assert "hypervolume" not in isonomy.table(records[2:])  # without a front that was learnt
     assert page.write_front(records[:1], tmp_path / "front.html").stat().st_size > 10_000
+
+
+def test_what_was_learnt_about_preferences_is_kept_and_drawn(runs: dict[str, Path]) -> None:
+    """Facts are those of the clients' states and of FusionNet; the figure shows preferences."""
+    from isonomy.blocks.fusion import fusion_weights
+    from isonomy.report.figures import learnt_preferences
+
+    record, saved = isonomy.load(runs["hetpfl"])[0], RunFolder(runs["hetpfl"]).model()
+    drawn = record.facts["preference_distributions"]
+    mixture = saved.clients["mixture"]
+    assert np.array(drawn["alpha"]) == pytest.approx(mixture["alpha"].numpy())
+    assert (np.array(drawn["alpha"]) != 1.05).any()  # they were learnt
+    assert np.array(drawn["weight"]) == pytest.approx(np.ones((2, 1)))
+    facts, server = record.facts["fusion_weights"], saved.server
+    weights = np.array(facts["weights"])
+    assert weights.sum(1) == pytest.approx(1)
+    wanted = [fusion_weights(server.net, torch.tensor(ray), server.has) for ray in facts["rays"]]
+    assert weights == pytest.approx(torch.stack(wanted).numpy(), abs=1e-6)
+
+    plot = learnt_preferences.draw([record])
+    densities, bands = plot.data[:2], plot.data[2:]
+    for k, line in enumerate(densities):
+        share, density = np.array(line.x), np.array(line.y)
+        assert density.mean() == pytest.approx(1, abs=0.02)  # over [0, 1]
+        alpha = drawn["alpha"][k][0]
+        mean = (share * density).sum() / density.sum()
+        assert mean == pytest.approx(alpha[1] / sum(alpha), abs=0.01)  # the share of the error
+    assert [band.stackgroup for band in bands] == ["weights"] * 2
+    assert list(bands[0].x) == sorted(bands[0].x)
+    assert list(bands[0].y) == pytest.approx(weights[::-1, 0], abs=1e-5)
+    assert 'data-plot="preferences"' in page.render([record])
+    assert learnt_preferences.draw(isonomy.load(runs["praffl"])) is None
 
 
 def test_no_fronts_where_there_is_nothing_to_measure() -> None:

@@ -22,6 +22,7 @@ from isonomy.core.client import Client
 from isonomy.core.examples import Split
 from isonomy.core.fold import fold
 from isonomy.core.notions import SINGLE_RATE
+from isonomy.core.preference import ray_of
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
 from isonomy.errors import ConfigError
@@ -89,11 +90,11 @@ def check_task(task: Task, params: Params, name: str) -> None:
 
 
 def normalised(preference: tuple[float, ...], count: int) -> Tensor:
-    """The preference that clients predict with, scaled to a sum of 1; all equal if empty."""
+    """The ray of the preference that clients predict with; all equal if it is empty."""
     if not preference:
         return preferences.middle(count)
     at = torch.tensor(preference)
-    return at / at.sum()
+    return ray_of(at / at.sum())
 
 
 def latents(task: Task, body: Params, client: Client, split: Split = "train") -> Tensor:

@@ -93,13 +93,40 @@ Jobs = Annotated[
 MaxDP = Annotated[
     float | None,
     typer.Option(
-        "--max-dp", metavar="GAP", help="Choose a point with at most this demographic parity gap."
+        "--max-dp",
+        metavar="GAP",
+        help="Choose the point of least error whose demographic_parity_overall, the largest "
+        "distance of a group's positive rate from everyone's, is at most this, with 95 % "
+        "confidence on validation examples.",
     ),
 ]
 AtMost = Annotated[
     list[str] | None,
     typer.Option(
         "--at-most", metavar="NAME=VALUE", help="The same limit for any coordinate of the front."
+    ),
+]
+Preference = Annotated[
+    str | None,
+    typer.Option(
+        "--preference",
+        metavar="A,B",
+        help="A point on the front: one share per objective, in their order; a larger share of an "
+        "objective means less error or less unfairness in it. If the point is dominated on "
+        "validation examples, the nearest one that is not is used.",
+    ),
+]
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force",
+        help="Use the preference even if it is dominated; accept a limit without its margin.",
+    ),
+]
+Constant = Annotated[
+    bool,
+    typer.Option(
+        "--constant", help="Accept a constant prediction if no point of the front is offered."
     ),
 ]
 
@@ -160,4 +187,7 @@ def read_limits(max_dp: float | None, at_most: list[str] | None) -> dict[str, fl
             raise ConfigError(
                 f"--at-most {text}: write it as NAME=VALUE, such as eo.sex=0.05."
             ) from None
+    for name, most in found.items():
+        if not most >= 0:
+            raise ConfigError(f"the limit {name} = {most:g} cannot be met; give 0 or more.")
     return found

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from isonomy.cli import output
-from isonomy.cli.arguments import AtMost, MaxDP, Trust, read_limits, read_preference
+from isonomy.cli.arguments import (
+    AtMost,
+    Constant,
+    Force,
+    MaxDP,
+    Preference,
+    Trust,
+    read_limits,
+    read_preference,
+)
 
 if TYPE_CHECKING:
     from isonomy.deploy.export import Exported
@@ -23,14 +32,11 @@ def export(
         str | None,
         typer.Option("--client", metavar="NAME", help="The client, by name or number."),
     ] = None,
-    preference: Annotated[
-        str | None,
-        typer.Option(
-            "--preference", metavar="A,B", help="A point on the front: one share per objective."
-        ),
-    ] = None,
+    preference: Preference = None,
     max_dp: MaxDP = None,
     at_most: AtMost = None,
+    force: Force = False,
+    constant: Constant = False,
     pt2: Annotated[
         bool, typer.Option("--pt2", help="Also write model.pt2, for torch.export.load.")
     ] = False,
@@ -46,7 +52,9 @@ def export(
 
     A method that trains one model per client needs --client. For a method that learns a front,
     the model is the point of --preference, the point with the least error within --max-dp, or the
-    point that the run's config names.
+    point with the least error. It is chosen on validation examples, among the points that no other
+    point and no constant prediction dominates; a limit is met with a margin that follows from the
+    number of validation examples in each group.
 
     Example: isonomy export runs/mine --to model
 
@@ -67,6 +75,8 @@ def export(
         client=client,
         preference=read_preference(preference),
         limits=read_limits(max_dp, at_most),
+        force=force,
+        constant=constant,
         also=also,
         overwrite=overwrite,
     )
@@ -87,13 +97,18 @@ def _print(exported: Exported) -> None:
         columns.append(Column(who, f"{who} ({one.rows:,} {one.split} rows)"))
     found = dict.fromkeys(name for one in card.measured for name in one.metrics)
     rows = []
-    for name in filter(_is_shown, found):
+    bounded = {bound.metric for bound in card.bounds}
+    for name in (name for name in found if name in bounded or _is_shown(name)):
         values = [one.metrics.get(name) for one in card.measured]
         rows.append((Cell(name), *(Cell(float("nan") if v is None else v) for v in values)))
     notes = [f"The model of {'all clients' if origin.client is None else origin.client}."]
     if origin.preference is not None:
         shares = ", ".join(f"{name} {value:.3g}" for name, value in origin.preference.items())
         notes.append(f"Preference: {shares}.")
+    if origin.constant is not None:
+        notes.append(f"The prediction is constant: '{origin.constant}' for every row.")
+    notes += origin.choice
+    notes += [bound.text for bound in card.bounds]
     notes += [f"Note: {note}" for note in card.notes]
     output.print_table(Table(title, tuple(columns), tuple(rows), tuple(notes)))
     output.print_status(f"model: {exported.path} ({', '.join(('card.json', *card.files))})")

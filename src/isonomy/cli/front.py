@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from isonomy.cli import output
-from isonomy.cli.arguments import AtMost, MaxDP, read_limits
+from isonomy.cli.arguments import AtMost, Force, MaxDP, read_limits
 
 if TYPE_CHECKING:
-    from isonomy.report.front_choice import Part
-    from isonomy.report.tables import Table
+    from isonomy.report.front_choice import Choice
+    from isonomy.report.front_parts import Part
+    from isonomy.report.tables import Cell, Table
     from isonomy.runs.record import Record
 
 WIDTH, HEIGHT = 60, 16  # of the drawing, in characters
@@ -28,6 +28,7 @@ def front(
     ] = None,
     max_dp: MaxDP = None,
     at_most: AtMost = None,
+    force: Force = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="The page; front.html in RUN by default."),
@@ -35,8 +36,11 @@ def front(
 ) -> None:
     """Print and draw the fronts of a run: one per client, and the joint front of all clients.
 
-    With a limit, the table also shows for each front the preference with the least error within
-    the limit. It is chosen on validation examples; its point is measured on the evaluated ones.
+    A preference has one share per objective; a larger share of an objective means less error or
+    less unfairness in it. Points are offered that no other point and no constant prediction
+    dominates on validation examples. With a limit, the table also shows for each front the
+    preference with the least error that is within the limit with 95 % confidence on validation
+    examples, and whether the limit held on the evaluated ones.
 
     Example: isonomy front runs/mine
 
@@ -44,7 +48,7 @@ def front(
     """
     from isonomy import api
     from isonomy.errors import RunError
-    from isonomy.report import front_choice, page
+    from isonomy.report import front_parts, page
 
     record = api.load_one(folder)
     if not record.front:
@@ -54,11 +58,11 @@ def front(
         )
     limits = read_limits(max_dp, at_most)
     names = _client_names(record)
-    parts = front_choice.parts(record.front)
+    parts = front_parts.parts(record.front)
     wanted = _find_client(client, names, parts)
-    output.print_table(_table(record, names, limits))
-    heads = front_choice.coordinates(record.front)
-    typer.echo(_drawing(front_choice.best(parts[wanted]), _client_name(names, wanted), heads))
+    output.print_table(_table(record, names, limits, force=force))
+    heads = front_parts.coordinates(record.front)
+    typer.echo(_drawing(front_parts.best(parts[wanted]), _client_name(names, wanted), heads))
     if "preference.0" in record.front:
         path = out or folder / "front.html"
         page.write_front([record], path, f"Fronts: {record.label}")
@@ -89,49 +93,75 @@ def _find_client(client: str | None, names: dict[int, str], parts: dict[int, Par
     return found[0]
 
 
-def _table(record: Record, names: dict[int, str], limits: dict[str, float]) -> Table:
-    """One row per front: hypervolume, points, least values, and the choice within the limits."""
+def _table(
+    record: Record, names: dict[int, str], limits: dict[str, float], *, force: bool
+) -> Table:
+    """One row per front: hypervolume, points, both ends, and the choice within the limits."""
+    from isonomy.errors import RunError
     from isonomy.metrics.front import volume
-    from isonomy.report.front_choice import best, choose, coordinates, parts
+    from isonomy.report.front_choice import choose
+    from isonomy.report.front_parts import best, coordinates, offered, parts, splits
     from isonomy.report.tables import Cell, Column, Table
 
     heads = coordinates(record.front)
+    learnt = "preference.0" in record.front
     columns = [
         Column("client", "front of", text=True),
         Column("hv", "hypervolume"),
         Column("points", "points on it", digits=0),
     ]
     columns += [Column(f"{name}.least", f"least {name}") for name in heads]
+    if learnt:
+        columns += [Column("offered", "offered", digits=0)]
     if limits:
         columns += [Column("preference", "chosen preference", text=True)]
         columns += [Column(name, name) for name in heads]
-    rows = []
+        columns += [Column("held", "limit held", text=True)]
+    rows, notes = [], []
+    measured = splits(record.front)
+    validation = parts(record.front, "validation") if "validation" in measured else {}
     for client, part in sorted(parts(record.front).items()):
-        front = best(part)
-        cells = [
-            Cell(_client_name(names, client)),
-            Cell(volume(part.points)),
-            Cell(float(len(front.points))),
-        ]
+        front, who = best(part), _client_name(names, client)
+        cells = [Cell(who), Cell(volume(part.points)), Cell(float(len(front.points)))]
         least = front.points.min(0) if len(front.points) else [math.nan] * len(heads)
         cells += [Cell(float(v)) for v in least]
+        if learnt:
+            there = validation.get(client)
+            known = there is not None and bool(there.rows)
+            cells += [Cell(float(len(offered(there))) if known and there else math.nan)]
         if limits:
-            found = choose(record.front, limits, client)
-            chosen = "none within the limit"
-            point: Sequence[float] = [math.nan] * len(heads)
+            try:
+                found = choose(record.front, client, who=who, limits=limits, force=force)
+            except RunError as error:
+                if not learnt or len(validation) == 0:
+                    raise
+                found = None
+                notes.append(f"{who}: {error}")
+            cells += _chosen_cells(found, len(heads))
             if found is not None:
-                chosen = ",".join(f"{v:.4g}" for v in found.preference)
-                point = found.measured
-            cells += [Cell(chosen), *(Cell(v) for v in point)]
+                notes += [f"{who}: {bound.text()}" for bound in found.bounds]
         rows.append(tuple(cells))
-    notes = []
-    if limits:
-        stated = " and ".join(f"{name} at most {most:g}" for name, most in limits.items())
-        notes.append(
-            f"Chosen: the least error with {stated} on validation examples; the point is measured "
-            "on the evaluated examples."
+    if learnt and validation:
+        notes.insert(
+            0,
+            "Offered: the preferences that no other one and no constant prediction dominates on "
+            "validation examples, and along which more share of an objective means less of it.",
         )
     return Table(f"{record.label}, seed {record.seed}", tuple(columns), tuple(rows), tuple(notes))
+
+
+def _chosen_cells(found: Choice | None, count: int) -> list[Cell]:
+    """The chosen preference, its point on the evaluated examples, and whether the limits held."""
+    from isonomy.report.tables import Cell
+
+    if found is None:
+        return [Cell("none within the limit"), *[Cell(math.nan)] * count, Cell("")]
+    held = all(bound.held for bound in found.bounds)
+    return [
+        Cell(",".join(f"{v:.4g}" for v in found.preference)),
+        *(Cell(v) for v in found.measured),
+        Cell("yes" if held else "NO"),
+    ]
 
 
 def _drawing(front: Part, who: str, heads: tuple[str, ...]) -> str:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from isonomy.cli import output
-from isonomy.cli.arguments import Trust, read_preference
+from isonomy.cli.arguments import (
+    AtMost,
+    Constant,
+    Force,
+    MaxDP,
+    Preference,
+    Trust,
+    read_limits,
+    read_preference,
+)
 from isonomy.cli.shell import note
 
 if TYPE_CHECKING:
@@ -37,10 +46,11 @@ def predict(
             "--own", metavar="TABLE", help="For a run and a new client: its labelled examples."
         ),
     ] = None,
-    preference: Annotated[
-        str | None,
-        typer.Option("--preference", metavar="A,B", help="For a run: a point on the front."),
-    ] = None,
+    preference: Preference = None,
+    max_dp: MaxDP = None,
+    at_most: AtMost = None,
+    force: Force = False,
+    constant: Constant = False,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -59,7 +69,9 @@ def predict(
     that the model does not use, unknown values and missing values are reported on standard error.
 
     For a run without --client, the rows belong to a client that was not in training. A method
-    that trains one model per client then needs labelled examples of that client (--own).
+    that trains one model per client then needs labelled examples of that client (--own). For a
+    method that learns a front, --preference, --max-dp and --at-most choose the model as `isonomy
+    export` does, and why it was chosen is reported on standard error.
 
     Example: isonomy predict model rows.csv --out predictions.csv
 
@@ -68,9 +80,23 @@ def predict(
     from isonomy.deploy import card
 
     if card.is_model(folder):
-        found = _exported_model(folder, seal, client or own or preference).predict(table)
+        options = (client, own, preference, max_dp, at_most, force or None, constant or None)
+        given = any(option is not None for option in options)
+        found = _exported_model(folder, seal, of_run=given).predict(table)
     else:
-        found = _run_model(folder, client, own, preference, seal).predict_rows(table)
+        model = _run_model(
+            folder,
+            client,
+            own,
+            seal,
+            preference=read_preference(preference),
+            limits=read_limits(max_dp, at_most),
+            force=force,
+            constant=constant,
+        )
+        for text in model.model.notes:
+            note(text)
+        found = model.predict_rows(table)
     for text in found.notes:
         note(text)
     if out is None:
@@ -83,20 +109,20 @@ def predict(
     output.print_status(f"predictions: {out}")
 
 
-def _exported_model(folder: Path, seal: str | None, run_option: object) -> Model:
+def _exported_model(folder: Path, seal: str | None, *, of_run: bool) -> Model:
     from isonomy import api
     from isonomy.errors import ConfigError
 
-    if run_option is not None:
+    if of_run:
         raise ConfigError(
-            "an exported model is a single model; use --client, --own and --preference with the "
-            "folder of a run, or with `isonomy export`."
+            "an exported model is a single model; use --client, --own and the options that choose "
+            "on a front with the folder of a run, or with `isonomy export`."
         )
     return api.load_model(folder, seal=seal)
 
 
 def _run_model(
-    folder: Path, client: str | None, own: Path | None, preference: str | None, seal: str | None
+    folder: Path, client: str | None, own: Path | None, seal: str | None, **choice: Any
 ) -> Predictor:
     from isonomy import api
     from isonomy.errors import ConfigError, RunError
@@ -113,4 +139,4 @@ def _run_model(
             f"'{folder}' is neither an exported model (it has no card.json) nor the folder of a "
             "run (it has no config.toml); give one of them."
         )
-    return api.predictor(folder, client, examples=own, preference=read_preference(preference))
+    return api.predictor(folder, client, examples=own, **choice)

@@ -26,14 +26,34 @@ class LearnsFront(Protocol):
         """What a preference weighs."""
 
     def at(self, task: Task, deployed: Any, state: State | None, preference: Tensor) -> Params:
-        """The model for a preference [objectives].
+        """The model for a ray of losses [objectives], in which more allows more of a loss.
 
-        It is the model of the client with this state or, if `state` is None, the model of all
-        clients together, which exists if `joint` returns True.
+        The ray of a preference as a person gives it is `isonomy.core.preference.ray_of`. It is
+        the model of the client with this state or, if `state` is None, the model of all clients
+        together, which exists if `joint` returns True.
         """
 
     def joint(self, deployed: Any) -> bool:
         """Whether the deployed state contains a front for all clients together."""
+
+
+@runtime_checkable
+class SamplesPreferences(Protocol):
+    """Learns a distribution of preferences for each client."""
+
+    def preference_distributions(self, states: Tree) -> dict[str, Tensor]:
+        """Each client's mixture of Dirichlet distributions of rays, from stacked client states.
+
+        `alpha` is [clients, components, objectives], `weight` [clients, components].
+        """
+
+
+@runtime_checkable
+class FusesFronts(Protocol):
+    """Combines the clients' fronts with weights that depend on the ray."""
+
+    def fusion_weights(self, task: Task, model: Any, rays: Tensor) -> Tensor:
+        """The weight of each client's front [rays, clients] at rays [rays, objectives]."""
 
 
 def objectives(algorithm: object) -> tuple[str, ...]:

@@ -64,6 +64,8 @@ class Origin(_Model):
     client: str | None  # the client whose model it is; None: the model of all clients
     preference: dict[str, float] | None = None  # of a method that learns a front
     limits: dict[str, float] | None = None  # by which the preference was chosen
+    constant: str | None = None  # the class that is predicted for every row, if it is constant
+    choice: tuple[str, ...] = ()  # why this model of a front was chosen
     verdict: str | None = None  # the method's own verdict on its model
     versions: dict[str, str]
 
@@ -91,6 +93,26 @@ class Measured(_Model):
     metrics: dict[str, float | None]
 
 
+class MeasuredBound(_Model):
+    """A bound by which the model was chosen: on which examples, and whether it held on others."""
+
+    name: str
+    metric: str
+    most: float
+    level: float
+    split: str
+    rows: int
+    value: float
+    upper: float | None  # the upper confidence limit; None if there was no margin
+    evaluated: str
+    evaluated_rows: int
+    evaluated_value: float
+    low: float
+    high: float
+    held: bool
+    text: str
+
+
 class Card(_Model):
     """Everything that is known about an exported model."""
 
@@ -103,6 +125,7 @@ class Card(_Model):
     origin: Origin
     data: Data
     measured: tuple[Measured, ...]
+    bounds: tuple[MeasuredBound, ...] = ()
     notes: tuple[str, ...] = ()
     files: dict[str, str] = {}
     seal: str = ""

@@ -21,18 +21,17 @@ from isonomy.core.task import Params, Task
 from isonomy.data.datasets import DATASETS
 from isonomy.data.download import fetch
 from isonomy.deploy import network
-from isonomy.deploy.card import Architecture, Card, Data, Origin
+from isonomy.deploy.card import Architecture, Card, Data, MeasuredBound, Origin
 from isonomy.deploy.folder import GRAPHS, check_target, save
 from isonomy.deploy.loading import ClientModel, load
 from isonomy.deploy.measure import measured
 from isonomy.deploy.model import Model, task_of
 from isonomy.errors import ConfigError, RunError, unknown
+from isonomy.metrics.bounds import LEVEL
 from isonomy.models import MODELS
-from isonomy.report import front_choice
+from isonomy.report.front_choice import Bound
 from isonomy.runs.folder import RunFolder
-from isonomy.runs.record import Record
 from isonomy.runs.saved_model import ModelCard
-from isonomy.runs.training import record
 
 LISTED = 12  # clients that a message lists
 
@@ -52,6 +51,8 @@ def export(
     client: str | int | None = None,
     preference: Sequence[float] = (),
     limits: Mapping[str, float] | None = None,
+    force: bool = False,
+    constant: bool = False,
     also: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Exported:
@@ -61,9 +62,12 @@ def export(
         folder: The run's folder.
         to: The folder to write.
         client: The client whose model it is, for a method with one model per client.
-        preference: The point on the front, for a method that learns one.
+        preference: The point on the front, for a method that learns one. If it is dominated on
+            validation examples, the nearest one that is not is exported, with a note.
         limits: Upper bounds such as {"dp": 0.05}, instead of a preference: the model of least
-            error within them is chosen.
+            error that is within them with a margin.
+        force: Whether to take a preference that is dominated, or a bound without its margin.
+        constant: Whether the model may be a constant prediction, if nothing else is offered.
         also: Graphs to write beside the weights: "pt2" (torch.export) and "onnx".
         overwrite: Whether a model in the folder `to` is replaced.
     """
@@ -75,54 +79,16 @@ def export(
             network.need_onnx()  # before any work
     check_target(target, overwrite)
     place = RunFolder(folder)
-    if preference and limits:
-        raise ConfigError("a preference and a limit are both given; give only one of them.")
-    if limits:
-        preference = _preference_within(record(place), limits, client)
     if client is None:
         _require_shared_model(place)
-    loaded = load(folder, client, preference=preference)
+    loaded = load(
+        folder, client, preference=preference, limits=limits, force=force, constant=constant
+    )
     model = measured(place, loaded, _model(place, loaded, limits))
     return Exported(target, save(model, target, also))
 
 
 # --- the choice of the model -----------------------------------------------------------------
-
-
-def _preference_within(
-    made: Record, limits: Mapping[str, float], client: str | int | None
-) -> tuple[float, ...]:
-    """The preference of least error that satisfies the limits on validation examples."""
-    if not made.complete:
-        raise RunError("the run is unfinished, so there is no front to choose on; resume it first.")
-    if "preference.0" not in made.front:
-        raise RunError(
-            "this run's method learnt one model, not a front, so a limit cannot choose one; leave "
-            "the limit out to export that model."
-        )
-    names = [str(name) for name in made.clients.get("name", [])]
-    numbers = [int(number) for number in made.clients.get("client", [])]
-    known = dict(zip(names, numbers, strict=True))
-    at = front_choice.TOGETHER
-    if client is not None:
-        wanted = str(client)
-        if wanted not in known and not (wanted.isdecimal() and int(wanted) in numbers):
-            raise RunError(unknown("client", wanted, known))
-        at = known[wanted] if wanted in known else int(wanted)
-    elif front_choice.TOGETHER not in front_choice.parts(made.front):
-        raise _needs_client(made.config["algorithm"], list(known))
-    found = front_choice.choose(made.front, limits, at)
-    if found is None:
-        split = "validation" if "validation" in front_choice.splits(made.front) else None
-        lowest = front_choice.parts(made.front, split)[at].points.min(0)
-        coordinates = front_choice.coordinates(made.front)
-        lows = ", ".join(f"{n} {v:.3g}" for n, v in zip(coordinates, lowest, strict=True))
-        wanted = " and ".join(f"{k} at most {v:g}" for k, v in limits.items())
-        raise RunError(
-            f"no preference satisfies {wanted} on validation examples (the lowest values are "
-            f"{lows}); raise the limit."
-        )
-    return found.preference
 
 
 def _require_shared_model(place: RunFolder) -> None:
@@ -168,8 +134,13 @@ def _card(
     limits: Mapping[str, float] | None,
 ) -> Card:
     config, card = loaded.config, loaded.card
-    objectives = objectives_of(loaded.algorithm)
-    chosen = dict(zip(objectives, loaded.chosen_preference, strict=True)) if objectives else None
+    objectives, choice = objectives_of(loaded.algorithm), loaded.choice
+    chosen = constant = None
+    if choice is not None and choice.constant:
+        top = choice.constant.index(max(choice.constant))
+        constant = card.labels[top] if card.labels else str(top)
+    elif choice is not None:
+        chosen = dict(zip(objectives, choice.preference, strict=True))
     verdict = place.verdict()
     preparation = loaded.row_preparation
     return Card(
@@ -189,12 +160,19 @@ def _card(
             client=loaded.client,
             preference=chosen,
             limits=dict(limits) if limits else None,
+            constant=constant,
+            choice=() if choice is None else choice.notes,
             verdict=None if verdict is None else f"{verdict['status']}: {verdict['text']}",
             versions=config.versions,
         ),
         data=_data(config, card),
         measured=(),
+        bounds=() if choice is None else tuple(_bound(one) for one in choice.bounds),
     )
+
+
+def _bound(one: Bound) -> MeasuredBound:
+    return MeasuredBound(**vars(one), level=LEVEL, held=one.held, text=one.text())
 
 
 def _architecture(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,12 +17,16 @@ from isonomy.core.algorithm import Algorithm
 from isonomy.core.capabilities import LearnsFront, objectives
 from isonomy.core.client import State
 from isonomy.core.mixture import Mixture
+from isonomy.core.preference import ray_of
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree
 from isonomy.data import preparation as preparations
 from isonomy.deploy.new_client import Examples, labelled_rows, state_of_new_client
 from isonomy.errors import ConfigError, RunError, unknown
 from isonomy.models import make_task
+from isonomy.models.hypernet import head_of
+from isonomy.report.front_choice import Choice, choose
+from isonomy.report.front_parts import TOGETHER, parts, splits
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.saved_model import ModelCard
 
@@ -35,7 +39,7 @@ class ClientModel:
     """A run's model as one client uses it: what the server deploys, and the client's own state.
 
     `client` is the client's name, and None for a new client or for the model of all clients.
-    `preference` is the point on the front that was asked for, and empty if none was.
+    `choice` is the model on the front, for a method that learns one.
     """
 
     config: Config
@@ -46,14 +50,14 @@ class ClientModel:
     state: State
     client: str | None = None
     preparation: Preparation | None = None
-    preference: tuple[float, ...] = ()
+    choice: Choice | None = None
 
     @property
-    def chosen_preference(self) -> tuple[float, ...]:
-        """For a method that learns a front: the preference asked for, or the method's default."""
-        count = len(objectives(self.algorithm))
-        default = tuple(getattr(self.algorithm, "preference", ()))
-        return self.preference or default or (1 / count,) * count
+    def notes(self) -> tuple[str, ...]:
+        """Why it is this model of a front, and whether it is within its bounds."""
+        if self.choice is None:
+            return ()
+        return (*self.choice.notes, *(bound.text() for bound in self.choice.bounds))
 
     @property
     def row_preparation(self) -> Preparation | None:
@@ -65,10 +69,12 @@ class ClientModel:
 
     def weights(self) -> Params | Mixture:
         """The parameters of the one model, or mixture of models, that this client uses."""
-        algorithm, task = self.algorithm, self.task
-        if isinstance(algorithm, LearnsFront):
-            ray = torch.tensor(self.chosen_preference)
-            return algorithm.at(task, self.server, self.state, ray / ray.sum())
+        algorithm, task, choice = self.algorithm, self.task, self.choice
+        if isinstance(algorithm, LearnsFront) and choice is not None:
+            count = len(algorithm.objectives)
+            ray = ray_of(torch.tensor(choice.preference or (1 / count,) * count))
+            params = algorithm.at(task, self.server, self.state, ray)
+            return _constant(task, params, choice.constant) if choice.constant else params
         kind = type(algorithm)
         if kind.predict is not Algorithm.predict and kind.model is Algorithm.model:
             raise RunError(
@@ -83,6 +89,10 @@ def load(
     client: str | int | None = None,
     examples: Examples | str | Path | None = None,
     preference: Sequence[float] = (),
+    limits: Mapping[str, float] | None = None,
+    *,
+    force: bool = False,
+    constant: bool = False,
 ) -> ClientModel:
     """The model of a finished run, for one of its clients, a new client, or all clients.
 
@@ -93,8 +103,13 @@ def load(
         examples: A new client's labelled examples: (x, y), or (x, y, groups) for a method that
             learns a front, or the path of a table if the run was made from tables.
         preference: The point on the front, for a method that learns one.
+        limits: Upper bounds such as {"dp": 0.05}, instead of a preference.
+        force: Whether to take a preference that is dominated, or a bound without its margin.
+        constant: Whether the model may be a constant prediction.
     """
     place = RunFolder(folder)
+    if preference and limits:
+        raise ConfigError("a preference and a limit are both given; give only one of them.")
     config = place.config()
     saved = place.model()
     card, kept = saved.card, saved.preprocessing
@@ -107,7 +122,7 @@ def load(
         raise RunError(
             f"the preprocessing in '{place.path}' is damaged; start the run again with --overwrite."
         ) from None
-    name = None
+    name, at = None, TOGETHER
     state: State
     if client is not None:
         at = client_number(card.clients, client)
@@ -117,10 +132,96 @@ def load(
     else:
         own = labelled_rows(preparation, examples) if isinstance(examples, str | Path) else examples
         state = state_of_new_client(algorithm, task, saved.server, config, own)
-    chosen = checked_preference(preference, objectives(algorithm))
+    wanted = checked_preference(preference, objectives(algorithm))
+    if not isinstance(algorithm, LearnsFront):
+        if limits:
+            raise RunError(
+                "this run's method learnt one model, not a front, so a limit cannot choose one; "
+                "leave the limit out to use that model."
+            )
+        choice = None
+    elif examples is not None:
+        if limits:
+            raise ConfigError(
+                "a new client has no validation examples, so a limit cannot be checked; give a "
+                "preference."
+            )
+        choice = _of_new_client(algorithm, place, wanted)
+    else:
+        fixed = tuple(getattr(algorithm, "preference", ()))
+        default = not wanted and not limits and bool(fixed)
+        choice = _chosen(
+            place,
+            at,
+            name or "",
+            tuple(v / sum(fixed) for v in fixed) if default else wanted,
+            limits,
+            len(algorithm.objectives),
+            force=force or default,
+            constant=constant,
+        )
     return ClientModel(
-        config, card, algorithm, task, saved.server, state, name, preparation, chosen
+        config, card, algorithm, task, saved.server, state, name, preparation, choice
     )
+
+
+def _chosen(
+    place: RunFolder,
+    client: int,
+    who: str,
+    preference: tuple[float, ...],
+    limits: Mapping[str, float] | None,
+    count: int,
+    *,
+    force: bool,
+    constant: bool,
+) -> Choice:
+    """The model chosen on the front of the run; without a front, the preference as given."""
+    columns = place.front()
+    if columns:
+        return choose(
+            columns,
+            client,
+            who=who,
+            preference=preference,
+            limits=limits,
+            force=force,
+            constant=constant,
+        )
+    if limits:
+        raise RunError(
+            "this run measured no front (front.rays = 0), so a limit cannot choose on it; run it "
+            "again with front.rays above 0."
+        )
+    note = "The run measured no front, so it is not known whether another model is better."
+    return Choice(preference or (1 / count,) * count, "", (), (), notes=(note,))
+
+
+def _of_new_client(
+    algorithm: LearnsFront, place: RunFolder, preference: tuple[float, ...]
+) -> Choice:
+    """The preference that is given, that of the config, or the mean of the other clients'."""
+    if preference:
+        return Choice(preference, "", (), ())
+    fixed = tuple(getattr(algorithm, "preference", ()))
+    columns = place.front()
+    if fixed or "validation" not in splits(columns):
+        given = fixed or (1,) * len(algorithm.objectives)
+        return Choice(tuple(v / sum(given) for v in given), "", (), ())
+    each = [choose(columns, k).preference for k in parts(columns, "validation") if k != TOGETHER]
+    mean = tuple(sum(shares) / len(each) for shares in zip(*each, strict=True))
+    note = "No preference was given: this is the mean of the preferences of the run's clients."
+    return Choice(mean, "", (), (), notes=(note,))
+
+
+def _constant(task: Task, params: Params, shares: Sequence[float]) -> Params:
+    """The parameters with a last layer that gives all rows the same shares of the classes."""
+    head = head_of(task)
+    return {
+        **params,
+        head.weight: torch.zeros_like(params[head.weight]),
+        head.bias: torch.tensor(shares).log().to(params[head.bias].dtype),
+    }
 
 
 def client_number(names: Sequence[str], client: str | int) -> int:

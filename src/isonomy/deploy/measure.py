@@ -106,7 +106,7 @@ def _metrics(found: Mapping[str, float]) -> dict[str, float | None]:
 
 def _recorded(place: RunFolder, loaded: ClientModel, split: Split) -> tuple[Measured, ...]:
     """The metrics of this model that the run recorded."""
-    if loaded.preference:
+    if loaded.choice is not None:
         return ()
     recorded = record(place)
     columns = recorded.clients

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +37,7 @@ class Predictor:
         """The raw outputs [n, o] from features: logits, margins or numbers."""
         model = self.model
         with torch.no_grad():
-            if model.preference:
+            if model.choice is not None:
                 return outputs(model.task, model.weights(), x)
             return model.algorithm.predict(model.task, model.server, model.state, x)
 
@@ -65,6 +65,11 @@ def predictor(
     client: str | int | None = None,
     examples: Examples | str | Path | None = None,
     preference: Sequence[float] = (),
+    limits: Mapping[str, float] | None = None,
+    *,
+    force: bool = False,
+    constant: bool = False,
 ) -> Predictor:
     """The predictor of a client of the run, of a new client, or of all; see `loading.load`."""
-    return Predictor(load(folder, client, examples, preference))
+    made = load(folder, client, examples, preference, limits, force=force, constant=constant)
+    return Predictor(made)

@@ -6,7 +6,7 @@ A point may be (error, unfairness), or (loss of client 1, ..., loss of client K)
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import moocore
 import numpy as np
@@ -16,7 +16,7 @@ from isonomy.core.examples import Attribute
 from isonomy.core.notions import find_objectives, read_objective
 from isonomy.errors import DataError
 from isonomy.metrics import group
-from isonomy.metrics.counts import Floats, ratio, tally_of, with_everyone
+from isonomy.metrics.counts import Floats, Tally, ratio, tally_of, with_everyone
 
 
 def hypervolume(points: ArrayLike, reference: ArrayLike | None = None) -> float:
@@ -87,7 +87,7 @@ def points(
     counts: NDArray[np.int64], attributes: Sequence[Attribute], names: Sequence[str]
 ) -> Floats:
     """The points [..., coordinates] of counts [..., 1 + G, C, C]; NaN where undefined."""
-    everyone = tally_of(counts[..., :1, :, :], np.zeros((*counts.shape[:-3], 1, 1)))
+    everyone = _everyone(counts)
     size = everyone.size[..., 0]
     out = []
     for name in names:
@@ -95,15 +95,41 @@ def points(
         if objective.notion is None:
             out.append(1 - ratio(everyone.hit.sum(-1)[..., 0], size))
             continue
-        start = 1
-        for each in attributes:
-            if each.name == objective.attribute:
-                break
-            start += len(each.levels)
-        at = with_everyone(slice(start, start + len(each.levels)))
-        tally = tally_of(counts[..., at, :, :], np.zeros((*counts.shape[:-3], len(at), 1)))
+        tally = _groups(counts, attributes, objective.attribute)
         out.append(group.overall(tally, objective.notion))
     return np.stack(out, -1)
+
+
+def compared(
+    counts: NDArray[np.int64], attributes: Sequence[Attribute], name: str
+) -> NDArray[np.int64]:
+    """The counts [..., 1 + L, P, 2] that a coordinate is computed from.
+
+    They are numerators and denominators of the rates of everyone and of L groups, for P positive
+    classes; those of the error are the wrong predictions among all, with L = 0 and P = 1.
+    """
+    objective, everyone = read_objective(name), _everyone(counts)
+    if objective.notion is None:
+        size = everyone.size
+        wrong = size - everyone.hit.sum(-1)
+        return np.stack([wrong, size], -1)[..., None, :].astype(np.int64)
+    tally = _groups(counts, attributes, objective.attribute)
+    return np.stack(group.rate_counts(tally, objective.notion.label), -1).astype(np.int64)
+
+
+def _everyone(counts: NDArray[np.int64]) -> Tally:
+    return tally_of(counts[..., :1, :, :], np.zeros((*counts.shape[:-3], 1, 1)))
+
+
+def _groups(counts: NDArray[np.int64], attributes: Sequence[Attribute], attribute: str) -> Tally:
+    """The tally of everyone and of the groups of an attribute."""
+    start = 1
+    for each in attributes:
+        if each.name == attribute:
+            break
+        start += len(each.levels)
+    at = with_everyone(slice(start, start + len(each.levels)))
+    return tally_of(counts[..., at, :, :], np.zeros((*counts.shape[:-3], len(at), 1)))
 
 
 def volume(at: Floats) -> float:
@@ -112,18 +138,31 @@ def volume(at: Floats) -> float:
     return hypervolume(defined) if len(defined) else math.nan
 
 
-def within(at: Floats, limits: Mapping[int, float]) -> int | None:
-    """The point with the smallest first coordinate among those within the limits.
+def monotone(share: Floats, at: Floats) -> NDArray[np.intp]:
+    """The chain of points along which more share of the first coordinate means less of it.
 
-    `limits` maps the number of a coordinate to its largest allowed value. Returns the number of the
-    point, or None if no point is within the limits.
+    `share` [n] is that of the first coordinate, `at` [n, 2] are points none of which dominates
+    another. Of all such chains, it is the one with the largest hypervolume below (1, 1), and of
+    these the longest. Returns the numbers of its points, by share.
 
-    >>> within(np.array([[0.1, 0.3], [0.2, 0.04], [0.3, 0.0]]), {1: 0.05})
-    1
+    >>> share = np.array([0.1, 0.2, 0.3, 0.4])
+    >>> at = np.array([[0.5, 0.1], [0.2, 0.4], [0.4, 0.2], [0.1, 0.6]])
+    >>> monotone(share, at).tolist()
+    [0, 1, 3]
     """
-    allowed = ~np.isnan(at).any(-1)
-    for column, most in limits.items():
-        allowed &= at[:, column] <= most
-    if not allowed.any():
-        return None
-    return int(np.where(allowed, at[:, 0], np.inf).argmin())
+    order = np.argsort(share, kind="stable")
+    error, gap = at[order].T
+    longer = 1e-9  # for each point, so that points that add no volume are kept
+    best, before = (1 - error) * (1 - gap) + longer, np.full(len(order), -1)
+    for i in range(1, len(order)):
+        found = best[:i] + (error[:i] - error[i]) * (1 - gap[i]) + longer
+        found = np.where(error[:i] >= error[i], found, -np.inf)
+        j = int(found.argmax())
+        if found[j] > best[i]:
+            best[i], before[i] = found[j], j
+    chain: list[int] = []
+    i = int(best.argmax()) if len(order) else -1
+    while i >= 0:
+        chain.append(i)
+        i = int(before[i])
+    return np.asarray(order[chain[::-1]], np.intp)

@@ -147,23 +147,24 @@ def false_positive_rate(tally: Tally) -> Floats:
 
 
 def _rate(tally: Tally, label: int | None) -> tuple[Floats, NDArray[np.bool_]]:
-    """Each row's rate of predictions of each positive class c, and where it is defined.
+    """Each row's rate of predictions of each positive class c, and where it is defined."""
+    above, below = rate_counts(tally, label)
+    return ratio(above, below), below > 0
+
+
+def rate_counts(tally: Tally, label: int | None) -> tuple[Floats, Floats]:
+    """Numerators and denominators [..., 1 + L, positive classes c] of each row's rates.
 
     P(h=c | z) for label None, P(h=c | y=c, z) for label 1, P(h=c | y!=c, z) for label 0.
     """
     if label is None:
-        return _of_positive_classes(tally.predicted, tally.size[..., None])
-    if label == 1:
-        return _of_positive_classes(tally.hit, tally.label)
-    rest = tally.size[..., None] - tally.label
-    return _of_positive_classes(tally.predicted - tally.hit, rest)
-
-
-def _of_positive_classes(above: Floats, below: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        above, below = tally.predicted, tally.size[..., None]
+    elif label == 1:
+        above, below = tally.hit, tally.label
+    else:
+        above, below = tally.predicted - tally.hit, tally.size[..., None] - tally.label
     above, below = np.broadcast_arrays(above, below)
-    if above.shape[-1] == 2:
-        above, below = above[..., 1:], below[..., 1:]
-    return ratio(above, below), below > 0
+    return (above[..., 1:], below[..., 1:]) if above.shape[-1] == 2 else (above, below)
 
 
 def _difference(rate: Floats, defined: NDArray[np.bool_]) -> Floats:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from isonomy.core.notions import read_objective
 from isonomy.errors import ConfigError, unknown
 from isonomy.metrics.client import Better
 from isonomy.metrics.registry import (
     CLIENT_SUMMARIES,
     CLIENT_VALUES,
     COSTS,
+    FRONT_END,
     GROUP_METRICS,
     POOLED,
     RATES,
@@ -81,6 +83,7 @@ def parse(name: str) -> Metric:
     ('sex', 'true_positive_rate', 'female', 'true positive rate of sex = female')
     """
     found = _single(name) or _client(name) or _comparison(name) or _end(name) or _rate(name)
+    found = found or _front_end(name)
     if found is None:
         known = [
             *POOLED,
@@ -185,6 +188,29 @@ def _end(name: str) -> Metric | None:
     which = "Lower" if name.endswith("low") else "Upper"
     text = f"{which} end of the bootstrap percentile interval over clients of:"
     return Metric(name, name, text, end_of=parse(inner))
+
+
+def _front_end(name: str) -> Metric | None:
+    rest = name.removeprefix("front.least.")
+    if rest == name:
+        return None
+    for at in (i for i, letter in enumerate(rest) if letter == "."):
+        try:
+            least, value = read_objective(rest[:at]), read_objective(rest[at + 1 :])
+        except ConfigError:
+            continue
+        return Metric(
+            name,
+            FRONT_END.title.format(least=least.name, value=value.name),
+            FRONT_END.meaning.format(
+                least=least.metric if least.attribute else least.name,
+                value=value.metric if value.attribute else value.name,
+            ),
+            FRONT_END.better,
+            FRONT_END.over,
+            kind="front.least",
+        )
+    return None
 
 
 def _rate(name: str) -> Metric | None:

@@ -10,6 +10,7 @@ Names are structured:
     group.ATTRIBUTE.METRIC               a comparison of the groups of one protected attribute:
                                          `GROUP_METRICS`
     group.ATTRIBUTE.RATE.LEVEL           a rate of one group: `RATES`
+    front.least.OBJECTIVE.COORDINATE     a point at an end of learnt fronts: `FRONT_END`
     NAME:low, NAME:high                  the ends of a metric's bootstrap interval over clients
 
 `isonomy.metrics.names.parse` turns a name into a `Metric`. To add a metric, write the function that
@@ -29,7 +30,7 @@ from isonomy.metrics import client, group
 from isonomy.metrics.client import Better
 from isonomy.metrics.counts import Counts, Floats, Tally
 from isonomy.metrics.excess import excess, faa
-from isonomy.metrics.front import hypervolume, volume
+from isonomy.metrics.front import hypervolume, points, volume
 
 Over = Literal["clients", "examples", "run"]
 """What is averaged or compared: each client counts once, each example counts once, or each run."""
@@ -163,6 +164,16 @@ SINGLE: dict[str, Single] = {
         volume,
     ),
 }
+
+FRONT_END = Single(
+    "{value} where {least} is least",
+    "The {value} on all evaluated examples together if each client predicts at the preference of "
+    "its own front that has the least {least} on its validation examples.",
+    "lower",
+    "examples",
+    points,
+)
+"""A point at an end of the learnt fronts: `front.least.OBJECTIVE.COORDINATE`."""
 
 COSTS: dict[str, Single] = {
     "seconds": Single(

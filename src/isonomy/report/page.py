@@ -41,7 +41,11 @@ def write_data(facts: dict[str, Any], path: str | Path, title: str = "Data") -> 
 
 def write_front(records: list[Record], path: str | Path, title: str = "Fronts") -> Path:
     """Write a page on fronts alone."""
-    drawn = [figure for figure in figures.all_figures(records) if figure.name == "learnt"]
+    drawn = [
+        figure
+        for figure in figures.all_figures(records)
+        if figure.name in ("learnt", "preferences")
+    ]
     body = [
         "<header>",
         f"<h1>{escape(title)}</h1>",

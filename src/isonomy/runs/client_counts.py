@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
+from isonomy.core.capabilities import LearnsFront
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.examples import Split
 from isonomy.core.phase import Phase, phase
@@ -21,13 +23,24 @@ PAGE = 1024  # examples at a time
 
 
 def measure(algorithm: Algorithm, split: Split) -> Phase:
-    """The phase in which a client counts its own predictions; no prediction leaves it."""
+    """The phase in which a client counts its own predictions; no prediction leaves it.
+
+    If an algorithm learns a front, the message may have a "ray": the client predicts with its model
+    there.
+    """
 
     @phase("gather", name=f"measure:{split}", counts="group statistic", loss="group statistic")
     def measured(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         total: Any = None
+        model, at = message["model"], message.get("ray")
+        chosen = None
+        if at is not None and isinstance(algorithm, LearnsFront):
+            chosen = algorithm.at(task, model, client.state, at)
         for page in client.pages(split, PAGE):
-            outputs = algorithm.predict(task, message["model"], client.state, page.x)
+            if chosen is None:
+                outputs = algorithm.predict(task, model, client.state, page.x)
+            else:
+                outputs = task.outputs(chosen, page.x)
             counted = count(task, outputs, page)
             total = counted if total is None else tree.add(total, counted)
         return total, client.state
@@ -41,12 +54,16 @@ def count_all(algorithm: Algorithm, server: Tree, engine: Engine, split: Split) 
 
 
 def count_answering(
-    algorithm: Algorithm, server: Tree, engine: Engine, split: Split
+    algorithm: Algorithm, server: Tree, engine: Engine, split: Split, rays: Tensor | None = None
 ) -> tuple[Counts, list[int]]:
-    """The counts of every client that answered, and the numbers of these clients."""
+    """The counts of every client that answered, and the numbers of these clients.
+
+    `rays` [clients, objectives] are the points of their fronts at which clients predict.
+    """
     cohort = engine.cohort(engine.everyone(), work=Work(steps=1), round=0)
     message = {"model": algorithm.deployed(server)}
-    replies = cohort.gather(measure(algorithm, split), message)
+    each = None if rays is None else {"ray": rays}
+    replies = cohort.gather(measure(algorithm, split), message, each=each)
     counts = Counts(
         counts=replies.value["counts"].numpy().astype(np.int64),
         loss=replies.value["loss"].numpy().astype(np.float64),

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from isonomy.core.capabilities import objectives
+from isonomy.core.capabilities import LearnsFront, objectives
 from isonomy.core.cohort import NoReplies
+from isonomy.core.preference import ray_of
 from isonomy.errors import TrainingError
 from isonomy.metrics import Counts, client_loss, excess, faa, per_client, summarise
+from isonomy.metrics.front import coordinates
 from isonomy.runs import front, surrogate
 from isonomy.runs.build import Setting
 from isonomy.runs.client_counts import count_answering
@@ -20,29 +24,120 @@ from isonomy.runs.progress import Progress, found_clusters
 Metrics = dict[str, float | None]
 Columns = dict[str, list[Any]]
 
+FEW = 100  # preferences, minus one, among which clients choose before the last round
 
-def evaluate(
-    setting: Setting, now: Progress, *, last: bool
-) -> tuple[Metrics | None, Columns, front.Fronts | None]:
-    """The metrics, the table of clients and the fronts, of the clients that answer.
 
-    The metrics are None, and the table is empty, if no client answers. Raises TrainingError if
-    the loss is not finite.
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What one evaluation found, of the clients that answer.
+
+    `metrics` is None, and `clients` empty, if no client answers. `at` says at which points of their
+    fronts the clients predicted. `fronts` are those of the evaluated split, and `validation` those
+    on which the points were chosen.
+    """
+
+    metrics: Metrics | None = None
+    clients: Columns = field(default_factory=dict)
+    at: str | None = None
+    fronts: front.Fronts | None = None
+    validation: front.Fronts | None = None
+
+
+def evaluate(setting: Setting, now: Progress, *, last: bool) -> Evaluation:
+    """Measure the models of the clients that answer.
+
+    Raises TrainingError if the loss is not finite.
     """
     config = setting.config
+    validation = _validation_fronts(setting, now, last)
+    preferences = None if validation is None else chosen_preferences(validation)
+    rays = None if preferences is None else ray_of(torch.from_numpy(preferences))
     try:
         counts, ids = count_answering(
-            setting.algorithm, now.server, now.engine, config.evaluate.split
+            setting.algorithm, now.server, now.engine, config.evaluate.split, rays
         )
     except NoReplies:
-        return None, {}, None
+        return Evaluation()
     # clusters that the algorithm finds are used for excess risk at the end only
     losses = surrogate.surrogate_losses(setting, now.server if last else None)
     if losses is not None:
         losses = losses[ids]
     found = front.measured(setting, now.server, now.engine, counts, ids, last=last)
     metrics, rows = _measured(setting, counts, ids, losses, found, now, last)
-    return metrics, rows, found
+    if isinstance(setting.algorithm, LearnsFront):
+        for j in range(len(setting.algorithm.objectives)):
+            given = [math.nan] * len(ids) if preferences is None else preferences[ids, j].tolist()
+            rows[f"preference.{j}"] = given
+    if last and found is not None and validation is not None:
+        metrics |= _ends(setting, found, validation)
+    return Evaluation(metrics, rows, _stated(setting, preferences), found, validation)
+
+
+def _validation_fronts(setting: Setting, now: Progress, last: bool) -> front.Fronts | None:
+    """The fronts on validation examples, if clients choose on them where they predict."""
+    algorithm, config = setting.algorithm, setting.config
+    if not isinstance(algorithm, LearnsFront) or tuple(getattr(algorithm, "preference", ())):
+        return None
+    if not bool((setting.federation.sizes("validation") > 0).any()):
+        return None
+    names = front.names_of(setting) or coordinates(
+        algorithm.objectives, setting.federation.attributes
+    )
+    few = None if last and config.front.rays else min(config.front.rays or FEW, FEW)
+    return front.learnt(
+        setting, now.server, now.engine, "validation", names, others=False, rays=few
+    )
+
+
+def chosen_preferences(validation: front.Fronts) -> NDArray[np.float32] | None:
+    """Each client's preference [K, m] of least error on its validation examples.
+
+    A client without such examples gets the mean of the others'. None if no client has any.
+    """
+    names = validation.names
+    chosen = validation.best(names.index("error") if "error" in names else 0)
+    if (chosen < 0).all():
+        return None
+    out = validation.preferences[chosen]
+    out[chosen < 0] = out[chosen >= 0].mean(0)
+    return out
+
+
+def _ends(setting: Setting, found: front.Fronts, validation: front.Fronts) -> Metrics:
+    """The points of the clients together, each at its own preference with the least of something.
+
+    They are chosen on validation examples and measured on the evaluated ones.
+    """
+    out: Metrics = {}
+    for i, least in enumerate(found.names):
+        at = found.point(validation.best(i), setting.benign)
+        for j, name in enumerate(found.names):
+            value = math.nan if at is None else float(at[j])
+            out[f"front.least.{least}.{name}"] = value if math.isfinite(value) else None
+    return out
+
+
+def _stated(setting: Setting, preferences: NDArray[np.float32] | None) -> str | None:
+    """At which points of their fronts the clients predicted."""
+    algorithm = setting.algorithm
+    if not isinstance(algorithm, LearnsFront):
+        return None
+    fixed = tuple(getattr(algorithm, "preference", ()))
+    if preferences is None:
+        shares = [v / sum(fixed) for v in fixed] or [1 / len(algorithm.objectives)] * len(
+            algorithm.objectives
+        )
+        which = ", ".join(
+            f"{name} {share:.3g}" for name, share in zip(algorithm.objectives, shares, strict=True)
+        )
+        why = "as configured" if fixed else "no client has validation examples to choose on"
+        return f"metrics are those of the preference ({which}) for every client, {why}."
+    first = np.sort(preferences[:, 0])
+    spread = f"{first[0]:.3g} to {first[-1]:.3g}" if first[0] < first[-1] else f"{first[0]:.3g}"
+    return (
+        "metrics are those of each client's own preference of least error on its validation "
+        f"examples (share of {algorithm.objectives[0]}: {spread}, median {np.median(first):.3g})."
+    )
 
 
 def _measured(
@@ -90,19 +185,19 @@ def _measured(
     return {k: v if math.isfinite(v) else None for k, v in metrics.items()}, rows
 
 
-def final_fronts(setting: Setting, now: Progress, found: front.Fronts | None) -> Columns:
+def final_fronts(setting: Setting, now: Progress, made: Evaluation) -> Columns:
     """The columns of the fronts at the end of a run.
 
     They are those measured on the evaluation split and, for an algorithm that learns a front, also
     those on validation examples, from which a preference is chosen.
     """
-    if found is None:
+    if made.fronts is None:
         return {}
-    both = [found]
-    own = objectives(setting.algorithm) and found.split != "validation"
-    if own and bool((setting.federation.sizes("validation") > 0).any()):
+    both, chosen = [made.fronts], made.validation
+    if not objectives(setting.algorithm) or made.fronts.split == "validation":
+        return front.stored(both)
+    if chosen is None and bool((setting.federation.sizes("validation") > 0).any()):
         chosen = front.learnt(
-            setting, now.server, now.engine, "validation", found.names, others=False
+            setting, now.server, now.engine, "validation", made.fronts.names, others=False
         )
-        both += [] if chosen is None else [chosen]
-    return front.stored(both)
+    return front.stored([*both, *([] if chosen is None else [chosen])])

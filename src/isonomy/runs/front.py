@@ -19,11 +19,12 @@ from torch.func import vmap
 
 from isonomy.blocks.preferences import grid
 from isonomy.core import tree
-from isonomy.core.capabilities import LearnsFront, objectives
+from isonomy.core.capabilities import FusesFronts, LearnsFront, SamplesPreferences, objectives
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import NoReplies
-from isonomy.core.examples import Split
+from isonomy.core.examples import Attribute, Split
 from isonomy.core.phase import Phase, phase
+from isonomy.core.preference import preference_of, ray_of
 from isonomy.core.task import Batch, Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
@@ -31,11 +32,13 @@ from isonomy.engines.base import Engine
 from isonomy.errors import ConfigError
 from isonomy.metrics import Counts
 from isonomy.metrics.counts import Floats
-from isonomy.metrics.front import coordinates, points, volume
+from isonomy.metrics.front import compared, coordinates, points, volume
 from isonomy.runs.build import Setting
+from isonomy.runs.progress import Progress
 
 PAGE = 256  # examples at a time
 MANY = 2**24  # outputs at a time
+SHOWN = 50  # preferences, minus one, at which fusion weights are recorded
 TOGETHER = -1  # stands for the front on all clients' examples
 
 
@@ -43,17 +46,22 @@ TOGETHER = -1  # stands for the front on all clients' examples
 class Fronts:
     """The measured points of one split.
 
-    `rays` [R, m] are the preferences, [1, 0] for an algorithm with one model. `local` [K, R, c] are
-    the points of clients `ids` on their own examples; `whole` [F, R, c] those on everyone's, one
-    front of all together or one per client, None if it was not measured.
+    `preferences` are [R, m], [1, 0] for an algorithm with one model. `local` [K, R, c] are the
+    points of clients `ids` on their own examples; `whole` [F, R, c] those on everyone's, one front
+    of all together or one per client, None if it was not measured. `counts` [K, R, 1 + G, C, C] are
+    those of `local` and `joint` [R, 1 + G, C, C] those of the front of all together, for an
+    algorithm that learns a front.
     """
 
     split: Split
     names: tuple[str, ...]
     ids: list[int]
-    rays: NDArray[np.float32]
+    preferences: NDArray[np.float32]
     local: Floats
     whole: Floats | None
+    attributes: tuple[Attribute, ...] = ()
+    counts: NDArray[np.int64] | None = None
+    joint: NDArray[np.int64] | None = None
 
     @property
     def volumes(self) -> Floats:
@@ -67,23 +75,53 @@ class Fronts:
             found["hv.global"] = _mean(np.array([volume(at) for at in self.whole]))
         return found
 
+    def best(self, coordinate: int) -> NDArray[np.intp]:
+        """Each client's preference with the least of a coordinate, and then of the others.
+
+        -1 for a client without examples.
+        """
+        order = [coordinate, *(j for j in range(len(self.names)) if j != coordinate)]
+        found = [np.lexsort(at[:, order[::-1]].T)[0] for at in self.local]
+        known = ~np.isnan(self.local[:, :, coordinate]).all(1)
+        return np.where(known, np.array(found, np.intp), -1)
+
+    def point(self, chosen: NDArray[np.intp], clients: NDArray[np.bool_]) -> Floats | None:
+        """The point on all examples of some clients together, each at its chosen preference."""
+        at = [k for k in np.flatnonzero(clients) if chosen[k] >= 0]
+        if self.counts is None or not at:
+            return None
+        counts = np.stack([self.counts[k, chosen[k]] for k in at]).sum(0)
+        return points(counts, self.attributes, self.names)
+
     def columns(self) -> dict[str, Any]:
         """One row per client and preference, and for all together (client -1).
 
-        If every client has its own front, there is none of all together.
+        If every client has its own front, there is none of all together. The columns `count.NAME`
+        are the counts that the coordinate NAME was computed from (`isonomy.metrics.front.compared`)
+        as a flat list, and `count.label` is the number of examples of each class.
         """
         parts = list(zip(self.ids, self.local, strict=True))
         if self.whole is not None and len(self.whole) == 1:
             parts.append((TOGETHER, self.whole[0]))
-        count = len(self.rays)
+        count = len(self.preferences)
         where = np.concatenate([at for _, at in parts])
         out: dict[str, Any] = {
             "split": [self.split] * len(where),
             "client": np.repeat([k for k, _ in parts], count).tolist(),
         }
-        for j in range(self.rays.shape[1]):
-            out[f"preference.{j}"] = np.tile(self.rays[:, j], len(parts)).tolist()
-        return out | {name: where[:, j].tolist() for j, name in enumerate(self.names)}
+        for j in range(self.preferences.shape[1]):
+            out[f"preference.{j}"] = np.tile(self.preferences[:, j], len(parts)).tolist()
+        out |= {name: where[:, j].tolist() for j, name in enumerate(self.names)}
+        if self.counts is None:
+            return out
+        counts = [*self.counts, *([] if self.joint is None else [self.joint])]
+        flat = np.concatenate(counts)
+        out["count.label"] = flat[:, 0].sum(-1).tolist()
+        for name in self.names:
+            out[f"count.{name}"] = (
+                compared(flat, self.attributes, name).reshape(len(flat), -1).tolist()
+            )
+        return out
 
 
 def names_of(setting: Setting) -> tuple[str, ...] | None:
@@ -127,24 +165,30 @@ def learnt(
     names: tuple[str, ...],
     *,
     others: bool,
+    rays: int | None = None,
 ) -> Fronts | None:
     """The fronts of an algorithm that learns them, on a split; None if a client does not reply.
 
     If states are on the clients' machines, a client's front is not measured on others' examples.
+    `rays` replaces the number in the config.
     """
     algorithm, federation = setting.algorithm, setting.federation
     if not isinstance(algorithm, LearnsFront):
         return None
-    rays = grid(setting.config.front.rays, len(algorithm.objectives))
-    message = {"model": algorithm.deployed(server), "rays": rays}
+    most = setting.config.front.rays if rays is None else rays
+    # by rising share of the first objective, if there are two
+    wanted = preference_of(grid(most, len(algorithm.objectives)).flip(0))
+    message = {"model": algorithm.deployed(server), "rays": ray_of(wanted)}
     own = _counted(algorithm, engine, split, message, "own")
     whole: Floats | None = None
+    together: NDArray[np.int64] | None = None
     if own is None:
         return None
     if algorithm.joint(message["model"]):
-        joint = _counted(algorithm, engine, split, message, "joint")
+        joint = None if rays is not None else _counted(algorithm, engine, split, message, "joint")
         if joint is not None:
-            whole = points(joint.sum(0, keepdims=True), federation.attributes, names)
+            together = joint.sum(0)
+            whole = points(together[None], federation.attributes, names)
     elif others and not engine.remote:
         each = []
         for k in range(len(federation)):
@@ -154,7 +198,17 @@ def learnt(
             each.append(points(sums.sum(0), federation.attributes, names))
         whole = np.stack(each)
     local = points(own, federation.attributes, names)
-    return Fronts(split, names, list(range(len(federation))), rays.numpy(), local, whole)
+    return Fronts(
+        split=split,
+        names=names,
+        ids=list(range(len(federation))),
+        preferences=wanted.numpy(),
+        local=local,
+        whole=whole,
+        attributes=federation.attributes,
+        counts=own,
+        joint=together,
+    )
 
 
 def _counted(
@@ -220,6 +274,25 @@ def _cells(task: Task, page: Batch) -> Tensor:
 def _mean(volumes: Floats) -> float:
     known = volumes[~np.isnan(volumes)]
     return float(known.mean()) if len(known) else math.nan
+
+
+def learnt_facts(setting: Setting, now: Progress) -> dict[str, Any]:
+    """What a method learnt about preferences, for its figures.
+
+    `preference_distributions` has each client's mixture of Dirichlet distributions of rays, and
+    `fusion_weights` the weight of each client's hypernet at evenly spaced rays.
+    """
+    algorithm, out = setting.algorithm, {}
+    if isinstance(algorithm, SamplesPreferences) and not now.engine.remote:
+        found = algorithm.preference_distributions(now.engine.states.stacked)
+        out["preference_distributions"] = {k: v.tolist() for k, v in found.items()}
+    if isinstance(algorithm, FusesFronts) and isinstance(algorithm, LearnsFront):
+        deployed = algorithm.deployed(now.server)
+        if algorithm.joint(deployed):
+            rays = grid(SHOWN, len(algorithm.objectives))
+            weights = algorithm.fusion_weights(setting.task, deployed, rays)
+            out["fusion_weights"] = {"rays": rays.tolist(), "weights": weights.tolist()}
+    return out
 
 
 def stored(fronts: list[Fronts]) -> dict[str, list[Any]]:

@@ -22,6 +22,7 @@ from isonomy.runs import middleware, signals
 from isonomy.runs.build import Setting, build, engine_of, versions
 from isonomy.runs.evaluate import evaluate, final_fronts
 from isonomy.runs.folder import RunFolder
+from isonomy.runs.front import learnt_facts
 from isonomy.runs.listener import Listener, Listeners
 from isonomy.runs.middleware import Middleware
 from isonomy.runs.notes import notes
@@ -139,7 +140,7 @@ class _Training:
         place = self.place
         lines = self.lines if place is None else place.lines("rounds.jsonl")
         metrics, remarks = last_metrics(lines), notes(self.setting, self.now, lines)
-        facts, verdict = _facts(self.setting), _verdict(self.setting, self.now)
+        facts, verdict = _facts(self.setting, self.now), _verdict(self.setting, self.now)
         plain = None if verdict is None else verdict.plain()
         if place is None:
             return Record(
@@ -195,14 +196,16 @@ class _Training:
 
     def _evaluate(self, line: dict[str, Any], last: bool) -> None:
         """Measure; metrics go into the round's line, tables into the folder."""
-        metrics, rows, found = evaluate(self.setting, self.now, last=last)
-        if metrics is not None:
-            line["metrics"] = metrics
-        self.tables.append(rows)
+        made = evaluate(self.setting, self.now, last=last)
+        if made.metrics is not None:
+            line["metrics"] = made.metrics
+        if made.at is not None:
+            line["metrics_at"] = made.at
+        self.tables.append(made.clients)
         if last:
-            self.fronts = final_fronts(self.setting, self.now, found)
-        if self.place is not None and rows:
-            self.place.write_clients(self.now.round, rows)
+            self.fronts = final_fronts(self.setting, self.now, made)
+        if self.place is not None and made.clients:
+            self.place.write_clients(self.now.round, made.clients)
         if self.place is not None and self.fronts:
             self.place.write_front(self.fronts)
 
@@ -364,9 +367,10 @@ def _report_faults(
         listener.note(f"round {line['round']}: '{fault['client']}' is left out: {fault['why']}.")
 
 
-def _facts(setting: Setting) -> dict[str, Any]:
+def _facts(setting: Setting, now: Progress) -> dict[str, Any]:
     """What the summary says of the run beside its metrics."""
     facts: dict[str, Any] = {"versions": setting.config.versions}
+    facts |= learnt_facts(setting, now)
     if not setting.remote:
         from isonomy.data.profile import describe  # imports scipy, which is slow
 

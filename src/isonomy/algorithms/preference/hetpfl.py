@@ -122,7 +122,9 @@ class HetPFL(Algorithm[Server]):
         100, "number of rays on which rounds are compared by validation; 0 keeps the last round"
     )
     preference: tuple[float, ...] = option(
-        (), "the preference that clients predict with; equal weights if empty"
+        (),
+        "one share per objective at which clients predict, more for less of it; if empty, each "
+        "client's preference of least error on its validation examples",
     )
 
     def __post_init__(self) -> None:
@@ -351,6 +353,21 @@ class HetPFL(Algorithm[Server]):
             raise ValueError("'hetpfl' with fusion = 'none' has no front for all clients together")
         fused = fusion.fused(deployed.net, *collected, preference)
         return nets.make_params(task, deployed.psi, fused, preference)
+
+    def fusion_weights(self, task: Task, model: Deployed, rays: Tensor) -> Tensor:
+        """The weight of each client's hypernet [R, K] in the fused one, at rays [R, m]."""
+        collected = _collected(model)
+        if collected is None:
+            raise ValueError("'hetpfl' with fusion = 'none' has no fused hypernet")
+        has = collected[1]
+        if len(has) == 1:
+            return torch.ones(len(rays), 1)
+        return torch.stack([fusion.fusion_weights(model.net, ray, has) for ray in rays])
+
+    def preference_distributions(self, states: Tree) -> dict[str, Tensor]:
+        """Each client's distribution of rays: `alpha` [K, parts, m] and `weight` [K, parts]."""
+        mixture = states["mixture"]
+        return {"alpha": mixture["alpha"], "weight": mixture["logits"].softmax(-1)}
 
     def personal(self, deployed: Deployed) -> bool:
         """Every client has its own front, unless there is one for all clients together."""

@@ -79,7 +79,9 @@ class PraFFL(Algorithm[Server]):
         100, "number of rays on which rounds are compared by validation; 0 keeps the last round"
     )
     preference: tuple[float, ...] = option(
-        (), "the preference that clients predict with; equal weights if empty"
+        (),
+        "one share per objective at which clients predict, more for less of it; if empty, each "
+        "client's preference of least error on its validation examples",
     )
 
     def __post_init__(self) -> None:

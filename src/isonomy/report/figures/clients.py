@@ -108,11 +108,15 @@ _HOVER_CLIENT = (
 _NOT_VALUES = {"round", "client", "name", "split", "size"}
 
 
+def _is_value(name: str) -> bool:
+    return name not in _NOT_VALUES and not name.startswith("preference.")
+
+
 def _per_client(method: Method) -> dict[str, list[_Client]]:
     """Each client's values at the last evaluation: means over seeds, without undefined ones."""
     tables = [runs.last_clients(run) for run in method.runs]
     found: dict[str, list[_Client]] = {}
-    for name in dict.fromkeys(key for table in tables for key in table if key not in _NOT_VALUES):
+    for name in dict.fromkeys(key for table in tables for key in table if _is_value(key)):
         values: dict[str, list[tuple[str, float, float]]] = {}
         for table in tables:
             for i, at in enumerate(table.get(name, ())):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from isonomy.core.notions import read_objective
-from isonomy.report import front_choice, runs
+from isonomy.report import front_parts, runs
 from isonomy.report.figures.drawing import (
     Kind,
     Plot,
@@ -29,9 +29,9 @@ def draw(records: list[Record]) -> Plot | None:
     found = [m for m in runs.methods(records) if m.runs[0].front]
     if not any("preference.0" in method.runs[0].front for method in found):
         return None  # without a learnt front, one point per method shows no more than the tables
-    parts = [front_choice.parts(method.runs[0].front) for method in found]
+    parts = [front_parts.parts(method.runs[0].front) for method in found]
     clients = sorted({key for each in parts for key in each})
-    names = front_choice.coordinates(found[0].runs[0].front)
+    names = front_parts.coordinates(found[0].runs[0].front)
     x, y = (metric_axis(read_objective(name).metric) for name in names[:2])
     views = Views()
     for client in clients[:_MANY_FRONTS]:
@@ -40,7 +40,8 @@ def draw(records: list[Record]) -> Plot | None:
         for i, (method, each) in enumerate(zip(found, parts, strict=True)):
             if client not in each:
                 continue
-            at = front_choice.best(each[client])
+            at = front_parts.best(each[client])
+            columns = method.runs[0].front
             hover = [[safe(method.title), _preference(row)] for row in at.preferences]
             views.add(
                 go.Scatter(
@@ -55,7 +56,42 @@ def draw(records: list[Record]) -> Plot | None:
                     "<extra></extra>",
                 )
             )
+            for text, marker, point in _marks(columns, client, each[client]):
+                views.add(
+                    go.Scatter(
+                        x=[point[0]],
+                        y=[point[1]],
+                        name=f"{safe(method.title)}: {text}",
+                        mode="markers",
+                        marker={"size": 13, "symbol": marker, "color": colour(i)},
+                        hovertemplate=f"{text}<br>(%{{x:.4g}}, %{{y:.4g}})<extra></extra>",
+                    )
+                )
     return views.figure()
+
+
+def _marks(
+    columns: front_parts.Columns, client: int, part: front_parts.Part
+) -> list[tuple[str, str, Sequence[float]]]:
+    """Text, marker and point of what a front offers at its two ends, and of a constant."""
+    there = front_parts.parts(columns, "validation").get(client)
+    if there is None or not there.rows or not part.rows:
+        return []
+    top = max(range(len(there.labels)), key=there.labels.__getitem__)
+    out: list[tuple[str, str, Sequence[float]]] = [
+        ("constant prediction", "x", (1 - part.labels[top] / part.rows, 0.0))
+    ]
+    free = front_parts.offered(there)
+    if len(free):
+        for j, text in ((0, "least error on validation"), (1, "least gap on validation")):
+            least = min(free, key=lambda i, j=j: (there.points[i, j], *there.points[i]))  # type: ignore[misc]
+            marker = "star" if j == 0 else "diamond-tall"
+            out.append((f"{text}, preference {_shares(there, least)}", marker, part.points[least]))
+    return out
+
+
+def _shares(part: front_parts.Part, at: int) -> str:
+    return ", ".join(f"{v:.3g}" for v in part.preferences[at])
 
 
 def _preference(row: Sequence[float]) -> str:
@@ -74,8 +110,11 @@ FIGURE = Kind(
     caption=(
         "The trade-offs that each method offers, on all clients' examples together or on one "
         "client's own examples. A method that learns a front has a model for each point of its "
-        "line; a method that trains one model has one point. Lower left is better. If there are "
-        "several seeds, the first is drawn."
+        "line; a method that trains one model has one point. The marks are the two ends that are "
+        "offered to choose from: they are chosen on validation examples, so they may lie off the "
+        "line, which is measured on the evaluated examples. The cross is the prediction of the "
+        "most frequent class for everyone. Lower left is better. If there are several seeds, the "
+        "first is drawn."
     ),
     draw=draw,
 )

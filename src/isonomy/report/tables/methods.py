@@ -83,6 +83,12 @@ def _default_columns(records: Sequence[Record]) -> list[str]:
         wanted += [f"group.{name}.{gap}" for gap in gaps]
     if any("preference.0" in record.front for record in records):
         wanted += ["hv.local", "hv.global"]
+        named = runs.metric_names(r.metrics for r in records)
+        wanted += [
+            name
+            for name in named
+            if name.startswith("front.least.") and not name.startswith("front.least.error.")
+        ]
     wanted += ["faa", "seconds", "bytes"]
     return [n for n in wanted if any(runs.value(record, n) is not None for record in records)]
 
@@ -196,6 +202,12 @@ def _run_notes(found: Sequence[Method], rows: Sequence[Sequence[Cell]]) -> list[
         notes.append("Methods are compared only with methods on the same data.")
     notes += _attacks(found)
     for method in found:
+        at = next(
+            (e["metrics_at"] for e in reversed(method.runs[0].rounds) if "metrics_at" in e), ""
+        )
+        if at:
+            of = f", seed {method.runs[0].seed}" if len(method.runs) > 1 else ""
+            notes.append(f"{method.title}{of}: {at}")
         if not method.finished:
             at = ", ".join(str(runs.last_round(run)) for run in method.runs if not run.complete)
             notes.append(
