@@ -121,6 +121,7 @@ class _Training:
         self.lines: list[dict[str, Any]] = []  # of the rounds since the start or the checkpoint
         self.tables: list[dict[str, list[Any]]] = []  # of clients, one per evaluation
         self.fronts: dict[str, list[Any]] = {}
+        self.excess: dict[str, Any] = {}
         self.seconds = 0.0
 
     def record(self, *, keep: bool) -> Record:
@@ -136,7 +137,8 @@ class _Training:
         self.listener.end(label)
         place = self.place
         lines = self.lines if place is None else place.lines("rounds.jsonl")
-        metrics, remarks = last_metrics(lines), notes(self.setting, self.now, lines)
+        excess = self.excess if place is None else place.excess()
+        metrics, remarks = last_metrics(lines), notes(self.setting, self.now, lines, excess)
         facts, verdict = _facts(self.setting), _verdict(self.setting, self.now)
         plain = None if verdict is None else verdict.plain()
         if place is None:
@@ -151,6 +153,7 @@ class _Training:
                 notes=remarks,
                 facts=facts,
                 front=self.fronts,
+                excess=excess,
                 verdict=plain,
             )
         model = {
@@ -193,12 +196,16 @@ class _Training:
 
     def _evaluate(self, line: dict[str, Any], last: bool) -> None:
         """Measure; metrics go into the round's line, tables into the folder."""
-        metrics, rows, found = evaluate(self.setting, self.now, last=last)
+        metrics, rows, found, excess = evaluate(self.setting, self.now, last=last)
         if metrics is not None:
             line["metrics"] = metrics
         self.tables.append(rows)
         if last:
             self.fronts = final_fronts(self.setting, self.now, found)
+        if excess is not None:
+            self.excess = excess.plain()
+            if self.place is not None:
+                self.place.write_excess(self.excess)
         if self.place is not None and rows:
             self.place.write_clients(self.now.round, rows)
         if self.place is not None and self.fronts:

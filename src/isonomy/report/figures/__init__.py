@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from isonomy.report.figures import (
     clients,
     costs,
+    excess,
     groups,
     holdings,
     learnt_fronts,
@@ -28,6 +29,7 @@ FIGURES: tuple[Kind, ...] = (
     trade_off.FIGURE,
     learnt_fronts.FIGURE,
     clients.FIGURE,
+    excess.FIGURE,
     groups.FIGURE,
     rounds.FIGURE,
     holdings.FIGURE,
