@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from isonomy.api import (
     compare,
+    excess,
     export,
     load,
     load_model,
@@ -68,6 +69,7 @@ __all__ = [
     "__version__",
     "compare",
     "descend",
+    "excess",
     "export",
     "load",
     "load_model",

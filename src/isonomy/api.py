@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from isonomy.deploy.export import Exported
     from isonomy.deploy.model import Model
     from isonomy.deploy.predictor import Predictor
+    from isonomy.runs.excess import ExcessRisk
     from isonomy.runs.listener import Listener
     from isonomy.runs.record import Record
     from isonomy.studies.compare import Method
@@ -172,15 +173,30 @@ def run_methods(
 
 
 def check_methods(
-    chosen: Sequence[Method], seed: int, *, listeners: Sequence[Listener] = ()
+    chosen: Sequence[Method],
+    seed: int,
+    *,
+    columns: Sequence[str] | None = None,
+    listeners: Sequence[Listener] = (),
 ) -> None:
-    """Build every method without running it, so that a mistake in any of them is found early."""
+    """Build every method without running it, so that a mistake in any of them is found early.
+
+    Raises ConfigError for a metric among `columns` that none of the methods will have.
+    """
+    from isonomy.errors import ConfigError, unknown
+    from isonomy.metrics.registry import COSTS
     from isonomy.runs.build import build
+    from isonomy.runs.evaluate import measurable
     from isonomy.runs.listener import Listeners
 
     note = Listeners(listeners).note
+    known = set(COSTS)
     for method in chosen:
-        build(method.config.model_copy(update={"seed": seed}), note)
+        known |= measurable(build(method.config.model_copy(update={"seed": seed}), note))
+    for name in columns or ():
+        if name not in known:
+            there = [one for one in known if ":" not in one]
+            raise ConfigError(unknown("metric of these runs", name, there))
 
 
 def narrowed(
@@ -286,6 +302,27 @@ def predictor(
         limits,
         force=force,
         constant=constant,
+    )
+
+
+def excess(
+    folder: str | Path,
+    *,
+    steps: int | None = None,
+    checkpoints: int | None = None,
+    batch: int | None = None,
+    lr: float | None = None,
+    clusters: str | None = None,
+) -> ExcessRisk:
+    """The excess risk of a finished run, measured again against newly trained surrogates.
+
+    What is not given is as in the run's config. The result has each client's excess with its
+    standard error, FAA with its interval, and FAA by the length of a surrogate of a fixed length.
+    """
+    from isonomy.runs import excess as risk
+
+    return risk.recompute(
+        folder, steps=steps, checkpoints=checkpoints, batch=batch, lr=lr, clusters=clusters
     )
 
 

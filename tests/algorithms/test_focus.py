@@ -33,6 +33,7 @@ def with_models(*weights: float, clients: int = 2) -> Server:
     return Server(
         models={"weight": torch.tensor(weights).reshape(count, 1, 1)},
         log_pi=torch.full((clients, count), -math.log(count), dtype=torch.float64),
+        skipped=torch.zeros(clients, dtype=torch.float64),
         wait=torch.tensor(-1),
     )
 

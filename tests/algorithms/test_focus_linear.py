@@ -256,7 +256,7 @@ def e_steps(mu: Tensor, models: Tensor, rounds: int) -> Tensor:
     log_pi = torch.zeros(len(mu), len(models)).double().log_softmax(1)
     for r in range(rounds):
         cohort = engine.cohort(engine.everyone(), work=Work(), round=r)
-        log_pi = algorithm.e_step(stacked, log_pi, cohort)
+        log_pi, _ = algorithm.e_step(stacked, log_pi, torch.zeros(len(mu)).double(), cohort)
     return log_pi.exp()
 
 

@@ -160,30 +160,38 @@ def count_clusters(signal: Tensor, noise: Tensor, weight: Tensor, ids: Tensor, m
 
     With k clusters the dispersion is W_k. The result is the largest k for which the drop from
     W_(k-1) to W_k is explained neither by noise nor by points without clusters. That is: the drop
-    halves the dispersion beyond the mean drop in draws of pure noise, and exceeds it by more than
-    in any of these draws for any k; and it exceeds the drop in most draws of points that have the
-    same spread but no clusters. The draws are the noise, or the points, rotated at random among
-    clients. They are references as in the gap statistic of Tibshirani, Walther and Hastie (2001),
-    but measured instead of assumed. At most half as many clusters as clients are considered.
+    halves the dispersion beyond the mean drop in draws of pure noise; in standard deviations of
+    these draws it exceeds their mean by more than any of them does for any k; and by the same
+    measure it exceeds the drop in most draws of points that have the same spread but no clusters.
+    The draws are the noise, or the points, rotated at random among clients. They are references as
+    in the gap statistic of Tibshirani, Walther and Hastie (2001), but measured instead of assumed.
+    At most one cluster fewer than clients is considered.
     """
-    top = min(most, max(2, len(ids) // 2), len(ids) - 1)
+    top = min(most, len(ids) - 1)
     if top < 2:
         return 1
     signal = signal - (signal * weight.unsqueeze(-1)).sum(0) / weight.sum()
     drops = _drops(signal, weight, ids, top)
-    usual, highest = _reference(noise, weight, ids, top)
-    real = drops - usual > max(DROP, float(highest.max()))
-    usual, highest = _reference(signal, weight, ids, top)
-    real &= drops - usual > torch.quantile(highest, SURE)
+    usual, spread, highest = _reference(noise, weight, ids, top)
+    real = (drops - usual > DROP) & (drops - usual > spread * highest.max())
+    usual, spread, highest = _reference(signal, weight, ids, top)
+    real &= drops - usual > spread * torch.quantile(highest, SURE)
     return int(real.nonzero().max()) + 2 if bool(real.any()) else 1
 
 
-def _reference(at: Tensor, weight: Tensor, ids: Tensor, top: int) -> tuple[Tensor, Tensor]:
-    """The mean drops of randomly rotated points, and the largest excess over them in each draw."""
+def _reference(at: Tensor, weight: Tensor, ids: Tensor, top: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The drops of randomly rotated points: mean and standard deviation for each k, and for each
+    draw the largest distance from the mean, in standard deviations.
+
+    The drops vary more the nearer k is to the number of clients, so they are compared in units of
+    their own deviation; otherwise large k would hide what small k show.
+    """
     many = max(1, ROOM // (FEW * len(ids) ** 2))  # draws per tensor
     parts = [_rotated(at, weight, ids, i, min(many, DRAWS - i)) for i in range(0, DRAWS, many)]
     chance = torch.cat([_drops(part, weight, ids, top) for part in parts])
-    return chance.mean(0), (chance - chance.mean(0)).max(1).values
+    usual = chance.mean(0)
+    spread = chance.std(0).clamp(min=torch.finfo(chance.dtype).tiny)
+    return usual, spread, ((chance - usual) / spread).max(1).values
 
 
 def _rotated(at: Tensor, weight: Tensor, ids: Tensor, first: int, count: int) -> Tensor:

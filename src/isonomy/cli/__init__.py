@@ -10,6 +10,7 @@ from isonomy.cli import (
     compare,
     data,
     demo_federation,
+    excess,
     export,
     front,
     init,
@@ -72,6 +73,7 @@ app.command("compare")(compare.compare)
 app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
 app.command("front")(front.front)
+app.command("excess")(excess.excess)
 app.command("export")(export.export)
 app.command("serve")(serve.serve)
 app.command("join")(join.join)

@@ -52,8 +52,8 @@ def print_run(record: Record) -> None:
         for column, cell in zip(wide.columns, wide.rows[0], strict=True)
         if not column.text
     ]
-    meanings = {f"{column.title}: " for column in wide.columns}
-    notes = [note for note in wide.footnotes if not note.startswith(tuple(meanings))]
+    meanings = tuple(f"{column.title}: {column.meaning}" for column in wide.columns)
+    notes = [note for note in wide.footnotes if not note.startswith(meanings)]
     print_table(Table(record.label, heads, tuple(rows), tuple(notes)))
 
 

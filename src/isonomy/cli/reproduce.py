@@ -37,6 +37,14 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="The same as --scale quick: a first impression.")
     ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="METHOD",
+            help="Run only this method: its label, or label and setting. May be repeated.",
+        ),
+    ] = None,
     json_file: Annotated[
         Path | None,
         typer.Option("--json", metavar="FILE", help="Also write the rows to this file."),
@@ -51,6 +59,8 @@ def reproduce(
     Example: isonomy reproduce focus-synthetic --quick --json rows.json
 
     Example: isonomy reproduce fmtl-fashion --quick --jobs 2
+
+    Example: isonomy reproduce focus-rotated-mnist --only "FOCUS 3 outliers" --only FedMA
     """
     known = [n for n, values in packaged_configs().items() if "preset" in values]
     if name not in known:
@@ -67,7 +77,7 @@ def reproduce(
     folder = to or Path("runs") / (name if chosen.name == preset.scale else f"{name}-{chosen.name}")
     which = reproduction.seeds_of(preset, chosen.name, read_seeds(seeds))
     missing = study.missing_runs(
-        reproduction.methods_of(preset, chosen.name), which, folder, overwrite
+        reproduction.methods_of(preset, chosen.name, only or ()), which, folder, overwrite
     )
     with show_progress(missing, quiet=quiet) as listener:
         rows = reproduction.reproduce(
@@ -75,6 +85,7 @@ def reproduce(
             folder,
             seeds=which,
             scale=chosen.name,
+            only=only or (),
             overwrite=overwrite,
             jobs=jobs,
             listeners=[listener],

@@ -114,12 +114,25 @@ def exit_on_sigterm() -> None:
 
 
 def _usage(error: Any) -> NoReturn:
-    message = one_line(error.format_message()).rstrip(".")
+    message = _without_repetition(one_line(error.format_message()).rstrip("."))
     ctx = getattr(error, "ctx", None)
     where = f" See `{ctx.command_path} --help`." if ctx is not None else ""
     if not message:  # a group without a verb has printed its help
         sys.exit(error.exit_code)
-    fail(f"{message[0].lower()}{message[1:]}.{where}", error.exit_code)
+    end = "" if message.endswith("?") else "."
+    fail(f"{message[0].lower()}{message[1:]}{end}{where}", error.exit_code)
+
+
+def _without_repetition(message: str) -> str:
+    """The message without a hint that some versions of typer and click each add.
+
+    >>> _without_repetition("No such command 'list'. Did you mean 'ls'? Did you mean 'ls'?")
+    "No such command 'list'. Did you mean 'ls'?"
+    """
+    start = message.find(" Did you mean ")
+    hint = message[start:].rstrip(".") if start >= 0 else ""
+    half = hint[: len(hint) // 2]
+    return message[:start] + half if hint and half + half == hint else message
 
 
 def _of_the_machine(error: Exception) -> str:

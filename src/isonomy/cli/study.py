@@ -45,7 +45,7 @@ def run_and_print(
     with show_progress(missing, quiet=quiet, to_stderr=table_only) as listener:
         if missing:
             # an error in the last method should not appear after hours of the first
-            api.check_methods(methods, seeds[0], listeners=[listener])
+            api.check_methods(methods, seeds[0], columns=columns, listeners=[listener])
         records = api.run_methods(
             methods, seeds, folder, overwrite=overwrite, jobs=jobs, listeners=[listener]
         )

@@ -201,7 +201,10 @@ class FrontConfig(_Section):
 
 
 class ExcessConfig(_Section):
-    """The surrogate model for the best attainable loss, for excess risk and FAA."""
+    """The surrogate model for the best attainable loss, for excess risk and FAA.
+
+    The best of its checkpoints is chosen on held-out examples.
+    """
 
     clusters: Literal["auto", "true", "found", "own", "one", "none"] = Field(
         "auto",
@@ -209,9 +212,20 @@ class ExcessConfig(_Section):
         "the end), for each client, once for all, or not at all; auto: true clusters if the data "
         "set has them, otherwise each client",
     )
-    steps: int = Field(500, ge=1, description="training steps")
+    steps: int = Field(500, ge=1, description="most training steps")
+    checkpoints: int = Field(
+        10, ge=1, description="checkpoints to choose from, at equal numbers of steps"
+    )
     batch: int = Field(64, ge=0, description="examples in a batch; 0 means all")
     lr: float | None = Field(None, gt=0, description="learning rate (local.lr if unset)")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _written(cls, value: Any) -> Any:
+        """`clusters = true`, as the command line reads the name, means "true"."""
+        if isinstance(value, dict) and value.get("clusters") is True:
+            return {**value, "clusters": "true"}
+        return value
 
 
 class CheckpointConfig(_Section):

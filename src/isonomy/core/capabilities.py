@@ -70,6 +70,14 @@ class FindsClusters(Protocol):
 
 
 @runtime_checkable
+class Remarks(Protocol):
+    """Adds a sentence to the notes of a run, such as a limit that was reached."""
+
+    def remark(self, server: Tree) -> str:
+        """The sentence, from the server's state after `finish`; empty if there is none."""
+
+
+@runtime_checkable
 class GivesVerdict(Protocol):
     """Judges its own model when training is over."""
 

@@ -12,7 +12,7 @@ from isonomy.metrics.client import (
     worst,
 )
 from isonomy.metrics.counts import Counts, Tally, count
-from isonomy.metrics.excess import excess, faa
+from isonomy.metrics.excess import Paired, excess, faa, faa_interval, paired
 from isonomy.metrics.front import hypervolume, nondominated
 from isonomy.metrics.group import (
     demographic_parity,
@@ -32,6 +32,7 @@ from isonomy.metrics.summary import intervals, per_client, spread, summarise
 __all__ = [
     "Counts",
     "Metric",
+    "Paired",
     "Tally",
     "best",
     "better",
@@ -47,6 +48,7 @@ __all__ = [
     "equalised_odds",
     "excess",
     "faa",
+    "faa_interval",
     "gini",
     "group_accuracy",
     "group_loss",
@@ -58,6 +60,7 @@ __all__ = [
     "max_loss_given_label",
     "min_accuracy",
     "nondominated",
+    "paired",
     "parse",
     "per_client",
     "spread",

@@ -124,10 +124,18 @@ SINGLE: dict[str, Single] = {
     ),
     "faa": Single(
         "FAA",
-        "The largest difference between two clients' excess risk, test loss minus surrogate loss.",
+        "The largest difference between two clients' excess risk, test loss minus surrogate loss. "
+        "The surrogate is stated with it.",
         "lower",
         "clients",
         faa,
+    ),
+    "clusters": Single(
+        "clusters found",
+        "The number of clusters of clients that the method found.",
+        None,
+        None,
+        None,
     ),
     "hypervolume": Single(
         "hypervolume",

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from isonomy.core.capabilities import LearnsFront, objectives
+from isonomy.core.capabilities import FindsClusters, LearnsFront, objectives
 from isonomy.core.cohort import NoReplies
 from isonomy.core.preference import ray_of
 from isonomy.errors import TrainingError
 from isonomy.metrics import Counts, client_loss, excess, faa, per_client, summarise
 from isonomy.metrics.front import coordinates
+from isonomy.runs import excess as risk
 from isonomy.runs import front, surrogate
 from isonomy.runs.build import Setting
 from isonomy.runs.client_counts import count_answering
@@ -41,6 +43,7 @@ class Evaluation:
     at: str | None = None
     fronts: front.Fronts | None = None
     validation: front.Fronts | None = None
+    excess: risk.ExcessRisk | None = None  # at the end only
 
 
 def evaluate(setting: Setting, now: Progress, *, last: bool) -> Evaluation:
@@ -58,19 +61,17 @@ def evaluate(setting: Setting, now: Progress, *, last: bool) -> Evaluation:
         )
     except NoReplies:
         return Evaluation()
-    # clusters that the algorithm finds are used for excess risk at the end only
-    losses = surrogate.surrogate_losses(setting, now.server if last else None)
-    if losses is not None:
-        losses = losses[ids]
     found = front.measured(setting, now.server, now.engine, counts, ids, last=last)
-    metrics, rows = _measured(setting, counts, ids, losses, found, now, last)
+    metrics, rows = _measured(setting, counts, ids, found, now, last)
     if isinstance(setting.algorithm, LearnsFront):
         for j in range(len(setting.algorithm.objectives)):
             given = [math.nan] * len(ids) if preferences is None else preferences[ids, j].tolist()
             rows[f"preference.{j}"] = given
     if last and found is not None and validation is not None:
         metrics |= _ends(setting, found, validation)
-    return Evaluation(metrics, rows, _stated(setting, preferences), found, validation)
+    above = _add_excess(setting, counts, ids, now, metrics, rows, rays, last=last)
+    finite = {k: v if v is not None and math.isfinite(v) else None for k, v in metrics.items()}
+    return Evaluation(finite, rows, _stated(setting, preferences), found, validation, above)
 
 
 def _validation_fronts(setting: Setting, now: Progress, last: bool) -> front.Fronts | None:
@@ -140,11 +141,27 @@ def _stated(setting: Setting, preferences: NDArray[np.float32] | None) -> str | 
     )
 
 
+def measurable(setting: Setting) -> set[str]:
+    """The names of the metrics that the last evaluation of a run will have, without its costs."""
+    data = setting.federation
+    names = set(summarise(Counts.zeros(len(data), data.classes, data.attributes), bootstrap=0))
+    rule = surrogate.rule_of(setting)
+    finds = isinstance(setting.algorithm, FindsClusters)
+    if finds if rule == "found" else surrogate.clusters(setting) is not None:
+        names.add("faa")
+    if finds:
+        names.add("clusters")
+    if front.names_of(setting) is not None:
+        names |= {"hv.local", "hv.global"}
+    if setting.config.evaluate.bootstrap:
+        names |= {f"{name}:{end}" for name in names for end in ("low", "high")}
+    return names
+
+
 def _measured(
     setting: Setting,
     counts: Counts,
     ids: list[int],
-    losses: NDArray[np.float64] | None,
     found: front.Fronts | None,
     now: Progress,
     last: bool,
@@ -176,13 +193,50 @@ def _measured(
     clusters = found_clusters(setting, now)
     if clusters is not None:
         rows["cluster"] = clusters[ids].tolist()
-    if losses is not None:
-        above = excess(client_loss(counts), losses)
-        metrics["faa"] = faa(above[benign], counts.sizes[benign])
-        rows["excess_loss"] = above.tolist()
-    elif clusters is not None and config.excess.clusters == "found":
-        rows["excess_loss"] = [math.nan] * len(ids)  # known at the end; the columns stay the same
-    return {k: v if math.isfinite(v) else None for k, v in metrics.items()}, rows
+        metrics["clusters"] = float(len(set(clusters.tolist())))
+    return dict(metrics), rows
+
+
+def _add_excess(
+    setting: Setting,
+    counts: Counts,
+    ids: list[int],
+    now: Progress,
+    metrics: Metrics,
+    rows: Columns,
+    rays: Tensor | None,
+    *,
+    last: bool,
+) -> risk.ExcessRisk | None:
+    """Add FAA to the metrics and each client's excess to the rows; its errors are known at the end.
+
+    Clusters that the algorithm finds are used at the end only.
+    """
+    groups = surrogate.clusters(setting, now.server if last else None)
+    unknown: list[float] = [math.nan] * len(ids)  # the columns stay the same
+    if groups is None:
+        if "cluster" in rows and setting.config.excess.clusters == "found":
+            rows["excess_loss"], rows["excess_error"] = unknown, unknown
+        return None
+    found = surrogate.reference(setting, groups)
+    if last:
+        deployed = setting.algorithm.deployed(now.server)
+        got = risk.measured(setting, found, deployed, now.engine.states.stacked, ids, rays)
+        metrics |= {"faa": got.faa, "faa:low": got.low, "faa:high": got.high}
+        rows["excess_loss"], rows["excess_error"] = _nan(got.excess), _nan(got.error)
+        return got
+    floor: NDArray[np.float64] = np.array(
+        [found.losses[k].mean() if len(found.losses[k]) else math.nan for k in ids]
+    )
+    above = excess(client_loss(counts), floor)
+    benign = setting.benign[ids]
+    metrics["faa"] = faa(above[benign], counts.sizes[benign])
+    rows["excess_loss"], rows["excess_error"] = above.tolist(), unknown
+    return None
+
+
+def _nan(values: list[float | None]) -> list[float]:
+    return [math.nan if v is None else v for v in values]
 
 
 def final_fronts(setting: Setting, now: Progress, made: Evaluation) -> Columns:

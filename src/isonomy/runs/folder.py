@@ -4,6 +4,7 @@
     rounds.jsonl     one line per round: cohort, traffic, recorded entries, metrics if measured
     clients.parquet  every client at every evaluation (during the run: clients/*.parquet)
     front.parquet    the fronts at the end: every client and every preference
+    excess.json      each client's excess risk at the end, and how it was measured
     checkpoint/      the last few states: tensors, and a description with their checksum
     model/           the trained model, with what is needed to predict from raw tables
     federation.json  of a real federation: the charter, and the fitted preprocessing
@@ -135,6 +136,7 @@ class RunFolder:
             "timing.jsonl",
             "clients.parquet",
             "front.parquet",
+            "excess.json",
             "verdict.json",
             "report.html",
             "federation.json",
@@ -237,6 +239,16 @@ class RunFolder:
         path = self.path / "front.parquet"
         with reading(path):
             return dict(pq.read_table(path).to_pydict()) if path.exists() else {}
+
+    def write_excess(self, found: dict[str, Any]) -> None:
+        """Write the clients' excess risk at the end of the run."""
+        with saving(self.path):
+            self.write("excess.json", json.dumps(found, indent=1, allow_nan=False).encode())
+
+    def excess(self) -> dict[str, Any]:
+        """The clients' excess risk; empty if it was not measured."""
+        path = self.path / "excess.json"
+        return dict(json.loads(path.read_text())) if path.exists() else {}
 
     # --- checkpoints ----------------------------------------------------------------------------
 

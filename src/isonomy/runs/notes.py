@@ -5,23 +5,31 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from isonomy.core.capabilities import Remarks
 from isonomy.runs import middleware, surrogate
 from isonomy.runs.build import Setting
 from isonomy.runs.progress import Progress, found_clusters
 
+_NAMED = 20  # clients of a cluster that are named
 
-def notes(setting: Setting, now: Progress, lines: list[dict[str, Any]]) -> tuple[str, ...]:
-    """The notes, given the lines of all rounds."""
+
+def notes(
+    setting: Setting, now: Progress, lines: list[dict[str, Any]], excess: dict[str, Any]
+) -> tuple[str, ...]:
+    """The notes, given the lines of all rounds and the excess risk that was measured."""
     out = list(setting.federation.notes)
     out += middleware.notes(setting, lines)
-    stated = surrogate.statement(setting, now.server)
-    if stated:
-        out.append(stated)
+    if excess:
+        out.append(excess["statement"])
+    elif surrogate.rule_of(setting) == "found":
+        out.append(f"No FAA: '{setting.config.algorithm.name}' finds no clusters of clients.")
+    elif surrogate.rule_of(setting) == "true":
+        out.append("No FAA: the true clusters of these clients are not known.")
     clusters = found_clusters(setting, now)
     if clusters is not None:
-        sizes = sorted(Counter(clusters.tolist()).values(), reverse=True)
-        which = ", ".join(str(size) for size in sizes)
-        out.append(f"Clusters of clients that the method found: {len(sizes)}, of size {which}.")
+        out.append(_clusters(setting, clusters.tolist()))
+    if isinstance(setting.algorithm, Remarks):
+        out += filter(None, [setting.algorithm.remark(now.server)])
     out += _choices(lines)
     if now.round < setting.config.rounds:
         out.append(
@@ -47,3 +55,20 @@ def _choices(lines: list[dict[str, Any]]) -> list[str]:
         f"Rounds by {name}: " + ", ".join(f"{word} {n}" for word, n in sorted(count.items())) + "."
         for name, count in counts.items()
     ]
+
+
+def _clusters(setting: Setting, clusters: list[int]) -> str:
+    """How many clusters a method found, and which clients are in them."""
+    members: dict[int, list[str]] = {}
+    for k, cluster in enumerate(clusters):
+        members.setdefault(cluster, []).append(setting.federation.name(k))
+    largest = sorted(members.items(), key=lambda item: (-len(item[1]), item[0]))
+    sizes = ", ".join(str(len(names)) for _, names in largest)
+    text = f"Clusters of clients that the method found: {len(members)}, of size {sizes}."
+    if len(members) == 1:
+        return text
+    each = []
+    for cluster, names in largest[:_NAMED]:
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        each.append(f"{cluster}: {', '.join(names[:_NAMED])}{more}")
+    return f"{text} Members: {'; '.join(each)}."

@@ -14,7 +14,8 @@ class Record:
     {"round": t, "metrics": {name: value}}. `clients` has columns of equal length: round, client,
     name, split, size, accuracy, loss, and the gaps between groups inside that client. `metrics` are
     those of the last evaluation. `front` has columns too: split, client (-1: all clients together),
-    preference.0, ..., and the coordinates of the point.
+    preference.0, ..., and the coordinates of the point. `excess` are the values of an
+    `isonomy.runs.excess.ExcessRisk`, and empty if it was not measured.
     """
 
     label: str
@@ -28,4 +29,5 @@ class Record:
     notes: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)  # about the data, versions, command
     front: dict[str, list[Any]] = field(default_factory=dict)
+    excess: dict[str, Any] = field(default_factory=dict)
     verdict: dict[str, Any] | None = None  # by the method: `status`, `text` and `facts`

@@ -44,6 +44,7 @@ def record(place: RunFolder) -> Record:
         notes=tuple(summary.get("notes", ())),
         facts=summary.get("facts", {}),
         front=place.front(),
+        excess=place.excess(),
         verdict=place.verdict(),
     )
 

@@ -124,6 +124,7 @@ class _Training:
         self.lines: list[dict[str, Any]] = []  # of the rounds since the start or the checkpoint
         self.tables: list[dict[str, list[Any]]] = []  # of clients, one per evaluation
         self.fronts: dict[str, list[Any]] = {}
+        self.excess: dict[str, Any] = {}
         self.seconds = 0.0
 
     def record(self, *, keep: bool) -> Record:
@@ -139,7 +140,8 @@ class _Training:
         self.listener.end(label)
         place = self.place
         lines = self.lines if place is None else place.lines("rounds.jsonl")
-        metrics, remarks = last_metrics(lines), notes(self.setting, self.now, lines)
+        excess = self.excess if place is None else place.excess()
+        metrics, remarks = last_metrics(lines), notes(self.setting, self.now, lines, excess)
         facts, verdict = _facts(self.setting, self.now), _verdict(self.setting, self.now)
         plain = None if verdict is None else verdict.plain()
         if place is None:
@@ -154,6 +156,7 @@ class _Training:
                 notes=remarks,
                 facts=facts,
                 front=self.fronts,
+                excess=excess,
                 verdict=plain,
             )
         model = {
@@ -204,6 +207,10 @@ class _Training:
         self.tables.append(made.clients)
         if last:
             self.fronts = final_fronts(self.setting, self.now, made)
+        if made.excess is not None:
+            self.excess = made.excess.plain()
+            if self.place is not None:
+                self.place.write_excess(self.excess)
         if self.place is not None and made.clients:
             self.place.write_clients(self.now.round, made.clients)
         if self.place is not None and self.fronts:

@@ -94,12 +94,12 @@ def scaled(preset: Preset, name: str | None = None) -> Scale:
     return known[name]
 
 
-def methods_of(preset: Preset, scale: str | None = None) -> list[Method]:
-    """The preset's methods at a scale, ready for `run_all`."""
+def methods_of(preset: Preset, scale: str | None = None, only: Sequence[str] = ()) -> list[Method]:
+    """The preset's methods at a scale, ready for `run_all`; with `only`, those of these names."""
     chosen = scaled(preset, scale)
     base = merge(preset.config, chosen.config)
     out = []
-    for table in _selected(preset, chosen):
+    for table in _selected(preset, chosen, only):
         changes = {k: v for k, v in table.items() if k not in ("label", "setting", "grid")}
         config = parse(merge(base, changes), where=f"preset {preset.name}")
         out.append(Method.of(config, _label(table)))
@@ -119,16 +119,20 @@ def reproduce(
     *,
     seeds: int | Sequence[int] | None = None,
     scale: str | None = None,
+    only: Sequence[str] = (),
     listeners: Sequence[Listener] = (),
     overwrite: bool = False,
     jobs: int = 1,
 ) -> list[dict[str, Any]]:
-    """Run a preset at a scale; returns one row per method, setting and metric."""
-    chosen = methods_of(preset, scale)
+    """Run a preset at a scale; returns one row per method, setting and metric.
+
+    `only` names methods by their label, or by label and setting; by default all are run.
+    """
+    chosen = methods_of(preset, scale, only)
     which = seeds_of(preset, scale, seeds)
     records = run_all(chosen, which, folder, listeners=listeners, overwrite=overwrite, jobs=jobs)
     rows = []
-    for table, method in zip(_selected(preset, scaled(preset, scale)), chosen, strict=True):
+    for table, method in zip(_selected(preset, scaled(preset, scale), only), chosen, strict=True):
         ours = [r for r in records if r.label == method.label]
         lost = len(which) - len(ours)  # runs that diverged
         for metric in preset.metrics:
@@ -162,15 +166,32 @@ def _label(table: dict[str, Any]) -> str:
     return f"{table['label']} {table.get('setting', '')}".strip()
 
 
-def _selected(preset: Preset, scale: Scale) -> list[dict[str, Any]]:
-    """The tables of the methods that a scale runs."""
+def _selected(preset: Preset, scale: Scale, only: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The tables of the methods that a scale runs, or of those among them that `only` names."""
     kept, under = set(scale.methods), scale.settings
-    return [
+    found = [
         t
         for t in preset.methods
         if (not kept or {t["label"], _label(t)} & kept)
         and (not under or t.get("setting", "") in under)
     ]
+    names = {name.lower(): name for t in found for name in (t["label"], _label(t))}
+    for name in only:
+        if name.lower() not in names:
+            raise ConfigError(_unknown_method(preset, name, list(names.values())))
+    wanted = {name.lower() for name in only}
+    return [t for t in found if not wanted or {t["label"].lower(), _label(t).lower()} & wanted]
+
+
+def _unknown_method(preset: Preset, name: str, known: list[str]) -> str:
+    """The error for a method that a preset does not have, with the names that contain the text."""
+    alike = [one for one in known if name.lower() in one.lower()]
+    if alike:
+        return (
+            f"preset '{preset.name}' has no method '{name}'; did you mean "
+            f"{' or '.join(repr(one) for one in alike[:5])}?"
+        )
+    return unknown(f"method of preset '{preset.name}'", name, known)
 
 
 def _matches(expected: dict[str, Any], table: dict[str, Any], metric: str) -> bool:

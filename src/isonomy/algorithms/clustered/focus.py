@@ -10,13 +10,14 @@ w_m, initially uniform. In a round, with l_em the mean loss of w_m over e's trai
     predict   sum_m pi_em p(y | x, w_m): probabilities are mixed, not models and not logits
 
 With one model it is FedAvg with equal weights. Beyond the paper: log pi is kept, in double
-precision; a client does not train models in which its share is negligible (`skip`); and the
-initial models are chosen differently. The paper does not specify them, and independent initial
-models can get stuck in a wrong clustering. Here (`start = "split"`) one common model is trained
-for `warmup` rounds and then split: clients send its gradient on two halves of their examples,
-k-means clusters the gradients, and each cluster continues to train the common model. The two
-halves separate signal from noise, which with `models = 0` also gives the number of clusters
-(`isonomy.blocks.clustering`).
+precision; a client does not train models in which its share is negligible (`skip`); a client with
+a share in one model only computes its losses every `check` rounds, and they then count for all
+rounds since the last time; and the initial models are chosen differently. The paper does not
+specify them, and independent initial models can get stuck in a wrong clustering. Here
+(`start = "split"`) one common model is trained for `warmup` rounds and then split: clients send its
+gradient on two halves of their examples, k-means clusters the gradients, and each cluster continues
+to train the common model. The two halves separate signal from noise, which with `models = 0` also
+gives the number of clusters (`isonomy.blocks.clustering`).
 """
 
 from __future__ import annotations
@@ -42,12 +43,17 @@ from isonomy.core.phase import Part, phase
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree
 
+FEW = 5  # clients below which a run says that clusters may not be found
+
 
 class Server(NamedTuple):
-    """The models, every client's log pi, and the rounds until the split (-1: no split to come)."""
+    """The models, every client's log pi and how many E steps it skipped since its last one, and the
+    rounds until the split (-1: no split to come).
+    """
 
     models: Tree  # parameters [models, ...]
     log_pi: Tensor  # [clients, models]
+    skipped: Tensor  # [clients]
     wait: Tensor
 
 
@@ -111,6 +117,7 @@ class Focus(Algorithm[Server]):
         return Server(
             models=independent_models(task, params, count),
             log_pi=_uniform(clients, count),
+            skipped=torch.zeros(clients, dtype=torch.float64),
             wait=torch.tensor(self.warmup if split else -1),
         )
 
@@ -121,15 +128,15 @@ class Focus(Algorithm[Server]):
 
     def round(self, server: Server, cohort: Cohort) -> Server:
         """Algorithm 1 or, after the warm-up, the split of the common model."""
-        models, log_pi, wait = server.models, server.log_pi, server.wait
+        models, log_pi, skipped, wait = server
         if int(wait) == 0:
             return self.split(server, cohort)
         if log_pi.shape[1] > 1:
-            log_pi = self.e_step(models, log_pi, cohort)
+            log_pi, skipped = self.e_step(models, log_pi, skipped, cohort)
         mine = log_pi[cohort.ids]
         share = torch.exp(mine - mine.max(0).values)  # a common factor cancels in eq. 6
         models = self.m_step(models, share, mine, cohort)
-        return Server(models, log_pi, wait - (wait > 0).to(wait.dtype))
+        return Server(models, log_pi, skipped, wait - (wait > 0).to(wait.dtype))
 
     def split(self, server: Server, cohort: Cohort) -> Server:
         """Split the common model: each cluster of clients continues to train its own copy.
@@ -154,23 +161,37 @@ class Focus(Algorithm[Server]):
         copies = tree.tmap(lambda t: t.expand(count, *t.shape), common)
         models = self.m_step(copies, member, mine, cohort)
         log_pi = _uniform(len(server.log_pi), count).index_copy(0, got.ids, mine)
-        return Server(models, log_pi, server.wait - int(ready))
+        return Server(models, log_pi, server.skipped, server.wait - int(ready))
 
-    def e_step(self, models: Tree, log_pi: Tensor, cohort: Cohort) -> Tensor:
-        """The E step, eq. 8; clients that are not asked keep their pi."""
+    def e_step(
+        self, models: Tree, log_pi: Tensor, skipped: Tensor, cohort: Cohort
+    ) -> tuple[Tensor, Tensor]:
+        """The E step, eq. 8, and how many each client has skipped since its last one.
+
+        Clients that are not asked keep their pi; when they are asked again, their losses count for
+        the skipped steps too.
+        """
         ids = cohort.ids
         settled = log_pi[ids].exp().max(1).values > 1 - self.skip
-        if bool(settled.all()) and cohort.round % self.check:
-            return log_pi
-        asked_cohort = cohort.only(ids[~settled]) if cohort.round % self.check else cohort
-        own = {"log_pi": log_pi[asked_cohort.ids]}
+        due = cohort.round % self.check == 0
+        later = skipped
+        if not due:
+            one = torch.ones(int(settled.sum()), dtype=skipped.dtype)
+            later = skipped.index_add(0, ids[settled], one)
+        if not due and bool(settled.all()):
+            return log_pi, later
+        asked_cohort = cohort if due else cohort.only(ids[~settled])
+        at = asked_cohort.ids
+        own = {"log_pi": log_pi[at], "times": 1 + skipped[at]}
         try:
             got = asked_cohort.gather(self.expect, {"models": models}, each=own)
         except NoReplies:
             if not len(cohort.ids) or asked_cohort is cohort:
                 raise
-            return log_pi
-        return log_pi.index_copy(0, got.ids, got.value["log_pi"])
+            return log_pi, later
+        none = torch.zeros(len(got.ids), dtype=skipped.dtype)
+        new = log_pi.index_copy(0, got.ids, got.value["log_pi"])
+        return new, later.index_copy(0, got.ids, none)
 
     def m_step(self, models: Tree, share: Tensor, log_pi: Tensor, cohort: Cohort) -> Tree:
         """The M step, eq. 6, model by model; the largest `share` [cohort, models] of a model is 1.
@@ -200,7 +221,9 @@ class Focus(Algorithm[Server]):
         unseen = (log_pi == log_pi[:, :1]).all(1).nonzero().squeeze(-1)
         if log_pi.shape[1] == 1 or not len(unseen):
             return server
-        return server._replace(log_pi=self.e_step(server.models, log_pi, cohort.only(unseen)))
+        skipped = torch.zeros_like(server.skipped)
+        new, _ = self.e_step(server.models, log_pi, skipped, cohort.only(unseen))
+        return server._replace(log_pi=new)
 
     @phase("gather", halves=Part("gradient", of="params"))
     def pull(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
@@ -213,7 +236,8 @@ class Focus(Algorithm[Server]):
         models, log_pi = message["models"], message["log_pi"]
         count = log_pi.shape[-1]
         losses = [train_loss(task, tree.take(models, m), client) for m in range(count)]
-        log_pi = log_softmax(log_pi - torch.stack(losses).to(torch.float64), -1)
+        steps = message["times"] * torch.stack(losses).to(torch.float64)
+        log_pi = log_softmax(log_pi - steps, -1)
         return {"log_pi": log_pi}, _kept(log_pi, client)
 
     @phase("mean", params="model")
@@ -224,14 +248,34 @@ class Focus(Algorithm[Server]):
 
     @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """A new client's shares: one E step from uniform shares."""
+        """One E step of a new client, from its shares so far, which are uniform at first."""
         models = message["model"].models
-        uniform = _uniform(1, len(tree.leaves(models)[0]))[0]
-        return {}, self.expect(task, {"models": models, "log_pi": uniform}, client)[1]
+        pi = client.state["pi"][: len(tree.leaves(models)[0])]
+        one = {"models": models, "log_pi": (pi / pi.sum()).log(), "times": torch.ones(())}
+        return {}, self.expect(task, one, client)[1]
 
     def clusters(self, server: Server) -> Tensor:
         """The model in which each client has the largest share."""
         return torch.argmax(server.log_pi, 1)
+
+    def remark(self, server: Server) -> str:
+        """What the number of models that was found cannot tell."""
+        clients, found = server.log_pi.shape
+        if self.models:
+            return ""
+        limit = min(self.most, clients - 1)
+        if found == 1 and clients < FEW:
+            return (
+                f"Among {clients} clients, only clusters that are very far apart are found; to "
+                "give the number of models, set algorithm.models."
+            )
+        if found == limit > 1:
+            return (
+                f"More than {limit} models were not considered (algorithm.most = {self.most}, and "
+                "at most one fewer than clients); to give the number of models, set "
+                "algorithm.models."
+            )
+        return ""
 
     def deployed(self, server: Server) -> Models:
         """The models; every client keeps its own shares."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from isonomy.report.figures import (
     clients,
     costs,
+    excess,
     groups,
     holdings,
     learnt_fronts,
@@ -31,6 +32,7 @@ FIGURES: tuple[Kind, ...] = (
     learnt_fronts.FIGURE,
     learnt_preferences.FIGURE,
     clients.FIGURE,
+    excess.FIGURE,
     groups.FIGURE,
     rounds.FIGURE,
     recorded.FIGURE,

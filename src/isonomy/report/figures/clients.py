@@ -105,7 +105,17 @@ _HOVER_CLIENT = (
     "%{customdata[0]}<br>%{customdata[1]}, %{customdata[2]} examples"
     "<br>%{y:.4g} (seeds: %{customdata[3]})<extra></extra>"
 )
-_NOT_VALUES = {"round", "client", "name", "split", "size"}
+_NOT_VALUES = {
+    "round",
+    "client",
+    "name",
+    "split",
+    "size",
+    "cluster",
+    "malicious",
+    "excess_loss",  # these two have a figure of their own
+    "excess_error",
+}
 
 
 def _is_value(name: str) -> bool:

@@ -13,6 +13,7 @@ from isonomy.metrics.summary import LEVEL
 from isonomy.report import runs
 from isonomy.report.phrases import listed
 from isonomy.report.runs import Method
+from isonomy.report.tables import remarks
 from isonomy.report.tables.cells import ABSENT, UNDEFINED, Cell, Column, digits_for
 from isonomy.report.tables.table import Table
 from isonomy.runs.record import Record
@@ -89,7 +90,7 @@ def _default_columns(records: Sequence[Record]) -> list[str]:
             for name in named
             if name.startswith("front.least.") and not name.startswith("front.least.error.")
         ]
-    wanted += ["faa", "seconds", "bytes"]
+    wanted += ["faa", "clusters", "seconds", "bytes"]
     return [n for n in wanted if any(runs.value(record, n) is not None for record in records)]
 
 
@@ -128,7 +129,7 @@ def _column(name: str, cells: Sequence[Cell]) -> Column:
     digits = digits_for([v / scale for v in values], scaled)
     if name.startswith("bytes"):
         digits = min(digits, 2) if scale > 1 else 0
-    if name in ("client.number", "client.left_out") and not any(scaled):
+    if name in ("client.number", "client.left_out", "clusters") and not any(scaled):
         digits = 0
     return Column(
         name,
@@ -165,6 +166,10 @@ def _footnotes(
         if not column.text:
             way = f" {column.better.capitalize()} is better." if column.better else ""
             notes.append(f"{column.title}: {column.meaning}{way}")
+    if any(column.name == "faa" for column in heads):
+        notes += remarks.surrogates(found)
+    if any(column.name == "clusters" for column in heads):
+        notes += remarks.clusters(found)
     return notes + _run_notes(found, rows)
 
 
