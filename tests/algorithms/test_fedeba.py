@@ -97,7 +97,7 @@ def test_fair_and_unfair_rounds_ask_for_different_things(
     engine = kind(TASK, FEDERATION)
     work = Work(epochs=2, batch=0, lr=0.1)
     cohort = engine.cohort(torch.tensor([0, 1]), work=work, round=0, wrap=(listening(heard),))
-    FedEBA(**options).round(Global({"weight": torch.tensor([[1.0]])}), cohort)
+    FedEBA(**{"alpha": 0.5, **options}).round(Global({"weight": torch.tensor([[1.0]])}), cohort)
     assert heard == expected
 
 
@@ -126,7 +126,7 @@ def test_every_round_records_its_angle_its_alignment_and_its_weights(
 
 def test_one_client_is_never_unfair() -> None:
     """1, 0.6, 0.28 by its own training; half of it towards its first step, 0.6."""
-    check_weight(FedEBA(theta=0.0), 0.5 * 0.28 + 0.5 * 0.6, steps=2, ids=(1,))
+    check_weight(FedEBA(alpha=0.5, theta=0.0), 0.5 * 0.28 + 0.5 * 0.6, steps=2, ids=(1,))
     check_weight(FedEBA(alpha=0.0), 0.28, steps=2, ids=(1,))
 
 
@@ -160,6 +160,33 @@ def test_model_alignment_by_hand(prior: Any, scale: Any) -> None:
     expected = 1 + 0.7 * (0.6 * float(p @ own) + 0.4 * ideal - 1)
     how = FedEBA(tau=2.0, alpha=0.4, theta=90.0, eta=0.7, prior=prior, ideal_scale=scale)
     check_weight(how, expected, steps=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "steps", "factor"),
+    [
+        ({"align": "model", "ideal_scale": "K", "alpha": 0.1}, 20, -0.9),
+        ({"align": "model", "ideal_scale": "K", "alpha": 0.3}, 20, -2.7),
+        ({"align": "gradient", "alpha": 0.3}, 80, -3 / 7),
+        ({"align": "gradient", "alpha": 0.5}, 80, -1.0),
+        ({"align": "gradient", "alpha": 0.6}, 80, -1.5),
+        ({}, 20, 0.0),
+    ],
+)
+def test_long_local_training_makes_the_alignments_overshoot(
+    options: dict[str, Any], steps: int, factor: float
+) -> None:
+    """Client 0 alone: its gradient is 5 times the error w - 1.2, a local step halves the error.
+
+    With many steps, a round multiplies the error by a factor. Model alignment, the first step times
+    K = 20: alpha (1 - 20 * 0.5) = -9 alpha, as the other share ends at the minimum. Gradient
+    alignment ends where (1 - alpha) grad F = -alpha g, which is -alpha / (1 - alpha): it does not
+    converge from alpha = 0.5 on. Without alignment: 0.
+    """
+    for kind in ENGINES:
+        server, _ = rounds(FedEBA(**options), kind, steps=steps, rounds=2, ids=(0,))
+        error = server.params["weight"].item() - 1.2
+        assert error == pytest.approx(-0.2 * factor**2, abs=1e-4)
 
 
 @both

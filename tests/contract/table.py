@@ -152,9 +152,9 @@ ROWS: dict[str, Row] = {
     "fedeba": Row(
         client_fair.fedeba,
         variants=(
-            {"theta": 0.0, "tau": 0.5, "gradient": "full"},
-            {"align": "model", "tau": 0.5, "ideal_scale": "K", "eta": 0.5},
-            {"align": "gradient", "prior": "size", "weight_loss": "global_before"},
+            {"alpha": 0.5, "theta": 0.0, "tau": 0.5, "gradient": "full"},
+            {"alpha": 0.5, "align": "model", "tau": 0.5, "ideal_scale": "K", "eta": 0.5},
+            {"alpha": 0.5, "align": "gradient", "prior": "size", "weight_loss": "global_before"},
             {"align": "none"},
         ),
     ),

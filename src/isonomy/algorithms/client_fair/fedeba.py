@@ -59,9 +59,9 @@ class FedEBA(Algorithm[Global]):
     )
 
     tau: float = option(
-        0.1, "temperature of the weights: small values favour large losses, inf gives the prior"
+        1.0, "temperature of the weights: small values favour large losses, inf gives the prior"
     )
-    alpha: float = option(0.5, "strength of the alignment, 0 (none) to 1")
+    alpha: float = option(0.0, "strength of the alignment, 0 (none) to 1")
     theta: float = option(
         30.0, "angle in degrees above which a round is unfair; 0: always, 90: never"
     )

@@ -55,7 +55,7 @@ class PracFedEBA(Algorithm[Server]):
     )
 
     tau: float = option(
-        0.1, "temperature of the weights: small values favour large losses, inf gives the prior"
+        1.0, "temperature of the weights: small values favour large losses, inf gives the prior"
     )
     alpha: float = option(0.5, "strength of the alignment, from 0 (none) to below 1")
     theta: float = option(
