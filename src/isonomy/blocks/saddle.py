@@ -26,7 +26,7 @@ from isonomy.core.tree import Tree
 STEPS = 60  # largest number of Newton steps
 RADIUS = 1e3  # the minimum is over the weights with |w| at most this
 WIDEST = 1200  # largest number of weights for which Hessians are sent
-PAGE = 256  # examples per page, so that the intermediate tensors of a Hessian stay small
+PAGE = 1024  # examples per page
 _PLAIN = (nn.Flatten, nn.Identity)
 
 
@@ -100,12 +100,13 @@ def curvature(task: Task, at: Tensor, batch: Batch, weight: Tensor) -> Tree:
     x = rows(batch.x, at.shape[1])
     found = derivatives(task, x @ at.T, batch.y)
     c = weight.double()
-    hessian = torch.einsum("n,nab,ni,nj->aibj", c, found.hessian, x, x)
-    size = at.numel()
+    outputs = range(at.shape[0])
+    curved = c.unsqueeze(-1).unsqueeze(-1) * found.hessian
+    blocks = [[x.T @ (curved[:, a, b].unsqueeze(-1) * x) for b in outputs] for a in outputs]
     return {
         "value": (c * found.loss).sum(),
         "gradient": (c.unsqueeze(-1) * found.gradient).T @ x,
-        "hessian": hessian.reshape(size, size),
+        "hessian": torch.cat([torch.cat(row, -1) for row in blocks]),
     }
 
 

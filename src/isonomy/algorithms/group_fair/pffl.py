@@ -319,8 +319,12 @@ class PFFL(Algorithm[Server]):
                 least=self.least,
             ),
         )
-        eta = float(self._step(server.ascent) * self.B)
-        return replace(found, facts={**found.facts, "eta": eta})
+        moved = int(server.rounds) > 1  # the first round has no step
+        eta = float(self._step(server.ascent) * self.B) if moved else None
+        said = ""
+        if self.eta is None and eta is not None:
+            said = f" The multipliers' step was chosen from what was measured: eta = {eta:.3g}."
+        return replace(found, text=found.text + said, facts={**found.facts, "eta": eta})
 
     @phase("sum", losses="group statistic", count="group statistic")
     def measure(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
