@@ -14,6 +14,7 @@ over clients are used.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
 
+STEPS = 60  # largest number of Newton steps
 RADIUS = 1e3  # the minimum is over the weights with |w| at most this
 WIDEST = 1200  # largest number of weights for which Hessians are sent
 PAGE = 256  # examples per page, so that the intermediate tensors of a Hessian stay small
@@ -84,6 +86,11 @@ def derivatives(task: Task, outputs: Tensor, y: Tensor) -> Derivatives:
     return Derivatives(losses, gradient, hessian)
 
 
+def losses(task: Task, at: Tensor, batch: Batch) -> Tensor:
+    """The losses [n] of the model with the weights `at`."""
+    return derivatives(task, rows(batch.x, at.shape[1]) @ at.T, batch.y).loss
+
+
 def _one_hot(y: Tensor, classes: int) -> Tensor:
     return (y.unsqueeze(-1) == torch.arange(classes)).double()
 
@@ -131,6 +138,36 @@ def newton_step(gradient: Tensor, hessian: Tensor) -> Tensor:
     along = (vectors.T @ gradient.flatten()) / torch.where(keep, values, 1.0)
     move: Tensor = vectors @ torch.where(keep, along, 0.0)
     return -move.reshape(gradient.shape)
+
+
+class Lowest(NamedTuple):
+    """Where Newton's method ended: the weights, the sums there, and the step it would take next."""
+
+    at: Tensor
+    sums: Tree
+    move: Tensor
+
+
+def minimised(curve: Callable[[Tensor], Tree], start: Tensor) -> Lowest:
+    """The minimum of G by Newton's method; `curve` returns the sums of `curvature` at weights."""
+    at, got = start, curve(start)
+    move = newton_step(got["gradient"], got["hessian"])
+    for _ in range(STEPS):
+        slope = float((got["gradient"] * move).sum())
+        if not slope < -1e-14 * (1 + abs(float(got["value"]))):
+            break
+        length, better = 1.0, None
+        while length > 1e-6 and better is None:
+            tried = curve(at + length * move)
+            if float(tried["value"]) <= float(got["value"]) + 1e-4 * length * slope:
+                better = tried
+            else:
+                length /= 2
+        if better is None:
+            break
+        at, got = at + length * move, better
+        move = newton_step(got["gradient"], got["hessian"])
+    return Lowest(at, got, move)
 
 
 def lower_bound(value: Tensor, residual: Tensor) -> float:
