@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from isonomy.runs.listener import Listener
     from isonomy.runs.record import Record
     from isonomy.studies.compare import Method
-    from isonomy.studies.suggest import Suggestion
+    from isonomy.studies.suggest_lam import LamSuggestion
+    from isonomy.studies.suggest_zeta import ZetaSuggestion
 
 Format = Literal["text", "markdown", "latex", "csv"]
 
@@ -81,12 +82,17 @@ def resume(folder: str | Path, *, keep: bool = False, listeners: Sequence[Listen
 
 
 def suggest(
-    config: Config | str | Path, *, malicious: float = 0.0, spread: float = 3.0
-) -> Suggestion:
-    """Suggest lam for FMTL from the variance within and between clients (a Gaussian model)."""
-    from isonomy.studies import suggest as diagnostic
+    config: Config | str | Path, option: str | None = None
+) -> LamSuggestion | ZetaSuggestion:
+    """Suggest a value for FMTL's `lam` or for PFFL's `zeta`, from measurements of all clients.
 
-    return diagnostic.suggest(_config(config), malicious=malicious, spread=spread)
+    By default, the option of the config's algorithm. For lam, the variance within and between
+    clients, by a Gaussian model. For zeta, the least worst-group loss that the model can have, and
+    that of the model without constraints.
+    """
+    from isonomy.studies import suggest as study
+
+    return study.suggest(_config(config), option)
 
 
 def compare(

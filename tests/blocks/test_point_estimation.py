@@ -142,7 +142,6 @@ def test_limits() -> None:
     assert Points(10, 10**9, 1.0, 0.5).best_lam < 1e-8
 
 
-def test_suggested_lam_is_theorem_3() -> None:
-    got = suggested_lam(ATTACKED.noise, ATTACKED.tau**2, clients=16, malicious=0.5, spread=5.0)
-    assert got == pytest.approx(ATTACKED.best_lam)
+def test_suggested_lam_is_theorem_1() -> None:
+    assert suggested_lam(PLAIN.noise, PLAIN.tau**2) == pytest.approx(PLAIN.best_lam)
     assert suggested_lam(1.0, 0.0) == math.inf

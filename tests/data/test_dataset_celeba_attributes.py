@@ -1,4 +1,5 @@
 import io
+import json
 import zipfile
 
 import numpy as np
@@ -123,6 +124,64 @@ def test_celebrities_as_clients(columns, tmp_path):
     path.write_text("000001.jpg 2880\n")
     with pytest.raises(DataError, match=r"has no identity for 000002\.jpg"):
         celeba.identities(path, pictures(2))
+
+
+def lists(folder, train, test):
+    """As the authors' lists of clients: file names and labels, in LEAF's format."""
+    for name, users in (("train", train), ("test", test)):
+        (folder / name).mkdir()
+        data = {u: {"x": [pictures(120)[i] for i in at], "y": y} for u, (at, y) in users.items()}
+        sizes = [len(each["y"]) for each in data.values()]
+        content = {"users": list(data), "num_samples": sizes, "user_data": data}
+        (folder / name / "some.json").write_text(json.dumps(content))
+
+
+def test_the_papers_clients(columns, tmp_path):
+    """Clients, training and test pictures are those listed; other pictures are not used."""
+    smile = columns["Smiling"].tolist()
+    whose = {"31": [[5, 3, 9, 40, 41, 42, 43, 44], [8]], "7": [[70, 71, 80, 90], [60, 61]]}
+    lists(
+        tmp_path,
+        {u: (a, [smile[i] for i in a]) for u, (a, _) in whose.items()},
+        {u: (b, [smile[i] for i in b]) for u, (_, b) in whose.items()},
+    )
+    known = {name: option.default for name, option in celeba.DATASET.options.items()}
+    chosen = plan("paper", celeba.DATASET.partitions)
+
+    def made(**options):
+        request = Request(0, 0, *chosen, known | {"clients_path": str(tmp_path)} | options)
+        return celeba.paper(columns, pictures(120), request)
+
+    plain = made(fractions=(0.8, 0.0, 0.2))
+    assert set(plain.names) == {"31", "7"}
+    assert plain.features == ("Bald", "Young")
+    for k, user in enumerate(plain.names):
+        for split, at in zip(("train", "test"), whose[user], strict=True):
+            rows = plain.rows(k, split)
+            found = torch.cat([plain.y[rows, None], plain.x[rows]], 1).tolist()
+            right = [[smile[i], columns["Bald"][i], columns["Young"][i]] for i in at]
+            assert sorted(found) == sorted([float(v) for v in row] for row in right)
+    held = made(fractions=(0.6, 0.2, 0.2))
+    assert held.sizes("test").tolist() == plain.sizes("test").tolist()
+    assert int(held.sizes("validation").sum()) == 3
+    columns["Smiling"] = 1 - columns["Smiling"]
+    with pytest.raises(DataError, match="labels of FMTL's clients are not the attribute Smiling"):
+        made()
+    with pytest.raises(DataError, match="no JSON files"):
+        made(clients_path=str(tmp_path / "train"))
+
+
+@pytest.mark.slow
+def test_the_papers_clients_are_515():
+    try:
+        federation = load(
+            "celeba_attributes", partition="paper", options={"fractions": (0.8, 0.0, 0.2)}
+        )
+    except FetchError as error:
+        pytest.skip(f"the lists of clients are neither cached nor available here: {error}")
+    sizes = {split: int(federation.sizes(split).sum()) for split in SPLITS}
+    assert len(federation) == 515
+    assert sizes == {"train": 9_060, "validation": 0, "test": 2_399}
 
 
 @pytest.mark.parametrize(

@@ -135,29 +135,14 @@ def fairest_lam(points: Points, most: float = 1e4) -> float:
     return share / (1 - share)
 
 
-def suggested_lam(
-    within: float,
-    between: float,
-    curvature: float = 1.0,
-    *,
-    clients: int = 0,
-    malicious: float = 0.0,
-    spread: float = 1.0,
-) -> float:
-    """The best lam for measured variances, under the Gaussian model.
+def suggested_lam(within: float, between: float, curvature: float = 1.0) -> float:
+    """The best lam for measured variances, by the Gaussian model (theorem 1); inf if between = 0.
 
     `within` is the sampling variance of a client's estimate (or gradient), `between` the variance
     of the true values across clients. `curvature` is h if F_k is close to (h / 2) |w - w_k|^2: the
-    pull has to balance it, so lam = h within / between. If a share `malicious` of the `clients` is
-    malicious, with a standard deviation `spread` times that of the others, theorem 3 applies.
+    pull has to balance it, so lam = h within / between.
 
     >>> suggested_lam(0.04, 0.04, 2.0)
     2.0
     """
-    if between <= 0:
-        return math.inf
-    apart = between
-    if malicious and clients > 1:
-        hostile = malicious * clients / (clients - 1) * (spread**2 - 1) * between
-        apart += hostile / clients
-    return curvature * within / apart
+    return curvature * within / between if between > 0 else math.inf

@@ -1,4 +1,4 @@
-"""`suggest`: a value of lam for FMTL, from the differences between the clients of a config."""
+"""`suggest`: a value of lam for FMTL or of zeta for PFFL, measured on the clients of a config."""
 
 from __future__ import annotations
 
@@ -13,32 +13,33 @@ from isonomy.cli.arguments import ConfigArgument, Overrides, Trust
 def suggest(
     config: ConfigArgument,
     overrides: Overrides = None,
-    malicious: Annotated[
-        float,
-        typer.Option("--malicious", metavar="SHARE", help="The expected share of attackers."),
-    ] = 0.0,
-    spread: Annotated[
-        float,
-        typer.Option("--spread", metavar="TIMES", help="How many times further out attackers are."),
-    ] = 3.0,
+    option: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="lam|zeta",
+            help="The option: lam of fmtl, or zeta of pffl. By default that of the algorithm.",
+        ),
+    ] = None,
+    malicious: Annotated[str | None, typer.Option("--malicious", hidden=True)] = None,
+    spread: Annotated[str | None, typer.Option("--spread", hidden=True)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
     trust: Trust = None,
 ) -> None:
-    """Suggest lam for FMTL from the variance within and between clients (a Gaussian model).
+    """Suggest lam for FMTL, or zeta for PFFL, from measurements of all clients.
 
-    It first trains the config's model by federated averaging, so give a config that trains well.
+    lam follows from the variance within and between clients (a Gaussian model), after training by
+    federated averaging. zeta has a range: from the least worst-group loss that the model can have,
+    which is proved if it is linear, to that of the model without constraints.
 
-    Example: isonomy suggest quickstart rounds=20
+    Example: isonomy suggest quickstart rounds=20 --for lam
     """
-    from dataclasses import asdict
-
     from isonomy import api
+    from isonomy.errors import ConfigError
 
-    found = api.suggest(
-        api.make_config(config, *(overrides or [])), malicious=malicious, spread=spread
-    )
-    if as_json:
-        values = {k: v if v != float("inf") else "inf" for k, v in asdict(found).items()}
-        typer.echo(json.dumps(values))
-    else:
-        typer.echo(found.text())
+    if malicious is not None or spread is not None:
+        from isonomy.studies.suggest import NO_ATTACK
+
+        raise ConfigError(f"--malicious and --spread were removed: {NO_ATTACK}")
+    found = api.suggest(api.make_config(config, *(overrides or [])), option)
+    typer.echo(json.dumps(found.plain()) if as_json else found.text())

