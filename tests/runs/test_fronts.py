@@ -154,7 +154,9 @@ def test_metrics_are_those_of_each_clients_least_error(runs: dict[str, Path]) ->
             at = int(np.lexsort(there.points.T[::-1])[0])
             size = int(data.sizes("test")[k])
             wrong, rows = wrong + evaluated.points[at, 0] * size, rows + size
-            fair = int(np.lexsort(there.points.T)[0])
+            constant = 1 - max(there.labels) / there.rows
+            useless = there.points[:, 0] > max(constant, there.points[:, 0].min())
+            fair = int(np.lexsort([*there.points.T, useless])[0])
             ends += np.array([evaluated.points[fair, 0] * size, 0])
             last = {c: v[-2 + k] for c, v in record.clients.items() if c.startswith("preference.")}
             assert list(last.values()) == pytest.approx(there.preferences[at])
@@ -246,3 +248,22 @@ def test_no_fronts_where_there_is_nothing_to_measure() -> None:
         isonomy.run(isonomy.make_config(**{**BASE, "front": {"objectives": ["error"]}}))
     with pytest.raises(ConfigError, match="attribute"):
         isonomy.run(isonomy.make_config(**{**BASE, "front": {"objectives": ["error", "dp.sex"]}}))
+
+
+def test_a_sweep_of_single_models_is_drawn_as_a_front(runs: dict[str, Path]) -> None:
+    """Settings of one series form a line, the union of their points, beside a learnt front."""
+    from dataclasses import replace
+
+    from isonomy.report.figures import learnt_fronts
+
+    learnt, single = (isonomy.load(runs[name])[0] for name in ("hetpfl", "fedavg"))
+    swept = []
+    for lr, point in ((0.1, (0.2, 0.3)), (0.2, (0.3, 0.1)), (0.3, (0.4, 0.4))):
+        config = {**single.config, "series": "fedavg", "local": {"lr": lr}}
+        front = {**single.front, "error": [point[0]] * 3, "dp.z": [point[1]] * 3}
+        swept.append(replace(single, config=config, front=front))
+    plot = learnt_fronts.draw([learnt, *swept])
+    (line,) = (t for t in plot.data if t.visible and t.name == "fedavg (3 settings)")
+    assert (list(line.x), list(line.y)) == ([0.2, 0.3], [0.3, 0.1])  # (.4, .4) is dominated
+    marks = [t.name for t in plot.data if t.visible and "on validation" in (t.name or "")]
+    assert len(marks) == 2

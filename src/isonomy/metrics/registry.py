@@ -176,7 +176,8 @@ SINGLE: dict[str, Single] = {
 FRONT_END = Single(
     "{value} where {least} is least",
     "The {value} on all evaluated examples together if each client predicts at the preference of "
-    "its own front that has the least {least} on its validation examples.",
+    "its own front that has the least {least} on its validation examples, of those that have no "
+    "more error there than a constant prediction.",
     "lower",
     "examples",
     points,

@@ -62,6 +62,8 @@ class Bound:
         """Two sentences: what was required and measured, and whether it held."""
         if self.upper is None:
             margin = "chosen by this value alone, without a margin"
+        elif self.upper == 0:
+            margin = "as that of every constant prediction"
         else:
             margin = f"at most {self.upper:.4f} with {bounds.LEVEL:.0%} confidence"
         text = (
@@ -128,10 +130,14 @@ class _Front:
         return f"the {self.there.rows:,} {self.split} examples of {self.who}"
 
     @property
+    def error(self) -> int:
+        """The number of the coordinate `error`, the first if there is none."""
+        return self.names.index("error") if "error" in self.names else 0
+
+    @property
     def least(self) -> int:
         """The preference of least error, and then of the least of the others."""
-        first = self.names.index("error") if "error" in self.names else 0
-        order = [first, *(j for j in range(len(self.names)) if j != first)]
+        order = [self.error, *(j for j in range(len(self.names)) if j != self.error)]
         return int(np.lexsort(self.there.points[:, order[::-1]].T)[0])
 
 
@@ -255,7 +261,7 @@ def _reason(front: _Front, at: int) -> str:
 
 def _against_constant(front: _Front, point: Sequence[float]) -> tuple[str, ...]:
     fixed = constant_point(front.there)
-    if fixed is None or fixed[0] > point[0]:
+    if fixed is None or fixed[front.error] > point[front.error]:
         return ()
     return (
         f"Beware: on {front.where} a constant prediction is at least as good "
@@ -271,28 +277,39 @@ def _constant(
     top = int(np.argmax(labels))
     point = constant_point(front.there)
     assert point is not None
-    rows = max(front.evaluated.rows, 1)
-    error = 1 - front.evaluated.labels[top] / rows
-    measured = (error, *point[1:])
-    shares = tuple((n + 0.5) / (sum(labels) + 0.5 * len(labels)) for n in labels)
-    met = tuple(
-        Bound(
-            front.names[j],
-            read_objective(front.names[j]).metric,
-            most,
-            front.split,
-            front.there.rows,
-            point[j],
-            point[j] if j else None,
-            front.evaluated_split,
-            front.evaluated.rows,
-            measured[j],
-            measured[j],
-            measured[j],
-        )
-        for j, most in (limits or {}).items()
+    rows = front.evaluated.rows
+    here, there = (
+        np.array([[[part.rows - part.labels[top], part.rows]]])
+        for part in (front.evaluated, front.there)
     )
-    return Choice((), front.split, point, measured, shares, met, notes)
+    measured = tuple(
+        1 - front.evaluated.labels[top] / max(rows, 1) if name == "error" else 0.0
+        for name in front.names
+    )
+    shares = tuple((n + 0.5) / (sum(labels) + 0.5 * len(labels)) for n in labels)
+    met = []
+    for j, most in (limits or {}).items():
+        upper, ends = 0.0, (0.0, 0.0)
+        if front.names[j] == "error":
+            upper = float(bounds.upper(there, 1 - bounds.LEVEL))
+            ends = bounds.interval(here)
+        met.append(
+            Bound(
+                name=front.names[j],
+                metric=read_objective(front.names[j]).metric,
+                most=most,
+                split=front.split,
+                rows=front.there.rows,
+                value=point[j],
+                upper=upper,
+                evaluated=front.evaluated_split,
+                evaluated_rows=rows,
+                evaluated_value=measured[j],
+                low=ends[0],
+                high=ends[1],
+            )
+        )
+    return Choice((), front.split, point, measured, shares, tuple(met), notes)
 
 
 # --- bounds ----------------------------------------------------------------------------------
@@ -321,7 +338,11 @@ def _within(front: _Front, limits: dict[int, float], force: bool, constant: bool
     part = front.there
     fixed = constant_point(part)
     assert fixed is not None
-    constant_fits = all(fixed[j] <= most for j, most in limits.items())
+    wrong = np.array([[[part.rows - max(part.labels), part.rows]]])
+    constant_fits = all(
+        front.names[j] != "error" or float(bounds.upper(wrong, 1 - bounds.LEVEL)) <= most
+        for j, most in limits.items()
+    )
     if not force and not (constant and constant_fits):
         _require_groups(front, limits, stated)
     free = np.flatnonzero(undominated(part)).tolist()
@@ -332,7 +353,7 @@ def _within(front: _Front, limits: dict[int, float], force: bool, constant: bool
     if force:
         allowed = [i for i in free if all(part.points[i, j] <= most for j, most in limits.items())]
     if allowed:
-        found = min(allowed, key=lambda i: tuple(part.points[i]))
+        found = min(allowed, key=lambda i: (part.points[i, front.error], *part.points[i]))
         return front.choice(
             found,
             bounds=tuple(

@@ -38,6 +38,7 @@ class Part:
     points: Floats
     counts: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     labels: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()  # of the coordinates
 
     @property
     def rows(self) -> int:
@@ -80,7 +81,7 @@ def parts(columns: Columns, split: str | None = None) -> dict[int, Part]:
     for k in np.unique(client):
         own = client == k
         shares = () if labels is None else tuple(int(v) for v in labels[own][0])
-        out[int(k)] = Part(lam[own], at[own], {n: v[own] for n, v in counts.items()}, shares)
+        out[int(k)] = Part(lam[own], at[own], {n: v[own] for n, v in counts.items()}, shares, names)
     return out
 
 
@@ -101,7 +102,8 @@ def constant_point(part: Part) -> tuple[float, ...] | None:
     """The point of the best constant prediction: the most frequent class, without any gap."""
     if not part.rows:
         return None
-    return (1 - max(part.labels) / part.rows, *(0.0 for _ in range(part.points.shape[1] - 1)))
+    error = 1 - max(part.labels) / part.rows
+    return tuple(error if name == "error" else 0.0 for name in part.names)
 
 
 def undominated(part: Part) -> NDArray[np.bool_]:

@@ -78,10 +78,20 @@ class Fronts:
     def best(self, coordinate: int) -> NDArray[np.intp]:
         """Each client's preference with the least of a coordinate, and then of the others.
 
-        -1 for a client without examples.
+        A preference with more error than a constant prediction is not taken, unless all have more;
+        then it is the one of least error. -1 for a client without examples.
         """
         order = [coordinate, *(j for j in range(len(self.names)) if j != coordinate)]
-        found = [np.lexsort(at[:, order[::-1]].T)[0] for at in self.local]
+        found = []
+        for k, at in enumerate(self.local):
+            useful = np.ones(len(at), np.bool_)
+            if self.counts is not None and "error" in self.names:
+                labels = self.counts[k, 0, 0].sum(-1)
+                error = at[:, self.names.index("error")]
+                most = 1 - labels.max() / max(int(labels.sum()), 1)
+                useful = error <= max(most, error.min())
+            keys = [at[:, j] for j in order[::-1]]
+            found.append(int(np.lexsort([*keys, ~useful])[0]))
         known = ~np.isnan(self.local[:, :, coordinate]).all(1)
         return np.where(known, np.array(found, np.intp), -1)
 

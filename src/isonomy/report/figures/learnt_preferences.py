@@ -18,7 +18,7 @@ from isonomy.report.figures.drawing import Kind, Plot, Views, axis_titles, colou
 from isonomy.report.runs import Method
 from isonomy.runs.record import Record
 
-_POINTS = 101
+_POINTS = 200
 _MANY_CLIENTS = 20  # the largest number of clients drawn one by one
 
 
@@ -50,7 +50,7 @@ def _distributions(views: Views, method: Method, found: dict[str, Any]) -> None:
         ),
         **{"yaxis.rangemode": "tozero"},
     )
-    share = np.linspace(0.0, 1.0, _POINTS)
+    share = (np.arange(_POINTS) + 0.5) / _POINTS  # the ends may be 0, or where densities jump
     for i, name in enumerate(names[:_MANY_CLIENTS]):
         density = sum(
             w * beta_density(share, a[1], a[0]) for w, a in zip(weight[i], alpha[i], strict=True)
