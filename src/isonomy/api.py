@@ -276,17 +276,21 @@ def predictor(
     client: str | int | None = None,
     examples: tuple[Tensor, ...] | str | Path | None = None,
     preference: Sequence[float] = (),
+    *,
+    steps: int = 1,
 ) -> Predictor:
     """The model of a finished run, as one client uses it.
 
     `client` is a client of the run, by name or number. Without it, the model is that of a client
     that was not in training. If the method is personalised, a new client needs `examples`: tensors
     (x, y), or (x, y, groups) for a method that learns a front, or the path of a labelled table if
-    the run used tables. `preference` chooses a point on the front.
+    the run used tables. `preference` chooses a point on the front. `steps` repeats the step by
+    which a new client finds its own state; for FOCUS it is an E step. `predictor.warnings` says if
+    a new client fits none of the clusters that the method found.
     """
     from isonomy.deploy import predictor as predictors
 
-    return predictors.predictor(folder, client, examples, preference)  # type: ignore[arg-type]
+    return predictors.predictor(folder, client, examples, preference, steps)  # type: ignore[arg-type]
 
 
 def excess(

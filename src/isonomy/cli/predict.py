@@ -37,6 +37,12 @@ def predict(
             "--own", metavar="TABLE", help="For a run and a new client: its labelled examples."
         ),
     ] = None,
+    steps: Annotated[
+        int,
+        typer.Option(
+            "--steps", min=1, metavar="N", help="For a new client: repeat its first step N times."
+        ),
+    ] = 1,
     preference: Annotated[
         str | None,
         typer.Option("--preference", metavar="A,B", help="For a run: a point on the front."),
@@ -61,7 +67,8 @@ def predict(
     that the model does not use, unknown values and missing values are reported on standard error.
 
     For a run without --client, the rows belong to a client that was not in training. A method
-    that trains one model per client then needs labelled examples of that client (--own).
+    that trains one model per client then needs labelled examples of that client (--own). A method
+    that found clusters of clients warns if this client fits none of them.
 
     Example: isonomy predict model rows.csv --out predictions.csv
 
@@ -72,7 +79,10 @@ def predict(
     if card.is_model(folder):
         found = _exported_model(folder, seal, trust, client or own or preference).predict(table)
     else:
-        found = _run_model(folder, client, own, preference, seal).predict_rows(table)
+        model = _run_model(folder, client, own, preference, seal, steps)
+        for text in model.warnings:
+            note(text)
+        found = model.predict_rows(table)
     for text in found.notes:
         note(text)
     if out is None:
@@ -98,7 +108,12 @@ def _exported_model(folder: Path, seal: str | None, trust: bool, run_option: obj
 
 
 def _run_model(
-    folder: Path, client: str | None, own: Path | None, preference: str | None, seal: str | None
+    folder: Path,
+    client: str | None,
+    own: Path | None,
+    preference: str | None,
+    seal: str | None,
+    steps: int,
 ) -> Predictor:
     from isonomy import api
     from isonomy.errors import ConfigError, RunError
@@ -115,4 +130,5 @@ def _run_model(
             f"'{folder}' is neither an exported model (it has no card.json) nor the folder of a "
             "run (it has no config.toml); give one of them."
         )
-    return api.predictor(folder, client, examples=own, preference=read_preference(preference))
+    chosen = read_preference(preference)
+    return api.predictor(folder, client, examples=own, preference=chosen, steps=steps)

@@ -20,7 +20,7 @@ from isonomy.core.mixture import Mixture
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree
 from isonomy.data import preparation as preparations
-from isonomy.deploy.new_client import Examples, labelled_rows, state_of_new_client
+from isonomy.deploy.new_client import Examples, labelled_rows, misfit, state_of_new_client
 from isonomy.errors import ConfigError, RunError, unknown
 from isonomy.models import make_task
 from isonomy.runs.folder import RunFolder
@@ -47,6 +47,7 @@ class ClientModel:
     client: str | None = None
     preparation: Preparation | None = None
     preference: tuple[float, ...] = ()
+    warnings: tuple[str, ...] = ()  # about a new client
 
     @property
     def chosen_preference(self) -> tuple[float, ...]:
@@ -83,6 +84,7 @@ def load(
     client: str | int | None = None,
     examples: Examples | str | Path | None = None,
     preference: Sequence[float] = (),
+    steps: int = 1,
 ) -> ClientModel:
     """The model of a finished run, for one of its clients, a new client, or all clients.
 
@@ -93,6 +95,7 @@ def load(
         examples: A new client's labelled examples: (x, y), or (x, y, groups) for a method that
             learns a front, or the path of a table if the run was made from tables.
         preference: The point on the front, for a method that learns one.
+        steps: How often a new client's step is repeated, such as FOCUS' E step.
     """
     place = RunFolder(folder)
     config = place.config()
@@ -107,7 +110,7 @@ def load(
         raise RunError(
             f"the preprocessing in '{place.path}' is damaged; start the run again with --overwrite."
         ) from None
-    name = None
+    name, warned = None, ""
     state: State
     if client is not None:
         at = client_number(card.clients, client)
@@ -116,10 +119,14 @@ def load(
         state = None if isinstance(algorithm, LearnsFront) else ()
     else:
         own = labelled_rows(preparation, examples) if isinstance(examples, str | Path) else examples
-        state = state_of_new_client(algorithm, task, saved.server, config, own)
+        state = state_of_new_client(algorithm, task, saved.server, config, own, steps)
+        table = place.clients()
+        if own is not None and table is not None:
+            warned = misfit(algorithm, task, saved.server, state, own, table.to_pydict())
     chosen = checked_preference(preference, objectives(algorithm))
+    about = (warned,) if warned else ()
     return ClientModel(
-        config, card, algorithm, task, saved.server, state, name, preparation, chosen
+        config, card, algorithm, task, saved.server, state, name, preparation, chosen, about
     )
 
 

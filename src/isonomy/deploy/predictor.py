@@ -33,6 +33,11 @@ class Predictor:
         """The names of the classes."""
         return tuple(self.model.card.labels)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Why a new client should not rely on this model; empty if there is no reason."""
+        return self.model.warnings
+
     def outputs(self, x: Tensor) -> Tensor:
         """The raw outputs [n, o] from features: logits, margins or numbers."""
         model = self.model
@@ -65,6 +70,7 @@ def predictor(
     client: str | int | None = None,
     examples: Examples | str | Path | None = None,
     preference: Sequence[float] = (),
+    steps: int = 1,
 ) -> Predictor:
     """The predictor of a client of the run, of a new client, or of all; see `loading.load`."""
-    return Predictor(load(folder, client, examples, preference))
+    return Predictor(load(folder, client, examples, preference, steps))
