@@ -193,6 +193,7 @@ def rounds_until_it_returns(check: int) -> int:
     return 60
 
 
+@pytest.mark.slow
 def test_skipped_e_steps_count_when_the_client_is_asked_again() -> None:
     """A wrongly settled client comes back as soon as without skipping, up to one interval."""
     always, seldom = rounds_until_it_returns(1), rounds_until_it_returns(10)
