@@ -289,6 +289,7 @@ def predictor(
     *,
     force: bool = False,
     constant: bool = False,
+    steps: int = 1,
 ) -> Predictor:
     """The model of a finished run, as one client uses it.
 
@@ -296,7 +297,9 @@ def predictor(
     that was not in training. If the method is personalised, a new client needs `examples`: tensors
     (x, y), or (x, y, groups) for a method that learns a front, or the path of a labelled table if
     the run used tables. `preference`, `limits`, `force` and `constant` choose a point on the front,
-    as in `export`.
+    as in `export`. `steps` repeats the step by which a new client finds its own state; for FOCUS it
+    is an E step. `predictor.warnings` says if a new client fits none of the clusters that the
+    method found.
     """
     from isonomy.deploy import predictor as predictors
 
@@ -308,6 +311,7 @@ def predictor(
         limits,
         force=force,
         constant=constant,
+        steps=steps,
     )
 
 

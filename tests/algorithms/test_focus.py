@@ -316,3 +316,39 @@ def test_settled_clients_are_asked_again_periodically() -> None:
         elif h.ids == (0,):
             r += 1
     assert when == [0, 4, 8]
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_the_losses_of_skipped_e_steps_are_added(kind: type[Engine]) -> None:
+    """Models fixed by a rate of almost 0: after a check, log pi is that of E steps in every round.
+
+    Client 0 is settled at first, client 1 is not. In rounds 1 and 2 only client 1 is asked; in
+    round 3 both, and client 0's loss counts for three rounds.
+    """
+    server = with_models(1.0, 0.0)
+    server = server._replace(log_pi=torch.tensor([[0.0, -30.0], [-0.7, -0.7]]).double())
+    results = []
+    for check in (1, 3):
+        algorithm = Focus(models=2, start="independent", check=check)
+        engine = kind(TASK, FEDERATION)
+        engine.reset(algorithm.init_client(TASK, {"weight": torch.ones(1, 1)}))
+        made, skipped = server, []
+        for r in range(1, 4):
+            cohort = engine.cohort(torch.tensor([0, 1]), work=Work(batch=0, lr=1e-12), round=r)
+            made = algorithm.round(made, cohort)
+            skipped.append(made.skipped.tolist())
+        results.append(made.log_pi)
+        assert skipped == ([[0, 0]] * 3 if check == 1 else [[1, 0], [2, 0], [0, 0]])
+    torch.testing.assert_close(results[0], results[1], rtol=1e-6, atol=1e-6)
+
+
+def test_the_limit_on_the_number_of_models_is_announced() -> None:
+    def with_shape(clients: int, found: int) -> Server:
+        return with_models(*range(found), clients=clients)
+
+    assert "Among 3 clients" in Focus().remark(with_shape(3, 1))
+    assert "algorithm.models" in Focus().remark(with_shape(3, 1))
+    assert Focus().remark(with_shape(10, 1)) == ""
+    assert "More than 4 models" in Focus(most=4).remark(with_shape(10, 4))
+    assert "More than 2 models" in Focus().remark(with_shape(3, 2))
+    assert Focus(models=1).remark(with_shape(3, 1)) == ""

@@ -25,13 +25,15 @@ from isonomy.metrics import faa
 # --- the linear problem, with losses that are those of the population -----------------------------
 
 
-def whitened(mu: Tensor, *, sigma: float = 0.1) -> Federation:
+def whitened(mu: Tensor, *, sigma: float = 0.1, scale: Tensor | None = None) -> Federation:
     """Clients whose sample is the population: mean of x x' is I, and noise is orthogonal to x.
 
-    So the loss of w is exactly sigma^2 + |w - mu_e|^2, on all rows and on each half of them.
+    So the loss of w is exactly sigma^2 + |w - mu_e|^2, on all rows and on each half of them. With
+    `scale` [d], coordinate i of w - mu_e counts scale_i^2 times.
     """
     clients, d = mu.shape
     x = (d**0.5 * torch.eye(d, dtype=torch.float64)).repeat_interleave(2, 0).repeat(2, 1)
+    x = x if scale is None else x * scale
     noise = sigma * torch.tensor([1.0, -1.0], dtype=torch.float64).repeat_interleave(2 * d)
     rows = [torch.arange(len(x)) + k * len(x) for k in range(clients)]
     y = torch.cat([x @ m + noise for m in mu])
@@ -174,6 +176,31 @@ def test_an_early_mistake_is_corrected() -> None:
     assert right(focus.clusters(server), OUTLIER)
 
 
+def rounds_until_it_returns(check: int) -> int:
+    """A client that is settled in the wrong model, log pi = -10, goes to its own."""
+    federation = whitened(parameters(10, 0))
+    focus, task = Focus(models=2, check=check), drawn(10, 1.0)
+    server, engine = trained(focus, task, federation, rounds=5, seed=0)
+    wrong = server.log_pi.clone()
+    mine = int(wrong[4].argmax())
+    wrong[4, mine], wrong[4, 1 - mine] = -10.0, 0.0
+    server = server._replace(log_pi=wrong, skipped=torch.zeros(10).double())
+    for r in range(1, 60):
+        cohort = engine.cohort(engine.everyone(), work=Work(steps=1, batch=0, lr=0.01), round=r)
+        server = focus.round(server, cohort)
+        if int(server.log_pi[4].argmax()) == mine:
+            return r
+    return 60
+
+
+@pytest.mark.slow
+def test_skipped_e_steps_count_when_the_client_is_asked_again() -> None:
+    """A wrongly settled client comes back as soon as without skipping, up to one interval."""
+    always, seldom = rounds_until_it_returns(1), rounds_until_it_returns(10)
+    assert 5 < always < 40
+    assert always <= seldom <= always + 10
+
+
 # --- skipping -------------------------------------------------------------------------------------
 
 
@@ -245,9 +272,9 @@ def test_theorem_3_as_printed_is_wrong() -> None:
     assert 0.72 <= fedavg < 0.80
 
 
-def e_steps(mu: Tensor, models: Tensor, rounds: int) -> Tensor:
+def e_steps(mu: Tensor, models: Tensor, rounds: int, scale: Tensor | None = None) -> Tensor:
     """Our E step alone, on clients whose losses are those of the population."""
-    federation = whitened(mu)
+    federation = whitened(mu, scale=scale)
     task = drawn(mu.shape[1], 1.0)
     algorithm = Focus(models=len(models), start="independent", skip=0.0, check=1)
     engine = Loop(task, federation)
@@ -282,6 +309,51 @@ def test_the_bound_of_theorem_1_under_lemma_1s_condition(seed: int) -> None:
     own = pi[torch.arange(3 * count), torch.arange(count).repeat_interleave(3)]
     bound = 1 / (1 + (count - 1) * math.exp(-2 * R * delta * rounds))
     assert float(own.min()) >= bound - 1e-5
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_bound_on_pi_of_theorem_2(seed: int) -> None:
+    """Losses whose second derivatives lie between mu and L; eq. 16 under its condition:
+
+    pi_em >= 1 / (1 + (M - 1) exp(-mu R Delta K)) if
+    |w_m - w*_m| <= sqrt(mu) R / (sqrt(mu) + sqrt(L)) - r - Delta.
+    """
+    rng = np.random.default_rng(seed)
+    count, d, rounds = int(rng.integers(2, 4)), 4, int(rng.integers(1, 5))
+    scale = rng.uniform(0.5, 1.5, size=d)
+    least, most = 2 * scale.min() ** 2, 2 * scale.max() ** 2
+    centres = np.linalg.qr(rng.normal(size=(d, d)))[0][:count] * rng.uniform(0.5, 2)
+    gaps = np.linalg.norm(centres[:, None] - centres[None], axis=-1)
+    R = gaps[~np.eye(count, dtype=bool)].min()
+    reach = R * np.sqrt(least) / (np.sqrt(least) + np.sqrt(most))
+    r, delta = rng.uniform(0, 0.4) * reach, rng.uniform(0.05, 0.5) * reach
+
+    def near(centre: np.ndarray, radius: float) -> np.ndarray:
+        step = rng.normal(size=d)
+        return centre + radius * step / np.linalg.norm(step)
+
+    models = np.stack([near(c, reach - r - delta) for c in centres])
+    mu = np.stack([near(c, r) for c in centres for _ in range(3)])
+    pi = e_steps(torch.tensor(mu), torch.tensor(models), rounds, torch.tensor(scale))
+    own = pi[torch.arange(3 * count), torch.arange(count).repeat_interleave(3)]
+    assert float(own.min()) >= 1 / (1 + (count - 1) * math.exp(-least * R * delta * rounds)) - 1e-5
+
+
+def test_the_bound_of_theorem_4_with_its_proof_s_number_of_terms() -> None:
+    """FAA <= 2 G r (E - 2) / (E - 1): an average over the other E - 2 clients of the cluster.
+
+    The loss (w - y)^2 with y in [0, 1] is at most G = 1 for w in [0, 1]; distributions of y on a
+    grid, whose total variation distance is at most r.
+    """
+    rng = np.random.default_rng(0)
+    grid, clients = np.linspace(0, 1, 11), 6
+    for _ in range(200):
+        at = rng.dirichlet(np.ones(11), size=clients)
+        mixed = 0.9 * at[:1] + 0.1 * at  # total variation of at most 0.1
+        r = 0.5 * np.abs(mixed[:, None] - mixed[None]).sum(-1).max()
+        best = mixed @ grid
+        above = (best.mean() - best) ** 2  # the loss of the mean model minus the client's least
+        assert 0 < faa(above) <= 2 * r * (clients - 2) / (clients - 1)
 
 
 def test_the_condition_printed_in_theorem_1_is_not_enough() -> None:

@@ -108,6 +108,12 @@ def test_the_number_of_clusters(sizes: list[int], spread: float, seed: int) -> N
     assert count(sizes, spread, 0.02, 12, seed) == len(sizes)
 
 
+@pytest.mark.parametrize("sizes", [[2, 1], [2, 1, 1], [2, 2, 2, 2, 1, 1], [2, 2, 1, 1, 1, 1, 1, 1]])
+def test_more_clusters_than_half_of_the_clients(sizes: list[int]) -> None:
+    for seed in range(3):
+        assert count(sizes, 0.0, 0.01, 12, seed) == len(sizes)
+
+
 @pytest.mark.parametrize(
     ("n", "d"), [(10, 2), (10, 12), (10, 500), pytest.param(30, 12, marks=pytest.mark.slow)]
 )

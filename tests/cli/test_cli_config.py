@@ -107,3 +107,11 @@ def test_an_algorithm_can_be_given_as_an_instance():
     made = isonomy.make_config(algorithm=isonomy.FedProx(mu=0.25, weight="equal"))
     assert made.algorithm.name == "fedprox"
     assert made.algorithm.options == {"mu": 0.25, "weight": "equal"}
+
+
+def test_true_clusters_on_the_command_line():
+    """The command line reads `true` as a boolean; here it is the name of a rule."""
+    made = isonomy.make_config("quickstart", "excess.clusters=true")
+    assert made.excess.clusters == "true"
+    with pytest.raises(ConfigError, match=r"excess\.clusters"):
+        isonomy.make_config("quickstart", "excess.clusters=false")

@@ -187,6 +187,11 @@ def test_reproduce_puts_our_numbers_beside_the_papers(place, cli, monkeypatch):
     assert "[4/4] FedProx mu = 1, seed 1: 2 rounds" in result.stdout
     assert "0.958" in result.stdout
     assert "0.046" in result.stdout
+    assert "FAA: largest minus smallest excess test loss" in result.stdout
+    assert "Surrogate, seed 1: Chosen by cluster: 0: " in result.stdout
+    alone = cli("reproduce", "focus-synthetic", "--seeds", "2", "--only", "fedprox mu = 1")
+    assert "FedProx" in alone.stdout.partition("FAA: ")[0]
+    assert "FedAvg" not in alone.stdout.partition("FAA: ")[0].partition("Closed form")[0]
     quick = cli(*arguments, "--quick")
     assert (place / "runs" / "focus-synthetic-quick").exists()
     assert "Scale full: " in result.stdout

@@ -166,3 +166,55 @@ def test_tables_that_are_refused(tables: Path, tmp_path: Path) -> None:
         isonomy.predictor(tables / "run", examples=tmp_path / "blank.csv")
     with pytest.raises(DataError, match="folder"):
         isonomy.predictor(tables / "run", examples=tables / "sites")
+
+
+# --- a new client that fits no cluster ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A regression with two clusters, of nine clients and of one."""
+    folder = tmp_path_factory.mktemp("lines") / "run"
+    linear = {"name": "linear", "clients": 10, "n": 200, "n_test": 200, "sigma": 0.3}
+    given: dict[str, Any] = {"rounds": 12, "data": linear, "model": {"name": "linear"}}
+    given |= {"local": {"steps": 10, "batch": 0, "lr": 0.1}, "algorithm": {"name": "focus"}}
+    given |= {"evaluate": {"every": 12, "bootstrap": 0}, "excess": {"clusters": "none"}}
+    record = isonomy.run(isonomy.make_config(**given), folder)
+    assert record.metrics["clusters"] == 2
+    return folder
+
+
+def examples_at(weight: torch.Tensor, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """100 examples of a line with the noise of the run."""
+    made = torch.Generator().manual_seed(seed)
+    x = torch.randn(100, len(weight), generator=made)
+    return x, x @ weight + 0.3 * torch.randn(100, generator=made)
+
+
+def test_a_client_that_fits_no_cluster_is_warned(lines: Path) -> None:
+    weights = isonomy.predictor(lines, 0).model.server.models["weight"][:, 0]
+    away = torch.zeros(weights.shape[1])
+    away[3] = 3.0
+    for weight, fits in ((weights[0], True), (weights[1], True), (weights[0] + away, False)):
+        warned = [
+            bool(isonomy.predictor(lines, examples=examples_at(weight, seed)).warnings)
+            for seed in range(5)
+        ]
+        assert sum(warned) <= 1 if fits else all(warned)
+    far = isonomy.predictor(lines, examples=examples_at(weights[0] + away, 0), steps=20)
+    (text,) = far.warnings
+    assert "fits none of the clusters" in text
+    assert "would be usual for its members" in text
+
+
+def test_further_e_steps_of_a_new_client(lines: Path) -> None:
+    """With the squared loss of a regression, one E step decides little; twenty decide."""
+    weights = isonomy.predictor(lines, 0).model.server.models["weight"][:, 0]
+    own = examples_at(weights[0], 0)
+    gap = [float((own[0] @ w - own[1]).square().mean()) for w in weights]
+    for steps in (1, 20):
+        pi = isonomy.predictor(lines, examples=own, steps=steps).model.state["pi"]
+        expected = 1 / (1 + np.exp(-steps * (gap[1] - gap[0])))
+        assert float(pi[0]) == pytest.approx(expected, abs=1e-5)
+    with pytest.raises(ConfigError, match="1 or more"):
+        isonomy.predictor(lines, examples=own, steps=0)

@@ -32,7 +32,10 @@ def test_found_clusters_that_are_right_give_the_same_faa(tmp_path: Any) -> None:
     found = isonomy.run(config("focus", "found"), tmp_path / "run")
     assert found.metrics["faa"] == true.metrics["faa"] <= 0.001
     assert found.clients["cluster"][-10:] == [0] * 9 + [1]
-    assert "Clusters of clients that the method found: 2, of size 9, 1." in found.notes
+    (which,) = [note for note in found.notes if note.startswith("Clusters of clients")]
+    assert which.startswith("Clusters of clients that the method found: 2, of size 9, 1. Members: ")
+    assert which.endswith("; 1: outlier 9.")
+    assert found.metrics["clusters"] == 2
     (said,) = [note for note in found.notes if note.startswith("FAA: ")]
     assert "2 clusters that the method itself found" in said
     assert "2 true clusters" in " ".join(true.notes)

@@ -46,6 +46,12 @@ def predict(
             "--own", metavar="TABLE", help="For a run and a new client: its labelled examples."
         ),
     ] = None,
+    steps: Annotated[
+        int,
+        typer.Option(
+            "--steps", min=1, metavar="N", help="For a new client: repeat its first step N times."
+        ),
+    ] = 1,
     preference: Preference = None,
     max_dp: MaxDP = None,
     at_most: AtMost = None,
@@ -69,9 +75,10 @@ def predict(
     that the model does not use, unknown values and missing values are reported on standard error.
 
     For a run without --client, the rows belong to a client that was not in training. A method
-    that trains one model per client then needs labelled examples of that client (--own). For a
-    method that learns a front, --preference, --max-dp and --at-most choose the model as `isonomy
-    export` does, and why it was chosen is reported on standard error.
+    that trains one model per client then needs labelled examples of that client (--own). A method
+    that found clusters of clients warns if this client fits none of them. For a method that learns
+    a front, --preference, --max-dp and --at-most choose the model as `isonomy export` does, and why
+    it was chosen is reported on standard error.
 
     Example: isonomy predict model rows.csv --out predictions.csv
 
@@ -93,8 +100,9 @@ def predict(
             limits=read_limits(max_dp, at_most),
             force=force,
             constant=constant,
+            steps=steps,
         )
-        for text in model.model.notes:
+        for text in (*model.model.notes, *model.warnings):
             note(text)
         found = model.predict_rows(table)
     for text in found.notes:

@@ -102,6 +102,9 @@ def reproduce(
         typer.echo(text)
     typer.echo(f"Scale {chosen.name}: {chosen.text}")
     records = api.load(folder)
+    if "faa" in preset.metrics:
+        for text in tables.surrogates(records):
+            typer.echo(text)
     study.print_fronts(records)
     output.write_report(records, folder / "report.html", f"Isonomy: {name}")
     output.print_status(f"runs: {folder}")

@@ -21,7 +21,7 @@ from isonomy.core.preference import ray_of
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree
 from isonomy.data import preparation as preparations
-from isonomy.deploy.new_client import Examples, labelled_rows, state_of_new_client
+from isonomy.deploy.new_client import Examples, labelled_rows, misfit, state_of_new_client
 from isonomy.errors import ConfigError, RunError, unknown
 from isonomy.models import make_task
 from isonomy.models.hypernet import head_of
@@ -51,6 +51,7 @@ class ClientModel:
     client: str | None = None
     preparation: Preparation | None = None
     choice: Choice | None = None
+    warnings: tuple[str, ...] = ()  # about a new client
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -93,6 +94,7 @@ def load(
     *,
     force: bool = False,
     constant: bool = False,
+    steps: int = 1,
 ) -> ClientModel:
     """The model of a finished run, for one of its clients, a new client, or all clients.
 
@@ -106,6 +108,7 @@ def load(
         limits: Upper bounds such as {"dp": 0.05}, instead of a preference.
         force: Whether to take a preference that is dominated, or a bound without its margin.
         constant: Whether the model may be a constant prediction.
+        steps: How often a new client's step is repeated, such as FOCUS' E step.
     """
     place = RunFolder(folder)
     if preference and limits:
@@ -122,7 +125,7 @@ def load(
         raise RunError(
             f"the preprocessing in '{place.path}' is damaged; start the run again with --overwrite."
         ) from None
-    name, at = None, TOGETHER
+    name, at, warned = None, TOGETHER, ""
     state: State
     if client is not None:
         at = client_number(card.clients, client)
@@ -131,7 +134,10 @@ def load(
         state = None if isinstance(algorithm, LearnsFront) else ()
     else:
         own = labelled_rows(preparation, examples) if isinstance(examples, str | Path) else examples
-        state = state_of_new_client(algorithm, task, saved.server, config, own)
+        state = state_of_new_client(algorithm, task, saved.server, config, own, steps)
+        table = place.clients()
+        if own is not None and table is not None:
+            warned = misfit(algorithm, task, saved.server, state, own, table.to_pydict())
     wanted = checked_preference(preference, objectives(algorithm))
     if not isinstance(algorithm, LearnsFront):
         if limits:
@@ -160,8 +166,9 @@ def load(
             force=force or default,
             constant=constant,
         )
+    about = (warned,) if warned else ()
     return ClientModel(
-        config, card, algorithm, task, saved.server, state, name, preparation, choice
+        config, card, algorithm, task, saved.server, state, name, preparation, choice, about
     )
 
 

@@ -33,6 +33,11 @@ class Predictor:
         """The names of the classes."""
         return tuple(self.model.card.labels)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Why a new client should not rely on this model; empty if there is no reason."""
+        return self.model.warnings
+
     def outputs(self, x: Tensor) -> Tensor:
         """The raw outputs [n, o] from features: logits, margins or numbers."""
         model = self.model
@@ -69,7 +74,10 @@ def predictor(
     *,
     force: bool = False,
     constant: bool = False,
+    steps: int = 1,
 ) -> Predictor:
     """The predictor of a client of the run, of a new client, or of all; see `loading.load`."""
-    made = load(folder, client, examples, preference, limits, force=force, constant=constant)
+    made = load(
+        folder, client, examples, preference, limits, force=force, constant=constant, steps=steps
+    )
     return Predictor(made)

@@ -7,6 +7,7 @@
 from isonomy.report.tables.cells import ABSENT, UNDEFINED, Cell, Column, parts, shown
 from isonomy.report.tables.methods import comparison, everything
 from isonomy.report.tables.published import reproduction
+from isonomy.report.tables.remarks import surrogates
 from isonomy.report.tables.table import Table
 from isonomy.report.tables.verdict import outcomes, verdict_table, verdicts
 
@@ -22,6 +23,7 @@ __all__ = [
     "parts",
     "reproduction",
     "shown",
+    "surrogates",
     "verdict_table",
     "verdicts",
 ]

@@ -167,7 +167,7 @@ def _footnotes(
             way = f" {column.better.capitalize()} is better." if column.better else ""
             notes.append(f"{column.title}: {column.meaning}{way}")
     if any(column.name == "faa" for column in heads):
-        notes += remarks.surrogates(found)
+        notes += remarks.surrogates([run for method in found for run in method.runs])
     if any(column.name == "clusters" for column in heads):
         notes += remarks.clusters(found)
     return notes + _run_notes(found, rows)

@@ -12,10 +12,11 @@ from isonomy.runs.record import Record
 _NAMED = 20  # clients of a cluster that are named
 
 
-def surrogates(found: Sequence[Method]) -> list[str]:
+def surrogates(records: list[Record]) -> list[str]:
     """What FAA was measured against: the schedule, the models chosen for each seed, and where a
     method's own model took their place.
     """
+    found = runs.methods(records)
     measured = [(method, run) for method in found for run in method.runs if run.excess]
     notes = _by_method((m, run.excess["schedule"]) for m, run in measured)
     notes += _by_method(
