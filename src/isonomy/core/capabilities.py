@@ -35,6 +35,25 @@ class LearnsFront(Protocol):
         """Whether the deployed state contains a front for all clients together."""
 
 
+@runtime_checkable
+class FusesFronts(Protocol):
+    """Fuses the clients' fronts into one, with weights that depend on the preference."""
+
+    def fusion_weights(self, deployed: Any, rays: Tensor) -> Tensor | None:
+        """The clients' weights [R, K] for preferences [R, m]; None if there are no such weights."""
+
+
+@runtime_checkable
+class LearnsSampling(Protocol):
+    """Every client learns a distribution from which it samples preferences."""
+
+    def preference_distributions(self, states: State) -> dict[str, Tensor]:
+        """From the clients' stacked states, mixtures of Dirichlet distributions.
+
+        `alpha` [K, parts, m] are their parameters, `weight` [K, parts] their weights.
+        """
+
+
 def objectives(algorithm: object) -> tuple[str, ...]:
     """What a preference weighs; empty for a method that learns one model."""
     return algorithm.objectives if isinstance(algorithm, LearnsFront) else ()
