@@ -33,6 +33,7 @@ HypernetAt = Callable[[Tensor], Tensor]
 
 UNITS = 16  # hidden units of FusionNet
 BATCH = 128  # rows of each client in a step
+TUNED = 512  # rows in a step of the tuned mean
 ROWS = 4096  # rows of all clients together on which fronts are compared
 STARTS = 16  # largest number of clients that are tried as FusionNet's starting point
 HELD = 100  # fewest rows on which fronts are compared apart from training
@@ -250,7 +251,7 @@ def tuned(
     best, volume, since = now, -1.0, 0
     work, lr = Work(optimiser="adam", lr=rate), torch.tensor(rate)
     memory, sampler = descent.start(work, now), preferences.start(1, m, 1.0)
-    width = min(64, cut)
+    width = min(TUNED, cut)
     steps = -(-cut // width)
 
     def loss(hypernet: Tensor, at: Examples, lam: Tensor) -> Tensor:

@@ -11,9 +11,9 @@ smooth dependence between group and output is trained instead:
 
 with o the logits, p the probabilities, s the probabilities of logits times `SHARP`, which are close
 to decisions, and means over the batch. With two classes and two groups, `covariance` is the
-absolute covariance of group and probability (eq. 2 of PraFFL and HetPFL). `gap` is our addition: a smooth version of what is measured.
-The columns a are one indicator for each group, where two groups need only one, or the group's
-number, as in the authors' code.
+absolute covariance of group and probability (eq. 2 of PraFFL and HetPFL). `gap` is our addition: a
+smooth version of what is measured. The columns a are one indicator for each group, where two groups
+need only one, or the group's number, as in the authors' code.
 """
 
 from __future__ import annotations
@@ -163,10 +163,10 @@ def _gaps(out: Tensor, code: Tensor, weight: Tensor, away: Tensor, widths: Seque
 
 
 def measures(task: Task, outputs: Tensor, batch: Batch, wanted: Sequence[Aim]) -> Tensor:
-    """The measured objectives [m] of outputs [n, o], or [R, m] of [R, n, o], as `isonomy.metrics` defines them.
+    """The measured objectives [m] of outputs [n, o], or [R, m] of outputs [R, n, o].
 
-    These are the error rate, and the largest distance between a group's share predicted positive
-    and everyone's. An attribute without examples has distance 0.
+    They are defined as in `isonomy.metrics`: the error rate, and the largest distance between a
+    group's share predicted positive and everyone's. An attribute without examples has distance 0.
     """
     real, classes = batch.weight, range(task.classes)
     chosen = task.decide(outputs)

@@ -90,11 +90,9 @@ class HetPFL(Algorithm[Server]):
     fit: Literal["mean", "own"] = option(
         "mean", "the body that a hypernet is trained with: the mean, or the client's own (eq. 12)"
     )
-    share: float = option(
-        16 / 30, "fraction of the local steps that the hypernet does not train in"
-    )
+    share: float = option(0.85, "fraction of the local steps that the hypernet does not train in")
     hypernet_rate: float = option(
-        0.01, "Adam's learning rate for the hypernet; 0 uses the local optimiser"
+        0.03, "Adam's learning rate for the hypernet; 0 uses the local optimiser"
     )
     scalar: Literal["augmented", "logsumexp", "max"] = option(
         "augmented",
@@ -119,7 +117,7 @@ class HetPFL(Algorithm[Server]):
         "tuned", "how hypernets are fused: FusionNet, tuned mean, mean, best client, or not at all"
     )
     fusion_steps: int = option(300, "steps of FusionNet, or largest number of epochs of the mean")
-    fusion_rate: float = option(0.01, "learning rate of the fusion (Adam)")
+    fusion_rate: float = option(0.03, "learning rate of the fusion (Adam)")
     shown: int = option(
         1024, "largest number of a client's examples whose latent features the server sees"
     )

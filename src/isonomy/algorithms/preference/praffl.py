@@ -71,11 +71,9 @@ class PraFFL(Algorithm[Server]):
     fit: Literal["mean", "own"] = option(
         "mean", "the body that a hypernet is trained with: the mean, or the client's own (eq. 12)"
     )
-    share: float = option(
-        16 / 30, "fraction of the local steps that the hypernet does not train in"
-    )
+    share: float = option(0.85, "fraction of the local steps that the hypernet does not train in")
     hypernet_rate: float = option(
-        0.01, "Adam's learning rate for the hypernet; 0 uses the local optimiser"
+        0.03, "Adam's learning rate for the hypernet; 0 uses the local optimiser"
     )
     scalar: Literal["augmented", "logsumexp", "max"] = option(
         "augmented",
