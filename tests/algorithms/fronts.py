@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from isonomy.algorithms.preference.hetpfl import HetPFL
+from isonomy.algorithms.preference.praffl import PraFFL
 from isonomy.blocks import preferences
 from isonomy.core import random
 from isonomy.core.algorithm import Algorithm
@@ -18,6 +20,28 @@ from isonomy.engines.base import Engine
 from isonomy.models.mlp import mlp
 
 TASK = Task(lambda: mlp((3,), 2, hidden=(4,)), classes=2, levels=(2,), attributes=("z",))
+
+
+PAPER = {
+    "network": "paper",
+    "fit": "own",
+    "hypernet_rate": 0.0,
+    "scalar": "logsumexp",
+    "fairness": "squared",
+    "share": 16 / 30,
+    "weight": "equal",
+}
+"""The options of the papers and the authors' code, where our defaults differ."""
+
+
+def paper_praffl(**options: Any) -> PraFFL:
+    """PraFFL as in the authors' code."""
+    return PraFFL(**{**PAPER, **options})
+
+
+def paper_hetpfl(**options: Any) -> HetPFL:
+    """HetPFL as in the paper, with FusionNet."""
+    return HetPFL(**{**PAPER, "fusion": "net", **options})
 
 
 def federation(sizes: tuple[int, ...] = (12, 7, 9), validation: int = 6) -> Federation:

@@ -13,12 +13,12 @@ from algorithms.fronts import (
     federation,
     gradient,
     heads,
+    paper_praffl,
     played,
     rays_of,
     squared,
 )
 from isonomy.algorithms import make
-from isonomy.algorithms.preference.praffl import PraFFL
 from isonomy.core.task import Task
 from isonomy.core.work import Work
 from isonomy.engines.batched.engine import Batched
@@ -64,7 +64,7 @@ def test_a_round_in_numpy(kind: type, scalar: str) -> None:
         return total / len(rays)
 
     expected = flat - 0.1 * gradient(front, flat)
-    method = PraFFL(preferences=3, share=0.5, scalar=scalar, select=0)  # type: ignore[arg-type]
+    method = paper_praffl(preferences=3, share=0.5, scalar=scalar, select=0)  # type: ignore[arg-type]
     server, engine = played(method, kind, data, STEP, ids=[1])
     assert server.psi["linear1.weight"].flatten().numpy() == pytest.approx(body[:12], abs=2e-5)
     assert server.psi["linear1.bias"].numpy() == pytest.approx(body[12:], abs=2e-5)
@@ -75,7 +75,7 @@ def test_a_round_in_numpy(kind: type, scalar: str) -> None:
 def test_every_client_is_in_the_mean() -> None:
     """The authors' mean leaves out the first client; here all have the same weight."""
     data = federation()
-    method = PraFFL(select=0)
+    method = paper_praffl(select=0)
     bodies = []
     for k in range(3):
         server, _ = played(method, Loop, data, STEP, ids=[k])
@@ -83,7 +83,7 @@ def test_every_client_is_in_the_mean() -> None:
     server, _ = played(method, Loop, data, STEP)
     expected = torch.stack(bodies).mean(0)
     assert torch.allclose(server.psi["linear1.weight"], expected, atol=1e-6)
-    sized, _ = played(PraFFL(select=0, weight="size"), Loop, data, STEP)
+    sized, _ = played(paper_praffl(select=0, weight="size"), Loop, data, STEP)
     share = torch.tensor([12.0, 7.0, 9.0]) / 28
     weighted = (share[:, None, None] * torch.stack(bodies)).sum(0)
     assert torch.allclose(sized.psi["linear1.weight"], weighted, atol=1e-6)
@@ -97,16 +97,16 @@ def test_preferences_differ_from_client_to_client_and_round_to_round() -> None:
     data.x[data.rows(1)] = data.x[data.rows(0)]
     data.y[data.rows(1)] = data.y[data.rows(0)]
     data.groups[data.rows(1)] = data.groups[data.rows(0)]
-    _, engine = played(PraFFL(select=0), Loop, data, STEP)
+    _, engine = played(paper_praffl(select=0), Loop, data, STEP)
     twins = engine.states.stacked["hypernet"]
     assert not torch.allclose(twins[0], twins[1])  # same examples, other preferences
 
 
 def test_the_body_is_fixed_while_the_hypernet_trains_and_vice_versa() -> None:
     data, start = federation(), nets.initial(TASK, TASK.init(0), 2)
-    only_body, engine = played(PraFFL(share=1.0, select=0), Loop, data, STEP)
+    only_body, engine = played(paper_praffl(share=1.0, select=0), Loop, data, STEP)
     assert torch.equal(engine.states.stacked["hypernet"], start.expand(3, -1))
-    only_heads, engine = played(PraFFL(share=0.0, select=0), Loop, data, STEP)
+    only_heads, engine = played(paper_praffl(share=0.0, select=0), Loop, data, STEP)
     assert torch.equal(only_heads.psi["linear1.weight"], TASK.init(0)["linear1.weight"])
     assert not torch.equal(engine.states.stacked["hypernet"], start.expand(3, -1))
     assert not torch.equal(only_body.psi["linear1.weight"], TASK.init(0)["linear1.weight"])
@@ -114,7 +114,7 @@ def test_the_body_is_fixed_while_the_hypernet_trains_and_vice_versa() -> None:
 
 def test_the_best_round_is_kept() -> None:
     """A huge learning rate after round 0 makes the fronts worse; round 0 is kept."""
-    data, method, kind = federation(), PraFFL(select=20), Loop
+    data, method, kind = federation(), paper_praffl(select=20), Loop
     good, engine = played(method, kind, data, STEP)
     kept = engine.states.stacked["kept"].clone()
     assert float(good.score) > 0
@@ -126,13 +126,13 @@ def test_the_best_round_is_kept() -> None:
         assert torch.equal(engine.states.stacked["kept"], kept)
     assert not torch.equal(engine.states.stacked["hypernet"], kept)
     assert float(after.score) >= float(good.score)
-    last, engine = played(PraFFL(select=0), kind, data, STEP, rounds=2)
+    last, engine = played(paper_praffl(select=0), kind, data, STEP, rounds=2)
     assert torch.equal(last.kept["linear1.weight"], last.psi["linear1.weight"])
     assert torch.equal(engine.states.stacked["kept"], engine.states.stacked["hypernet"])
 
 
 def test_no_validation_examples_keeps_every_round() -> None:
-    server, engine = played(PraFFL(), Loop, federation(validation=0), STEP, rounds=2)
+    server, engine = played(paper_praffl(), Loop, federation(validation=0), STEP, rounds=2)
     assert float(server.score) == -1
     assert torch.equal(server.kept["linear1.weight"], server.psi["linear1.weight"])
     assert torch.equal(engine.states.stacked["kept"], engine.states.stacked["hypernet"])
@@ -140,9 +140,9 @@ def test_no_validation_examples_keeps_every_round() -> None:
 
 def test_what_clients_send() -> None:
     heard: list[Asked] = []
-    played(PraFFL(), Batched, federation(), STEP, wrap=(listening(heard),))
+    played(paper_praffl(), Batched, federation(), STEP, wrap=(listening(heard),))
     assert [(a.phase, a.replied) for a in heard] == [
-        ("local", ("psi",)), ("validate", ("volume", "clients")), ("keep", ("kept",)),
+        ("local", ("psi",)), ("validate", ("volume", "before", "clients")), ("keep", ("kept",)),
     ]  # fmt: skip
 
 
@@ -150,16 +150,16 @@ def test_huge_inputs_stay_finite() -> None:
     data = federation()
     data.x[:] *= 1e3
     work = Work(steps=6, batch=4, lr=1e-3, optimiser="adam")
-    server, engine = played(PraFFL(), Loop, data, work, rounds=2)
+    server, engine = played(paper_praffl(), Loop, data, work, rounds=2)
     assert bool(torch.isfinite(server.psi["linear1.weight"]).all())
     assert bool(torch.isfinite(engine.states.stacked["hypernet"]).all())
 
 
 def test_predicts_with_the_given_preference() -> None:
     data = federation()
-    server, engine = played(PraFFL(), Loop, data, STEP)
+    server, engine = played(paper_praffl(), Loop, data, STEP)
     state = {k: v[0] for k, v in engine.states.stacked.items()}
-    even, fair = PraFFL(), PraFFL(preference=(1.0, 3.0))
+    even, fair = paper_praffl(), paper_praffl(preference=(1.0, 3.0))
     x, deployed = data.x[:4], even.deployed(server)
     # a quarter for the error: the ray allows it three quarters of the losses
     model = fair.at(TASK, deployed, state, torch.tensor([0.75, 0.25]))
@@ -191,7 +191,7 @@ def test_refused(options: dict, words: str) -> None:
 def test_other_tasks_are_refused() -> None:
     line = Task(lambda: torch.nn.Linear(2, 1), loss_name="squared", classes=0, levels=(2,))
     with pytest.raises(ConfigError, match="cross-entropy"):
-        PraFFL().init_server(line, line.init(0), 2)
+        paper_praffl().init_server(line, line.init(0), 2)
     nobody = Task(lambda: torch.nn.Linear(2, 2), classes=2)
     with pytest.raises(ConfigError, match="no protected attribute"):
-        PraFFL().init_server(nobody, nobody.init(0), 2)
+        paper_praffl().init_server(nobody, nobody.init(0), 2)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from algorithms.fronts import PAPER, paper_praffl
 from contract.checks import check_same_run
 from contract.running import Outcome, Transport, check, field, run, same_bits
 from contract.world import FEATURES, world
@@ -37,7 +38,7 @@ def praffl(transport: Transport) -> None:
     """If only the body learns, it is FedAvg of a network whose head is the middle preference's."""
     for weight in ("equal", "size"):
         where = world()
-        alone = PraFFL(share=1.0, select=0, weight=weight)  # type: ignore[arg-type]
+        alone = paper_praffl(share=1.0, select=0, weight=weight)
         got = run(alone, transport, where)
         start = nets.initial(where.task, where.params, 2)
         head = nets.make_head(start, torch.tensor([0.5, 0.5]), nets.head_of(where.task))
@@ -59,7 +60,13 @@ def _common(got: Outcome) -> Any:
 
 @check
 def hetpfl(transport: Transport) -> None:
-    """Without learning where to sample and without fusion, HetPFL is PraFFL."""
-    for options in ({}, {"select": 0, "scalar": "max", "fairness": "covariance"}):
+    """Without learning where to sample and without fusion, HetPFL is PraFFL.
+
+    And the model of the preference (0, 1) is FedAvg's.
+    """
+    for options in ({}, PAPER, {**PAPER, "select": 0, "scalar": "max", "fairness": "covariance"}):
         still: Any = HetPFL(kappa=0.0, alpha=1.0, fusion="none", **options)
         check_same_run(still, PraFFL(**options), transport, part=_common)
+    got = run(HetPFL(select=0), transport, world())
+    expected = run(FedAvg(), transport, world())
+    same_bits(field(got.server, "psi"), field(expected.server, "params"), "HetPFL's shared model")

@@ -205,6 +205,7 @@ ROWS: dict[str, Row] = {
         preference.hetpfl,
         variants=(
             {"fusion_steps": 3, "shown": 8, "preferences": 4},
+            {"fusion": "net", "fusion_steps": 3, "shown": 8, "fit": "own", "network": "paper"},
             {
                 "objectives": ("error", "dp", "eo"),
                 "fusion": "tuned",
@@ -215,7 +216,6 @@ ROWS: dict[str, Row] = {
                 "alpha": 3.0,  # away from the corners, whose steps are long: nothing diverges
                 "limits": (2.0, 6.0),
                 "parts": 2,
-                "baseline": True,
                 "refit": 1,
                 "select": 9,
             },

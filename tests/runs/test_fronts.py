@@ -10,10 +10,12 @@ import pytest
 import torch
 
 import isonomy
+from isonomy.algorithms.preference.praffl import PraFFL
 from isonomy.errors import ConfigError, RunError
 from isonomy.metrics import hypervolume
 from isonomy.report import front_choice, front_parts, page
-from isonomy.runs.build import build
+from isonomy.runs import front
+from isonomy.runs.build import build, engine_of
 from isonomy.runs.folder import RunFolder
 
 BASE: dict[str, Any] = {
@@ -42,6 +44,30 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         made[name] = tmp_path_factory.mktemp("fronts") / name
         isonomy.run(isonomy.make_config(**BASE, algorithm={"name": name, **options}), made[name])
     return made
+
+
+def test_heads_are_made_once_for_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were made again for every page of 256 rows, which took most of the time."""
+    setting = build(isonomy.make_config(**BASE, algorithm={"name": "praffl"}))
+    method, engine = setting.algorithm, engine_of(setting)
+    engine.reset(method.init_client(setting.task, setting.params))
+    server = method.init_server(setting.task, setting.params, 2)
+    made, at = [], PraFFL.at
+
+    def counting(*given: Any) -> Any:
+        made.append(1)
+        return at(*given)
+
+    monkeypatch.setattr(PraFFL, "at", counting)
+    found, names = [], front.names_of(setting) or ()
+    for page_size in (1000, 16):
+        monkeypatch.setattr(front, "PAGE", page_size)
+        made.clear()
+        measured = front.learnt(setting, server, engine, "train", names, others=False)
+        assert measured is not None
+        found.append((len(made), measured.local))
+    assert found[0][0] == found[1][0]
+    assert np.array_equal(found[0][1], found[1][1])
 
 
 def by_hand(chosen: np.ndarray, y: np.ndarray, z: np.ndarray) -> tuple[float, float]:

@@ -1,9 +1,9 @@
 """Fusing the clients' hypernets into one front for all clients, at the server.
 
 The inputs are the hypernets [K, P] and, from each client, latent features, labels and groups of
-some examples. There are two ways: FusionNet, which learns weights of the clients that depend on the
-preference (HetPFL, eq. 10 and 16), and the mean of the hypernets, trained further on those features
-(what the authors' code does).
+some examples. There are three ways: FusionNet, which learns weights of the clients that depend on
+the preference (HetPFL, eq. 10 and 16), the mean of the hypernets, trained further on those features
+(what the authors' code does), and the one client's hypernet that is best on them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from torch.nn.functional import linear, relu
 
 from isonomy.blocks import descent, objectives, preferences
 from isonomy.blocks.objectives import Examples
-from isonomy.blocks.pareto import hypervolume2, hypervolume_drawn, tchebycheff
+from isonomy.blocks.pareto import tchebycheff
 from isonomy.blocks.trade_off import DRAWS, Terms, front_loss, latents
+from isonomy.blocks.trade_off import front_volume as volume_of
 from isonomy.core import random, tree
 from isonomy.core.client import Client
 from isonomy.core.task import Batch, Params, Task
@@ -32,8 +33,10 @@ HypernetAt = Callable[[Tensor], Tensor]
 
 UNITS = 16  # hidden units of FusionNet
 BATCH = 128  # rows of each client in a step
+TUNED = 512  # rows in a step of the tuned mean
 ROWS = 4096  # rows of all clients together on which fronts are compared
 STARTS = 16  # largest number of clients that are tried as FusionNet's starting point
+HELD = 100  # fewest rows on which fronts are compared apart from training
 EVERY = 25  # steps between two measurements of the front
 ROUNDED = 2**24  # draws are integers, so that their sum does not depend on the clients' order
 
@@ -46,7 +49,6 @@ class FusionData(NamedTuple):
     y: Tensor  # [rows]
     groups: Tensor  # [rows, attributes]
     weight: Tensor  # [rows]: 1 for an example, 0 for padding
-    start: Tensor  # random initial weights and bias of this client in FusionNet, [UNITS + 1]
     draw: Tensor  # a random integer, for the server's seed
 
 
@@ -61,10 +63,8 @@ def fusion_data(
     at = order[place.clamp(max=width - 1)]
     real = (place < client.sizes[0]).to(latent.dtype)
     at = torch.where(real > 0, at, order[0])
-    bound = UNITS**-0.5
-    start = (2 * client.uniform("fusion", (UNITS + 1,)) - 1) * bound
     draw = (client.uniform("fusion draw") * ROUNDED).to(torch.int64)
-    return FusionData(hypernet, latent[at], batch.y[at], batch.groups[at], real, start, draw)
+    return FusionData(hypernet, latent[at], batch.y[at], batch.groups[at], real, draw)
 
 
 def seed_of(data: FusionData) -> Tensor:
@@ -102,35 +102,44 @@ def fused(net: Params, hypernets: Tensor, has: Tensor, preference: Tensor) -> Te
 
 
 def train_net(
-    task: Task, data: FusionData, terms: Terms, *, steps: int, rate: float, count: int
+    task: Task,
+    make: nets.Make,
+    data: FusionData,
+    terms: Terms,
+    *,
+    steps: int,
+    rate: float,
+    count: int,
+    alone: bool,
 ) -> Params:
     """FusionNet for the clients that revealed their hypernets, by eq. 16.
 
     In each step every client contributes its next rows, so all have equal weight, as in eq. 10.
-    Training starts with equal weights or with one client dominating, whichever front has the
-    largest hypervolume on the revealed examples: if the hypernets differ much, their mean may be
-    useless and have no gradient to leave it by. The best network on the way is kept, by the same
-    measure.
+    Training starts with equal weights. With `alone`, it may also start with one client dominating,
+    whichever front is largest: if the paper's hypernets differ much, their mean may be useless and
+    have no gradient to leave it by. A fifth of the rows is held out, and the network whose front
+    has the largest hypervolume on them on the way is kept.
     """
-    m, where, widths = len(terms.objectives), nets.head_of(task), terms.widths(task)
+    m, widths = len(terms.objectives), terms.widths(task)
     clients, key = len(data.draw), seed_of(data)
     bound = m**-0.5
     first = (2 * random.uniform(key, "fusion first", (UNITS, m + 1)) - 1) * bound
     net = {
         "weight1": first[:, :m].contiguous(),
         "bias1": first[:, m].contiguous(),
-        "weight2": data.start[:, :UNITS].contiguous(),
-        "bias2": data.start[:, UNITS].contiguous(),
+        "weight2": torch.zeros(clients, UNITS),
+        "bias2": torch.zeros(clients),
     }
-    tables = vmap(lambda one: _examples(task, one, terms))(data)
-    has, sizes = torch.ones(clients), data.weight.sum(1).to(torch.int64)
+    used, held = _split(data)
+    tables = vmap(lambda one: _examples(task, one, terms))(used)
+    has, sizes = torch.ones(clients), used.weight.sum(1).to(torch.int64)
     work = Work(optimiser="adam", lr=rate)
     lr, memory = torch.tensor(rate), descent.start(work, net)
     sampler, rays = preferences.start(1, m, 1.0), _rays(key, steps, count, m)
 
     def loss(now: Params, at: Examples, lam: Tensor) -> Tensor:
         own = fused(now, data.hypernet, has, lam)  # [N, P]
-        weight, bias = vmap(lambda h, ray: nets.make_head(h, ray, where))(own, lam)
+        weight, bias = vmap(make)(own, lam)
 
         def one(at: Examples) -> Tensor:
             outputs = at.latent @ weight.mT + bias.unsqueeze(-2)  # [N, n, o]
@@ -146,19 +155,18 @@ def train_net(
         found: Examples = vmap(lambda table, rows: tree.take(table, rows))(tables, at)
         return found
 
-    few = max(ROWS // clients, 1)
-    seen = Batch(
-        *(t[:, :few].flatten(0, 1) for t in (data.latent, data.y, data.groups, data.weight))
-    )
+    seen = _rows(held, max(ROWS // clients, 1))
 
     def volume(now: Params) -> float:
         def own(ray: Tensor) -> Tensor:
             return fused(now, data.hypernet, has, ray)
 
-        return float(front_volume(task, own, seen, terms, key))
+        return float(front_volume(task, make, own, seen, terms, key))
 
-    dominated = _dominated(net["bias2"])[:: -(-clients // STARTS)]
-    starts = [net, *({**net, "bias2": bias} for bias in dominated)]
+    starts = [net]
+    if alone:
+        dominated = _dominated(net["bias2"])[:: -(-clients // STARTS)]
+        starts += [{**net, "bias2": bias} for bias in dominated]
     volumes = [volume(one) for one in starts]
     net = best = starts[volumes.index(max(volumes))]
     most = max(volumes)
@@ -169,6 +177,39 @@ def train_net(
             found = volume(net)
             best, most = (net, found) if found >= most else (best, most)
     return best
+
+
+def best_client(task: Task, make: nets.Make, data: FusionData, terms: Terms) -> Tensor:
+    """The hypernet whose front has the largest hypervolume on the revealed examples."""
+    seen, key = _rows(data, max(ROWS // len(data.draw), 1)), seed_of(data)
+    volumes = [
+        float(front_volume(task, make, lambda _, own=own: own, seen, terms, key))  # type: ignore[misc]
+        for own in data.hypernet
+    ]
+    return data.hypernet[volumes.index(max(volumes))]
+
+
+def _split(data: FusionData) -> tuple[FusionData, FusionData]:
+    """The data without every fifth row, and these rows; rows are in random order.
+
+    Both are all of the data if fewer than `HELD` rows would be held out.
+    """
+    out = torch.arange(data.weight.shape[1]) % 5 == 4
+    if float(data.weight[:, out].sum()) < HELD:
+        return data, data
+
+    def only(at: Tensor) -> FusionData:
+        parts = {name: getattr(data, name)[:, at] for name in ("latent", "y", "groups", "weight")}
+        return data._replace(**parts)
+
+    return only(~out), only(out)
+
+
+def _rows(data: FusionData, each: int) -> Batch:
+    """Up to so many rows of each client."""
+    return Batch(
+        *(t[:, :each].flatten(0, 1) for t in (data.latent, data.y, data.groups, data.weight))
+    )
 
 
 def _dominated(bias: Tensor) -> Tensor:
@@ -185,6 +226,7 @@ def _dominated(bias: Tensor) -> Tensor:
 
 def tuned(
     task: Task,
+    make: nets.Make,
     data: FusionData,
     terms: Terms,
     *,
@@ -198,12 +240,7 @@ def tuned(
     Before each epoch the front is measured on the other fifth. The best hypernet is kept, which may
     be the mean itself, and training ends after `patience` epochs without an improvement.
     """
-    m, where, widths, key = (
-        len(terms.objectives),
-        nets.head_of(task),
-        terms.widths(task),
-        seed_of(data),
-    )
+    m, widths, key = len(terms.objectives), terms.widths(task), seed_of(data)
     real = data.weight.flatten() > 0
     rows = Batch(*(t.flatten(0, 1)[real] for t in (data.latent, data.y, data.groups, data.weight)))
     order = random.permutation(key, "tuned", torch.tensor(len(rows.y)), len(rows.y), 1)[0]
@@ -214,14 +251,14 @@ def tuned(
     best, volume, since = now, -1.0, 0
     work, lr = Work(optimiser="adam", lr=rate), torch.tensor(rate)
     memory, sampler = descent.start(work, now), preferences.start(1, m, 1.0)
-    width = min(64, cut)
+    width = min(TUNED, cut)
     steps = -(-cut // width)
 
     def loss(hypernet: Tensor, at: Examples, lam: Tensor) -> Tensor:
-        return front_loss(hypernet, at, lam, where=where, widths=widths, terms=terms)[0]
+        return front_loss(hypernet, at, lam, make=make, widths=widths, terms=terms)[0]
 
     for epoch in range(epochs + 1):
-        found = float(front_volume(task, lambda _, own=now: own, held, terms, key))  # type: ignore[misc]
+        found = float(front_volume(task, make, lambda _, own=now: own, held, terms, key))  # type: ignore[misc]
         best, volume, since = (now, found, 0) if found > volume else (best, volume, since + 1)
         if since >= patience or epoch == epochs or not len(held.y):
             break
@@ -236,19 +273,16 @@ def tuned(
 
 
 def front_volume(
-    task: Task, hypernet: HypernetAt, rows: Batch, terms: Terms, key: Tensor
+    task: Task, make: nets.Make, hypernet: HypernetAt, rows: Batch, terms: Terms, key: Tensor
 ) -> Tensor:
     """The hypervolume, on rows of latent features, of the front at 101 preferences."""
-    where, wanted = nets.head_of(task), terms.aims(task)
 
-    def point(ray: Tensor) -> Tensor:
-        weight, bias = nets.make_head(hypernet(ray), ray, where)
-        return objectives.measures(task, rows.x @ weight.T + bias, rows, wanted)
+    def heads(rays: Tensor) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = vmap(lambda ray: make(hypernet(ray), ray))(rays)
+        return found
 
-    points = vmap(point)(preferences.grid(100, len(wanted)))
-    if len(wanted) == 2:
-        return hypervolume2(points, torch.ones(2))
-    return hypervolume_drawn(points, random.uniform(key, "volume", (DRAWS, len(wanted))))
+    draws = random.uniform(key, "volume", (DRAWS, len(terms.objectives)))
+    return volume_of(task, heads, rows, terms, 100, draws)
 
 
 def _rays(key: Tensor, steps: int, count: int, m: int) -> preferences.Draws:

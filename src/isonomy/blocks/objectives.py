@@ -6,13 +6,14 @@ an attribute, the first one is used. The unfairness that is measured is not diff
 smooth dependence between group and output is trained instead:
 
     squared      sum over columns c and outputs j of mean_i ((a_ic - a_c) (o_ij - o_j))^2
-    covariance   sum over columns c and classes j of |mean_i (a_ic - a_c) (p_ij - p_j)|
+    covariance   sum over columns c of half the sum over classes j of |mean_i (a_ic - a_c) p_ij|
     gap          the largest |mean of s_j over a group - mean of s_j| over groups and classes j
 
 with o the logits, p the probabilities, s the probabilities of logits times `SHARP`, which are close
-to decisions, and means over the batch. `gap` is our addition: a smooth version of what is measured.
-The columns a are one indicator for each group, where two groups need only one, or the group's
-number, as in the authors' code.
+to decisions, and means over the batch. With two classes and two groups, `covariance` is the
+absolute covariance of group and probability (eq. 2 of PraFFL and HetPFL). `gap` is our addition: a
+smooth version of what is measured. The columns a are one indicator for each group, where two groups
+need only one, or the group's number, as in the authors' code.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 from torch.nn.functional import log_softmax
 
 from isonomy.core.notions import SINGLE_RATE, Notion, find_objectives, gap_to_everyone
@@ -121,22 +123,23 @@ def losses(
 
     `widths` are the numbers of columns of the objectives after the first.
     """
-    logs = log_softmax(outputs, -1)
-    label = (at.y.unsqueeze(-1) == torch.arange(outputs.shape[-1])).to(outputs.dtype)
+    out = outputs.mT  # [..., o, n]: the long axis last, which is faster
+    logs = log_softmax(out, -2)
+    label = (torch.arange(out.shape[-2]).unsqueeze(-1) == at.y).to(out.dtype)
     share = at.weight / at.weight.sum().clamp(min=1)
-    error = -(logs * (label * share.unsqueeze(-1))).sum((-1, -2))
+    error = -(logs * (label * share)).sum((-1, -2))
     weight = at.weight.unsqueeze(-1) * at.member  # [n, c]
     weight = weight / weight.sum(0).clamp(min=1)
     away = at.code - (weight * at.code).sum(0)
     if fairness == "squared":
-        mean = weight.T @ outputs  # [..., c, o]
+        mean = out @ weight  # [..., o, c]
         by = (weight * away.square()).T  # [c, n]
-        far = outputs.unsqueeze(-3) - mean.unsqueeze(-2)  # [..., c, n, o]
-        unfair = (far.square() * by.unsqueeze(-1)).sum((-1, -2))
+        far = out.unsqueeze(-2) - mean.unsqueeze(-1)  # [..., o, c, n]
+        unfair = (far.square() * by).sum(-1).sum(-2)
     elif fairness == "covariance":
-        unfair = ((weight * away).T @ logs.exp()).abs().sum(-1)
+        unfair = (logs.exp() @ (weight * away)).abs().sum(-2) / 2
     else:
-        unfair = _gaps(outputs, at.code, weight, away, widths)
+        unfair = _gaps(out, at.code, weight, away, widths)
         parts = [part.amax(-1) for part in torch.split(unfair, list(widths), -1)]
         return torch.stack([error, *parts], -1)
     if len(widths) == unfair.shape[-1]:
@@ -145,45 +148,45 @@ def losses(
     return torch.stack([error, *parts], -1)
 
 
-def _gaps(
-    outputs: Tensor, code: Tensor, weight: Tensor, away: Tensor, widths: Sequence[int]
-) -> Tensor:
+def _gaps(out: Tensor, code: Tensor, weight: Tensor, away: Tensor, widths: Sequence[int]) -> Tensor:
     """Each column's gap [..., c]: the distance between its group's mean decision and everyone's.
 
     The covariance of an indicator with s is its group's share times its group's gap. A column that
     stands for two groups has the larger gap of the two, that of the group with the smaller share.
     """
-    s = torch.softmax(SHARP * outputs, -1)
+    s = torch.softmax(SHARP * out, -2)
     share = (weight * code).sum(0)
     alone = torch.tensor([width == 1 for width in widths for _ in range(width)])
     least = torch.where(alone, torch.minimum(share, 1 - share), share)
-    each = ((weight * away).T @ s).abs().amax(-1)
+    each = (s @ (weight * away)).abs().amax(-2)
     return each / least.clamp(min=1 / code.shape[0])
 
 
 def measures(task: Task, outputs: Tensor, batch: Batch, wanted: Sequence[Aim]) -> Tensor:
-    """The measured objectives [m] of outputs [n, o], as `isonomy.metrics` defines them.
+    """The measured objectives [m] of outputs [n, o], or [R, m] of outputs [R, n, o].
 
-    These are the error rate, and the largest distance between a group's share predicted positive
-    and everyone's. An attribute without examples has distance 0.
+    They are defined as in `isonomy.metrics`: the error rate, and the largest distance between a
+    group's share predicted positive and everyone's. An attribute without examples has distance 0.
     """
+    real, classes = batch.weight, range(task.classes)
     chosen = task.decide(outputs)
-    real = batch.weight
+    yes = [(chosen == c).to(real.dtype) for c in classes]  # for each class, [..., n]
     found = []
     for aim in wanted:
         if aim.notion is None:
-            wrong = (chosen != batch.y).to(real.dtype)
-            found.append((wrong * real).sum() / real.sum().clamp(min=1))
+            right = sum(yes[c] @ (real * (batch.y == c)) for c in classes)
+            total = real.sum()
+            found.append((total - right) / total.clamp(min=1))
             continue
         count = aim.notion.restrict(real, batch.y)
         group = batch.groups[:, aim.attribute].unsqueeze(-1)
         member = (group == torch.arange(task.levels[aim.attribute])).to(real.dtype)
         member = member * count.unsqueeze(-1)  # [n, groups]
         one_class = task.classes == 2 or aim.notion.label is not None
-        classes = torch.arange(1, 2) if one_class else torch.arange(task.classes)
-        yes = (chosen.unsqueeze(-1) == classes).to(real.dtype)  # [n, positive classes]
-        size = member.sum(0).unsqueeze(-1)
-        rate = member.T @ yes / size.clamp(min=1)
-        whole = (count.unsqueeze(-1) * yes).sum(0) / count.sum().clamp(min=1)
-        found.append(gap_to_everyone(rate, whole, size > 0))
-    return torch.stack(found)
+        positive = yes[1:2] if one_class else yes
+        size = member.sum(0).unsqueeze(-1)  # [groups, 1]
+        rate = torch.stack([one @ member for one in positive], -1) / size.clamp(min=1)
+        whole = torch.stack([one @ count for one in positive], -1) / count.sum().clamp(min=1)
+        gap = vmap(gap_to_everyone, (0, 0, None)) if outputs.dim() > 2 else gap_to_everyone
+        found.append(gap(rate, whole, size > 0))
+    return torch.stack(found, -1)

@@ -12,8 +12,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Scalar = Literal["logsumexp", "max"]
+Scalar = Literal["augmented", "logsumexp", "max"]
 LEAST = 1e-6  # smallest preference in a division
+SLOPE = 0.1  # weight of the sum beside the maximum in the augmented Tchebycheff loss
 MOST = 12  # largest number of points for the sum over subsets
 ROUNDING = 1e-6  # contributions below this fraction of the reference volume are rounding errors
 
@@ -21,14 +22,26 @@ ROUNDING = 1e-6  # contributions below this fraction of the reference volume are
 def tchebycheff(losses: Tensor, preference: Tensor, how: Scalar = "logsumexp") -> Tensor:
     """The weighted Tchebycheff loss of losses [..., m] under preferences [..., m].
 
-    max_j loss_j / preference_j, or its smooth upper bound log sum_j exp(loss_j / preference_j),
-    which is at most log m above it.
+    "max" is max_j loss_j / preference_j, and "logsumexp" its smooth upper bound log sum_j
+    exp(loss_j / preference_j), which is at most log m above it. "augmented" is
+
+        max_j w_j (loss_j - ideal_j) + SLOPE sum_j w_j loss_j,    w_j = (1 / preference_j) / sum
+
+    (Steuer and Choo, 1983). The ideal is the smallest first loss among these preferences, and 0 for
+    the others. The weights are those of "max", scaled to a sum of 1 so that no gradient explodes
+    at the border; with the ideal, preferences are spread over the trade-off.
 
     >>> float(tchebycheff(torch.tensor([0.2, 0.3]), torch.tensor([0.5, 0.5]), "max"))
     0.6000000238418579
     """
-    ratio = losses / preference.clamp(min=LEAST)
-    return torch.logsumexp(ratio, -1) if how == "logsumexp" else ratio.amax(-1)
+    ratio = 1 / preference.clamp(min=LEAST)
+    if how == "augmented":
+        weight = ratio / ratio.sum(-1, keepdim=True)
+        best = losses[..., 0].detach().flatten().amin()
+        ideal = torch.cat([best.reshape(1), torch.zeros(losses.shape[-1] - 1)])
+        return (weight * (losses - ideal)).amax(-1) + SLOPE * (weight * losses).sum(-1)
+    each = losses / preference.clamp(min=LEAST)
+    return torch.logsumexp(each, -1) if how == "logsumexp" else each.amax(-1)
 
 
 def hypervolume2(points: Tensor, reference: Tensor) -> Tensor:

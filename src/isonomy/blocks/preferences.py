@@ -91,17 +91,16 @@ def log_density(mixture: Tree, point: Tensor) -> Tensor:
     return torch.logsumexp(mixture["logits"].log_softmax(-1) + _each(alpha, log), -1)
 
 
-def evolution(mixture: Tree, points: Tensor, gain: Tensor, baseline: bool = False) -> Tree:
+def evolution(mixture: Tree, points: Tensor, gain: Tensor) -> Tree:
     """The gradient to descend on to increase the expected gain: -mean_i gain_i grad log p(point_i).
 
-    This is the estimate of natural evolution strategies; the gain need not be differentiable. With
-    `baseline` the mean gain of the other points is subtracted from each gain, which does not change
-    the expectation. The gradient of log p is written out, which is much cheaper than autograd.
+    This is the estimate of natural evolution strategies; the gain need not be differentiable. No
+    baseline is subtracted from the gains. If they are contributions to a hypervolume, which depend
+    on all points, the mean of the other points' gains would change the expectation, and the mean of
+    earlier gains, which would not, raises the deviation. The gradient of log p is written out,
+    which is much cheaper than autograd.
     """
     n = points.shape[0]
-    if baseline and n > 1:
-        gain = gain - (gain.sum() - gain) / (n - 1)
-
     alpha = mixture["alpha"]
     log = torch.log(points.clamp(min=1e-12))
     score = log.unsqueeze(-2) + torch.digamma(alpha.sum(-1, keepdim=True)) - torch.digamma(alpha)

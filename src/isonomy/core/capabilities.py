@@ -52,8 +52,8 @@ class SamplesPreferences(Protocol):
 class FusesFronts(Protocol):
     """Combines the clients' fronts with weights that depend on the ray."""
 
-    def fusion_weights(self, task: Task, model: Any, rays: Tensor) -> Tensor:
-        """The weight of each client's front [rays, clients] at rays [rays, objectives]."""
+    def fusion_weights(self, deployed: Any, rays: Tensor) -> Tensor | None:
+        """The clients' weights [R, K] at rays [R, m]; None if there are no such weights."""
 
 
 def objectives(algorithm: object) -> tuple[str, ...]:

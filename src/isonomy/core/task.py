@@ -85,6 +85,8 @@ class Task:
     def decide(self, outputs: Tensor) -> Tensor:
         """The predicted class of each example (0 for regression)."""
         if self.loss_name == "cross_entropy":
+            if outputs.shape[-1] == 2:  # the same as argmax, which is slow for a short axis
+                return (outputs[..., 1] > outputs[..., 0]).to(torch.int64)
             return outputs.argmax(-1)
         if self.loss_name == "squared":
             return torch.zeros_like(outputs[..., 0], dtype=torch.int64)

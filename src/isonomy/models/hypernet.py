@@ -1,21 +1,34 @@
-"""Hypernets: networks that map a preference to the last layer of another network.
+"""Hypernets: functions that map a preference to the last layer of another network.
 
 The task's network is split into a body, which computes latent features, and a head, its last linear
-layer. A hypernet generates the head for any preference. This is the hypernet of PraFFL and HetPFL:
-an embedding of the preference (Linear, ReLU, Linear), and linear maps from it to a weight W1
-[d, d], a bias b1 [d] and a weight W2 [o, d]. The head is
+layer. A hypernet generates the head for any preference, so the model of a preference is an ordinary
+model of the task's architecture. There are two kinds.
+
+`paper`, the hypernet of PraFFL and HetPFL: an embedding of the preference (Linear, ReLU, Linear),
+and linear maps from it to a weight W1 [d, d], a bias b1 [d] and a weight W2 [o, d]. The head is
 
     out = W2 (W1 h + b1)
 
-without an activation in between, so it is one linear layer with weight W2 W1 and bias W2 b1. The
-model of a preference is therefore an ordinary model of the task's architecture. (The authors add
-the same number b2 to all outputs. It does not change the probabilities, so we leave it out.)
+without an activation in between, so it is one linear layer with weight W2 W1 and bias W2 b1. It has
+about d^3 parameters. (The authors add the same number b2 to all outputs. It does not change the
+probabilities, so we leave it out.)
+
+`interpolated`, ours: the shared parameters include a head, and the hypernet adds a correction that
+is interpolated linearly in the preference between `KNOTS` learnt ones:
+
+    head(lam) = shared head + sum_r hat_r(lam_0) Theta_r,    hat_r(t) = max(0, 1 - |KNOTS t - r|)
+
+for r = 1, ..., KNOTS. At lam_0 = 0, where only the first objective counts, there is no correction:
+that model is the shared one. With more than two objectives each knot has one Theta for each of the
+other objectives, weighted by their parts of the preference. There are KNOTS (o d + o) parameters
+for each of them, a number linear in d, and the mean of hypernets generates the mean of their heads.
 """
 
 from __future__ import annotations
 
 import zlib
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +38,11 @@ from isonomy.core import tree
 from isonomy.core.task import Params, Task
 from isonomy.errors import ConfigError
 
+Kind = Literal["interpolated", "paper"]
+Make = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""The head's weight and bias from a hypernet and a preference, or stacked for several."""
+
+KNOTS = 16  # corrections of an interpolated hypernet between which the others lie
 WIDTH = 4  # smallest width of the embedding; otherwise the number of latent features
 
 
@@ -91,11 +109,47 @@ def features(task: Task, body: Params, x: Tensor) -> Tensor:
     return task.outputs({**body, **same}, x)
 
 
-def make_params(task: Task, body: Params, hypernet: Tensor, preference: Tensor) -> Params:
+def shared(task: Task, params: Params, kind: Kind) -> Params:
+    """The parameters that clients share: all of them, or with the paper's hypernet the body."""
+    return params if kind == "interpolated" else split(task, params)[1]
+
+
+def maker(task: Task, psi: Params) -> Make:
+    """The function that generates heads, given the shared parameters.
+
+    The hypernet is an interpolated one if the shared parameters include the head.
+    """
+    where = head_of(task)
+    if where.weight not in psi:
+        return lambda hypernet, preference: make_head(hypernet, preference, where)
+    weight, bias = psi[where.weight], psi[where.bias]
+
+    def make(hypernet: Tensor, preference: Tensor) -> tuple[Tensor, Tensor]:
+        more, constant = correction(hypernet, preference, where)
+        return weight + more, bias + constant
+
+    return make
+
+
+def make_params(task: Task, psi: Params, hypernet: Tensor, preference: Tensor) -> Params:
     """All parameters of the network for a preference."""
     where = head_of(task)
-    weight, bias = make_head(hypernet, preference, where)
-    return {**body, where.weight: weight, where.bias: bias}
+    weight, bias = maker(task, psi)(hypernet, preference)
+    return {**psi, where.weight: weight, where.bias: bias}
+
+
+def correction(hypernet: Tensor, preference: Tensor, where: Head) -> tuple[Tensor, Tensor]:
+    """What an interpolated hypernet adds to the head: weight [..., o, d] and bias [..., o]."""
+    d, o = where.inputs, where.outputs
+    others = preference[..., 1:]
+    count = others.shape[-1]
+    knots = torch.arange(1, KNOTS + 1)
+    hats = relu(1 - (KNOTS * preference[..., :1] - knots).abs())  # [..., KNOTS]
+    part = (others + 1e-6) / (others + 1e-6).sum(-1, keepdim=True)
+    basis = (hats.unsqueeze(-1) * part.unsqueeze(-2)).flatten(-2)
+    made = basis @ hypernet.reshape(KNOTS * count, o * d + o)
+    weight, bias = torch.split(made, [o * d, o], -1)
+    return weight.reshape(*preference.shape[:-1], o, d), bias
 
 
 def shapes(inputs: int, outputs: int, objectives: int) -> list[tuple[int, int]]:
@@ -105,12 +159,16 @@ def shapes(inputs: int, outputs: int, objectives: int) -> list[tuple[int, int]]:
     return [(width, objectives), (width, width), (made, width)]
 
 
-def initial(task: Task, params: Params, objectives: int) -> Tensor:
-    """A hypernet with torch's default initialisation, seeded by a hash of the model's parameters.
+def initial(task: Task, params: Params, objectives: int, kind: Kind = "paper") -> Tensor:
+    """The hypernet before training, as one vector.
 
-    It is one vector, every layer's weight followed by its bias, because an optimiser's step on one
-    tensor is much faster than on several small ones.
+    An interpolated hypernet starts without any correction. The paper's has torch's default
+    initialisation, seeded by a hash of the model's parameters: every layer's weight followed by
+    its bias, because an optimiser's step on one tensor is much faster than on several small ones.
     """
+    if kind == "interpolated":
+        where = head_of(task)
+        return torch.zeros(KNOTS * (objectives - 1) * where.outputs * (where.inputs + 1))
     seed = zlib.crc32(b"".join(leaf.numpy().tobytes() for leaf in tree.leaves(params)))
     where = head_of(task)
     with torch.random.fork_rng(devices=[]):
@@ -121,7 +179,10 @@ def initial(task: Task, params: Params, objectives: int) -> Tensor:
 
 
 def make_head(hypernet: Tensor, preference: Tensor, where: Head) -> tuple[Tensor, Tensor]:
-    """The head's weight [o, d] and bias [o] for a preference [m], or stacked for several [n, m]."""
+    """The head of the paper's hypernet: weight [o, d] and bias [o] for a preference [m].
+
+    For several preferences [n, m], they are stacked.
+    """
     d, o = where.inputs, where.outputs
     layers = shapes(d, o, preference.shape[-1])
     parts = torch.split(hypernet, [size for u, n in layers for size in (u * n, u)])

@@ -25,7 +25,7 @@ from isonomy.core.cohort import NoReplies
 from isonomy.core.examples import Attribute, Split
 from isonomy.core.phase import Phase, phase
 from isonomy.core.preference import preference_of, ray_of
-from isonomy.core.task import Batch, Task
+from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
 from isonomy.engines.base import Engine
@@ -252,20 +252,33 @@ def front_counts(algorithm: LearnsFront, split: Split, whose: str) -> Phase:
         model, rays = message["model"], message["rays"]
         states = {"own": client.state, "joint": None, "given": message.get("state")}
         state = states[whose]
+        same = _common(algorithm.at(task, model, state, rays[0]), model, state)
+
+        def own(ray: Tensor) -> Params:
+            made = algorithm.at(task, model, state, ray)
+            return {name: t for name, t in made.items() if name not in same}
+
+        made = vmap(own)(rays)  # once for all pages
         total: Any = 0
         for page in client.pages(split, PAGE):
             cells = _cells(task, page)
 
-            def one(ray: Tensor, page: Batch = page, cells: Tensor = cells) -> Tensor:
-                outputs = task.outputs(algorithm.at(task, model, state, ray), page.x)
-                chosen = task.decide(outputs).unsqueeze(-1)
-                return cells.T @ (chosen == torch.arange(task.classes)).to(cells.dtype)
+            def one(own: Params, page: Batch = page, cells: Tensor = cells) -> Tensor:
+                chosen = task.decide(task.outputs({**same, **own}, page.x))
+                later = [(chosen == c).to(cells.dtype) @ cells for c in range(1, task.classes)]
+                return torch.stack([cells.sum(0) - sum(later), *later], -1)
 
-            total = total + vmap(one)(rays)  # parts that do not depend on the ray are computed once
+            total = total + vmap(one)(made)  # parts that do not depend on the ray are computed once
         shape = (len(rays), -1, task.classes, task.classes)
         return {"counts": total.reshape(shape).round().to(torch.int64)}, client.state
 
     return counted
+
+
+def _common(params: Params, model: Tree, state: State | None) -> Params:
+    """The parameters that are the same for every preference: tensors of the model or the state."""
+    given = {id(t) for t in (*tree.leaves(model), *(tree.leaves(state) if state else ()))}
+    return {name: t for name, t in params.items() if id(t) in given}
 
 
 def _cells(task: Task, page: Batch) -> Tensor:
@@ -300,8 +313,9 @@ def learnt_facts(setting: Setting, now: Progress) -> dict[str, Any]:
         deployed = algorithm.deployed(now.server)
         if algorithm.joint(deployed):
             rays = grid(SHOWN, len(algorithm.objectives))
-            weights = algorithm.fusion_weights(setting.task, deployed, rays)
-            out["fusion_weights"] = {"rays": rays.tolist(), "weights": weights.tolist()}
+            weights = algorithm.fusion_weights(deployed, rays)
+            if weights is not None:
+                out["fusion_weights"] = {"rays": rays.tolist(), "weights": weights.tolist()}
     return out
 
 

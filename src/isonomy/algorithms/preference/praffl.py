@@ -8,16 +8,16 @@ preference. In a round, for client k of the cohort and lam drawn uniformly from 
     h_k   <- local descent on (1/N) sum_v max_j loss_j(psi_k, h_k(lam_v)) / lam_vj, with psi_k fixed
     psi   <- mean of psi_k
 
-The round whose fronts have the largest mean hypervolume on validation examples is kept. The max is
-smoothed to a log-sum-exp and unfairness is trained as a squared dependence of logits and groups, as
-in the authors' code; options select the alternatives. Differences from that code: groups are
-indicators, not numbers; all clients have equal weight in the mean (there the first client of a
-round is left out); random draws differ between rounds and clients.
+The round whose fronts have the largest mean hypervolume on validation examples is kept. Our
+defaults differ from the paper as those of HetPFL do (`network`, `fit`, `scalar`, `fairness`,
+`hypernet_rate`, `weight`); options select the authors'. Differences from their code: groups are
+indicators, not numbers; no client is left out of the mean (there the first client of a round is);
+random draws differ between rounds and clients.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -27,12 +27,13 @@ from isonomy.blocks import preferences as simplex
 from isonomy.blocks import trade_off
 from isonomy.blocks.trade_off import OBJECTIVES_OPTION, Terms
 from isonomy.core.algorithm import Algorithm
-from isonomy.core.batches import halves
+from isonomy.core.batches import Plan
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
+from isonomy.core.tree import tmap
 from isonomy.models import hypernet as nets
 
 
@@ -64,17 +65,25 @@ class PraFFL(Algorithm[Server]):
 
     objectives: tuple[str, ...] = option(("error", "dp"), OBJECTIVES_OPTION)
     preferences: int = option(8, "N, number of preferences drawn for each step of the hypernet")
-    share: float = option(
-        16 / 30, "fraction of the local steps that train the body; the rest train the hypernet"
+    network: nets.Kind = option(
+        "interpolated", "the hypernet: corrections of a shared head, or the paper's network"
     )
-    scalar: Literal["logsumexp", "max"] = option(
-        "logsumexp", "how objectives are combined: smoothed or exact Tchebycheff maximum"
+    fit: Literal["mean", "own"] = option(
+        "mean", "the body that a hypernet is trained with: the mean, or the client's own (eq. 12)"
+    )
+    share: float = option(0.85, "fraction of the local steps that the hypernet does not train in")
+    hypernet_rate: float = option(
+        0.03, "Adam's learning rate for the hypernet; 0 uses the local optimiser"
+    )
+    scalar: Literal["augmented", "logsumexp", "max"] = option(
+        "augmented",
+        "how objectives are combined: Tchebycheff maximum, augmented, smoothed or exact",
     )
     fairness: Literal["squared", "covariance", "gap"] = option(
-        "squared", "measure of unfairness that is trained"
+        "gap", "measure of unfairness that is trained"
     )
     code: Literal["one-hot", "number"] = option("one-hot", "how groups are encoded in it")
-    weight: Literal["equal", "size"] = option("equal", "weight of a client in the mean of bodies")
+    weight: Literal["size", "equal"] = option("size", "weight of a client in the mean of bodies")
     select: int = option(
         100, "number of rays on which rounds are compared by validation; 0 keeps the last round"
     )
@@ -86,7 +95,12 @@ class PraFFL(Algorithm[Server]):
 
     def __post_init__(self) -> None:
         trade_off.check_options(
-            self.terms, self.preferences, self.share, self.select, self.preference
+            self.terms,
+            self.preferences,
+            self.share,
+            self.hypernet_rate,
+            self.select,
+            self.preference,
         )
 
     @property
@@ -98,71 +112,111 @@ class PraFFL(Algorithm[Server]):
         """The initial body, and a score below that of any round."""
         trade_off.check_task(task, params, self.name)
         self.terms.aims(task)
-        body = nets.split(task, params)[1]
-        return Server(body, body, torch.tensor(-1.0, dtype=torch.float64))
+        psi = nets.shared(task, params, self.network)
+        return Server(psi, psi, torch.tensor(-1.0, dtype=torch.float64))
 
     def init_client(self, task: Task, params: Params) -> State:
-        """The hypernet, initially the same for all clients, and that of the best round so far."""
-        hypernet = nets.initial(task, params, len(self.objectives))
-        return {"hypernet": hypernet, "kept": hypernet}
+        """The hypernet, the same for all clients, that of the best round, and if it is trained."""
+        own = nets.initial(task, params, len(self.objectives), self.network)
+        return {"hypernet": own, "kept": own, "trained": torch.zeros(())}
 
     def round(self, server: Server, cohort: Cohort) -> Server:
         """Train, average, and keep this round if it is the best so far."""
         psi = cohort.mean(self.local, {"psi": server.psi}, weight=self.weight)["psi"]
+        both = {"psi": psi, "kept": server.kept}
+        if self.fit == "mean":
+            sums = cohort.sum(self.fit_to_mean, both if self.select else {"psi": psi})
         if not self.select:
             return server._replace(psi=psi, kept=psi)
-        sums = cohort.sum(self.validate, {"psi": psi})
+        if self.fit == "own":
+            sums = cohort.sum(self.validate, both)
         better, score = trade_off.improved(sums, server.score)
         cohort.sum(self.keep, {"better": better})
         return Server(psi, psi if float(better) else server.kept, score)
 
+    def finish(self, server: Server, cohort: Cohort) -> Server:
+        """Every client settles on a hypernet for the kept body."""
+        body = {"psi": server.kept}
+        sums = cohort.sum(self.settle, body)
+        if float(sums["untrained"]):
+            cohort.sum(self.catch_up, body)
+        return server
+
     @phase("mean", psi="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Train the body, then the hypernet with the body fixed."""
-        m, own = len(self.objectives), client.state["hypernet"]
-        first, second = halves(client.plan, self.share)
-        psi = trade_off.train_body(task, message["psi"], own, client, first, m)
+        state, m = client.state, len(self.objectives)
+        first, second = trade_off.plans(message["psi"], task, client.plan, self.share)
+        psi = trade_off.train_body(task, message["psi"], state["hypernet"], client, first, m)
+        if self.fit == "mean":
+            return {"psi": psi}, state
+        return {"psi": psi}, self.trained(state, self.train(task, psi, client, second))
+
+    def train(self, task: Task, psi: Params, client: Client, plan: Plan) -> Tensor:
+        """The hypernet after training over the batches of a plan."""
         own, _ = trade_off.train_hypernet(
             task,
             psi,
-            own,
+            client.state["hypernet"],
             client,
-            second,
+            plan,
             terms=self.terms,
             count=self.preferences,
-            sampler={"mixture": simplex.start(1, m, 1.0)},
+            rate=self.hypernet_rate,
+            sampler={"mixture": simplex.start(1, len(self.objectives), 1.0)},
         )
-        kept = client.state["kept"] if self.select else own
-        return {"psi": psi}, {"hypernet": own, "kept": kept}
+        return own
 
-    @phase("sum", volume="statistic", clients="statistic")
+    def trained(self, state: State, own: Tensor) -> State:
+        """The client's state after a round; without a choice of the round, the last is kept."""
+        first = state["trained"] == 0
+        kept = torch.where(first, own, state["kept"]) if self.select else own
+        return {"hypernet": own, "kept": kept, "trained": torch.ones(())}
+
+    @phase("sum", volume="statistic", before="statistic", clients="statistic")
+    def fit_to_mean(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """Train the hypernet with the mean of bodies, and measure its front as in `validate`."""
+        _, second = trade_off.plans(message["psi"], task, client.plan, self.share)
+        state = self.trained(client.state, self.train(task, message["psi"], client, second))
+        if not self.select:
+            none = torch.zeros(())
+            return {"volume": none, "before": none, "clients": none}, state
+        return self.validate(task, message, replace(client, state=state))
+
+    @phase("sum", volume="statistic", before="statistic", clients="statistic")
     def validate(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """The hypervolume of the client's front on its validation examples."""
+        """The hypervolumes of this round's front and of the kept one, on validation examples."""
         own = client.state["hypernet"]
-        reply = trade_off.validate(task, message["psi"], own, client, self.terms, self.select)
-        return reply, client.state
+        return trade_off.compared(task, message, client, own, self.terms, self.select), client.state
 
     @phase("sum", kept="statistic")
     def keep(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Keep the hypernet if this round is the best so far."""
-        own, better = client.state["hypernet"], message["better"] > 0
-        kept = torch.where(better, own, client.state["kept"])
-        return {"kept": message["better"]}, {"hypernet": own, "kept": kept}
+        better = message["better"] > 0
+        kept = torch.where(better, client.state["hypernet"], client.state["kept"])
+        return {"kept": message["better"]}, {**client.state, "kept": kept}
+
+    @phase("sum", untrained="statistic")
+    def settle(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """Choose the hypernet to deploy with the kept body; tell whether none was trained."""
+        kept = client.state["kept"]
+        if self.select:
+            kept = trade_off.settled(task, message["psi"], client, self.terms, self.select)
+        return {"untrained": 1 - client.state["trained"]}, {**client.state, "kept": kept}
+
+    @phase("sum", done="statistic")
+    def catch_up(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        """A client that was in no cohort trains its hypernet now, with the kept body fixed."""
+        state, late = client.state, client.state["trained"] == 0
+        own = self.train(task, message["psi"], client, client.plan)
+        after = {**self.trained(state, own), "kept": own}
+        return {"done": torch.ones(())}, tmap(lambda a, b: torch.where(late, a, b), after, state)
 
     @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """A new client trains its hypernet with the body fixed."""
-        own, _ = trade_off.train_hypernet(
-            task,
-            message["model"].psi,
-            client.state["hypernet"],
-            client,
-            client.plan,
-            terms=self.terms,
-            count=self.preferences,
-            sampler={"mixture": simplex.start(1, len(self.objectives), 1.0)},
-        )
-        return {}, {"hypernet": own, "kept": own}
+        own = self.train(task, message["model"].psi, client, client.plan)
+        return {}, {"hypernet": own, "kept": own, "trained": torch.ones(())}
 
     def deployed(self, server: Server) -> Deployed:
         """The body of the best round."""
