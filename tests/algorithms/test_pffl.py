@@ -91,7 +91,9 @@ def by_hand(rounds: int, *, B: float, zeta: float, eta: float, factor: float, sc
 @pytest.mark.parametrize(("factor", "times"), [("K", 2.0), (1, 1.0)])
 @pytest.mark.parametrize("scale", [True, False])
 def test_rounds_by_hand(kind: type[Engine], factor: Any, times: float, scale: bool) -> None:
-    algorithm = PFFL(B=4.0, zeta=0.5, eta=2.0, factor=factor, scale=scale, report="average")
+    algorithm = PFFL(
+        B=4.0, zeta=0.5, eta=2.0, margin=0.0, factor=factor, scale=scale, report="average"
+    )
     server = play(algorithm, kind, 3)
     w, mean, theta, lam = by_hand(3, B=4.0, zeta=0.5, eta=2.0, factor=times, scale=scale)
     assert server.params["weight"].item() == pytest.approx(w, abs=1e-6)
@@ -290,6 +292,7 @@ def test_a_silent_client_and_huge_losses(kind: type[Engine]) -> None:
         ({"B": 0.0, "beta": 0.0}, "nothing to minimise"),
         ({"eta": 0.0}, "eta"),
         ({"track": -1}, "track"),
+        ({"margin": 1.0}, "margin"),
         ({"stop": 0.1}, "set track"),
         ({"zetas": [-1.0, 0.2]}, "zetas"),
         ({"constraint": "what"}, "use one of bgl, cbgl, minmax"),

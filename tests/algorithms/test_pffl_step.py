@@ -90,6 +90,22 @@ def test_by_default_slack_multipliers_vanish_and_tight_ones_do_not() -> None:
     assert float(server.lam.sum()) > 15
 
 
+def test_a_bound_that_binds_is_met_with_a_margin() -> None:
+    """The solution of the problem has r = 0 there, and training would end on either side."""
+    task, made = people(3)
+    about = About(task, made.attributes, made.labels)
+    _, least = Exact(made, 0.0).fairest()
+    plain = PFFL(B=0.0, zeta=0.0, attributes=("sex",))
+    free = train(plain, task, made, rounds=40, lr=1.0, kind=Batched)
+    zeta = (least + float(free.certificate["violation"].max())) / 2
+    algorithm = PFFL(B=10.0, zeta=zeta, attributes=("sex",))
+    server = train(algorithm, task, made, rounds=60, lr=1.0, kind=Batched)
+    verdict = algorithm.verdict(server, about)
+    assert verdict is not None
+    assert verdict.status == "met", verdict.text
+    assert verdict.facts["violation"] > -3 * algorithm.margin * zeta  # it binds
+
+
 def test_the_late_mean_weighs_rounds_by_their_cube() -> None:
     """Up to lower powers: weights t (t + 1) (t + 2), as a running mean without history."""
     mean, lam = {"w": torch.zeros(1)}, 0.0

@@ -26,7 +26,9 @@ def pffl(transport: Transport) -> None:
     check_same_run(PFFL(B=0.0, constraint="cbgl"), EQUAL, transport, part=_model)
     check_same_run(PFFL(B=0.0, beta=3.0), EQUAL, transport, exactly=False, part=_model)
     alone = [torch.tensor([5])] * 3
-    check_same_run(PFFL(), LocalBGL(), transport, cohorts=alone, exactly=False, part=_model)
+    check_same_run(
+        PFFL(margin=0.0), LocalBGL(), transport, cohorts=alone, exactly=False, part=_model
+    )
 
 
 def local_bgl(transport: Transport) -> None:

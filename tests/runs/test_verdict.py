@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from isonomy import api
 from isonomy.cli import app
 from isonomy.errors import RunError
+from isonomy.report import tables
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.training import resume
 
@@ -52,6 +53,9 @@ def test_an_unmet_bound_gives_no_model_and_says_so(unmet_run: Path) -> None:
     text = json.loads((unmet_run / "verdict.json").read_text())["text"]
     assert html.escape(text) in page  # the report has the words and figures of verdict.json
     assert "infeasible" in page
+    table = tables.comparison(api.load(unmet_run))
+    at = [column.name for column in table.columns].index("verdict")
+    assert table.rows[0][at].value == "infeasible 1"
 
 
 def test_the_model_can_be_had_afterwards(unmet_run: Path, tmp_path: Path) -> None:

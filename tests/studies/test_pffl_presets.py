@@ -11,6 +11,7 @@ import pytest
 from isonomy import algorithms, api
 from isonomy.data.datasets import acs
 from isonomy.data.datasets.acs import DATASET
+from isonomy.report.tables import reproduction
 from isonomy.runs.training import run
 from isonomy.studies.reproduce import find, methods_of, reproduce
 
@@ -82,3 +83,21 @@ def test_acs_on_tables_of_its_form(tmp_path: Path) -> None:
         elif kind[0] == "pffl":
             assert record.verdict is not None
             assert len(record.verdict["facts"]["constraints"]) >= 3
+
+
+def test_the_printed_table_has_a_column_of_verdicts(tmp_path: Path) -> None:
+    """A study counts its runs by verdict; methods without one have an empty cell."""
+    base = find("pffl-compas")
+    small = {"rounds": 2, "evaluate": {"every": 2, "bootstrap": 0}}
+    config = base.config | small | {"data": {"name": "synthetic", "clients": 3, "examples": 300}}
+    rows = [
+        {"label": "FedAvg", "algorithm": {"name": "fedavg"}},
+        {"label": "PFFL", "algorithm": {"name": "pffl", "zeta": 5.0}},
+    ]
+    made = replace(
+        base, config=config, methods=tuple(rows), metrics=("accuracy",), expected=(), scales={}
+    )
+    found = reproduce(made, tmp_path, seeds=2)
+    table = reproduction(found)
+    at = [column.name for column in table.columns].index("verdict")
+    assert [row[at].value for row in table.rows] == ["", "met 2"]

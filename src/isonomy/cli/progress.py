@@ -147,7 +147,10 @@ class Bars(_Progress):
         self.done = done
 
     def end(self, label: str, seconds: float | None = None) -> None:
-        """The run is complete; the next one is prepared."""
+        """The run is complete, perhaps before its last round; the next one is prepared."""
+        if self.all is not None:
+            self.progress.update(self.all, advance=self.job.rounds - self.done)
+            self.done = self.job.rounds
         if self.number < len(self.jobs):
             self.progress.remove_task(self.one)
             self.one = self._prepare(self.jobs[self.number])

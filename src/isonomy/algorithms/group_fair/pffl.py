@@ -21,6 +21,10 @@ and the rounds that nu takes. Unless `eta` is set, the step is that of AdaHedge
 bounded without knowing either. theta is then the sum of all r, times a rate that falls with what
 was measured.
 
+Where a bound binds, r of the solution is exactly 0, and training ends on either side of it. So the
+multipliers follow r + margin * bound, which aims slightly below; `margin = 0` is the paper's rule.
+Everything that is reported refers to the bounds themselves.
+
 F carries 1/K and r is a sum over clients (r_{z,k} = sum of losses / m_z - zeta / K), so the mean of
 the clients' descents follows G only with the factor K before r_{z,k}. `factor = 1` omits it, which
 is another reading of f_k + lambda' r_k; the constraints are then K times weaker. `scale` divides
@@ -118,6 +122,9 @@ class PFFL(Algorithm[Server]):
         None,
         "the step size of theta is eta / B; by default chosen from what is measured (AdaHedge)",
     )
+    margin: float = option(
+        0.002, "training aims below the bounds by this share, so that a bound that binds can be met"
+    )
     attributes: tuple[str, ...] = option(
         (), 'protected attributes; "sex*race" for their intersections; all if empty'
     )
@@ -140,6 +147,8 @@ class PFFL(Algorithm[Server]):
                 raise ValueError(f"{name} = {getattr(self, name)}: give a number of at least 0.")
         if self.eta is not None and not 0 < self.eta < math.inf:
             raise ValueError(f"eta = {self.eta}: give a number above 0, or leave it unset.")
+        if not 0 <= self.margin < 1:
+            raise ValueError(f"margin = {self.margin}: give a number of at least 0 and below 1.")
         for name in ("track", "stop"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} = {getattr(self, name)}: give a number of at least 0.")
@@ -197,7 +206,7 @@ class PFFL(Algorithm[Server]):
         sums = cohort.sum(self.measure, {"params": server.params})
         if float(done) and self.B:
             r = violations(sums["losses"], sums["count"], server.bounds)
-            ascent = ascended(ascent, r, slack)
+            ascent = ascended(ascent, r + self.margin * server.bounds, slack)
             cohort.record(eta=self._step(ascent) * self.B, violation=r.max())
         lam = multipliers(self._step(ascent) * ascent.total, self.B, slack)
         price = torch.where(sums["count"] > 0, lam / sums["count"].clamp(min=1), 0.0)

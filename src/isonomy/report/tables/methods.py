@@ -16,6 +16,7 @@ from isonomy.report.runs import Method
 from isonomy.report.tables import remarks
 from isonomy.report.tables.cells import ABSENT, UNDEFINED, Cell, Column, digits_for
 from isonomy.report.tables.table import Table
+from isonomy.report.tables.verdict import outcomes
 from isonomy.runs.record import Record
 
 _ATTACK = "attack (benign clients measured)"
@@ -36,11 +37,14 @@ def comparison(records: list[Record], columns: list[str] | None = None) -> Table
     heads += [Column("data", "data", text=True)] if several else []
     attacked = any(runs.attack(record) for record in records)
     heads += [Column(_ATTACK, _ATTACK, text=True)] if attacked else []
+    judged = any(record.verdict is not None for record in records)
+    heads += [Column("verdict", "verdict", text=True)] if judged else []
     rows: list[list[Cell]] = []
     for method in found:
         row = [Cell(method.label + ("" if method.finished else " (unfinished)"))]
         row += [Cell(method.data)] if several else []
-        rows.append([*row, *([Cell(runs.attack(method.runs[0]) or "none")] if attacked else [])])
+        row += [Cell(runs.attack(method.runs[0]) or "none")] if attacked else []
+        rows.append([*row, *([Cell(outcomes(method.runs))] if judged else [])])
     for name in names:
         cells = [_cell(method, name) for method in found]
         column = _column(name, cells)
