@@ -111,7 +111,7 @@ def test_the_plane_has_a_view_a_setting() -> None:
     assert plane([], PAIR) is None
 
 
-@pytest.mark.parametrize("name", ["fmtl-vehicle", "fmtl-fashion"])
+@pytest.mark.parametrize("name", ["fmtl-vehicle", "fmtl-fashion", "fmtl-celeba"])
 def test_fmtl_presets(name: str) -> None:
     """Every method under every attack, with and without defence."""
     preset = find(name)
