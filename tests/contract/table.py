@@ -11,7 +11,7 @@ import torch
 from contract import client_fair, group_fair, group_loss, matched, personal, preference
 from contract.checks import check_same_run
 from contract.running import LOOP, Transport
-from contract.world import World, deep_world, linear_world
+from contract.world import World, deep_world, linear_world, partial_world
 from isonomy.algorithms import registry
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.average.fedprox import FedProx
@@ -220,6 +220,7 @@ ROWS: dict[str, Row] = {
                 "select": 9,
             },
         ),
+        worlds=(partial_world,),
     ),
     "gifair": Row(group_fair.gifair, variants=({}, {"groups": "clients", "strength": 0.9})),
     "lft_ensemble": Row(group_fair.lft_ensemble, variants=({}, {"notion": "eo"}), classes=(2,)),
@@ -259,8 +260,10 @@ ROWS: dict[str, Row] = {
         preference.praffl,
         variants=(
             {"preferences": 4},
+            {"network": "paper", "fit": "own", "weight": "equal"},
             {"scalar": "max", "fairness": "covariance", "weight": "size", "select": 0},
         ),
+        worlds=(partial_world,),
     ),
     "prac_fedeba": Row(client_fair.prac_fedeba, variants=({"theta": 0.0, "tau": 0.5},)),
     "propfair": Row(client_fair.propfair, variants=({"M": 2.0}, {"M": 1.2, "beyond": "flat"})),

@@ -57,6 +57,13 @@ def deep_world() -> World:
 
 
 @cache
+def partial_world() -> World:
+    """The world with two clients in every round, always the same."""
+    where = world()
+    return replace(where, cohorts=((0, 1),) * len(where.cohorts))
+
+
+@cache
 def world(classes: int = 3) -> World:
     """A federation with `classes` classes whose clients differ in labels, groups and size."""
     generator = torch.Generator().manual_seed(20 + classes)
