@@ -354,18 +354,19 @@ class HetPFL(Algorithm[Server]):
         fused = fusion.fused(deployed.net, *collected, preference)
         return nets.make_params(task, deployed.psi, fused, preference)
 
-    def fusion_weights(self, task: Task, model: Deployed, rays: Tensor) -> Tensor:
-        """The weight of each client's hypernet [R, K] in the fused one, at rays [R, m]."""
-        collected = _collected(model)
-        if collected is None:
-            raise ValueError("'hetpfl' with fusion = 'none' has no fused hypernet")
-        has = collected[1]
-        if len(has) == 1:
-            return torch.ones(len(rays), 1)
-        return torch.stack([fusion.fusion_weights(model.net, ray, has) for ray in rays])
+    def fusion_weights(self, deployed: Deployed, rays: Tensor) -> Tensor | None:
+        """FusionNet's weights of the clients [R, K] for preferences [R, m]; None without it."""
+        collected = _collected(deployed)
+        if self.fusion != "net" or collected is None or not bool(collected[1].any()):
+            return None
+        return fusion.fusion_weights(deployed.net, rays, collected[1])
 
-    def preference_distributions(self, states: Tree) -> dict[str, Tensor]:
-        """Each client's distribution of rays: `alpha` [K, parts, m] and `weight` [K, parts]."""
+    def preference_distributions(self, states: State) -> dict[str, Tensor]:
+        """What clients have learnt to sample, from their stacked states.
+
+        `alpha` [K, parts, m] are the parameters of their Dirichlet distributions, `weight`
+        [K, parts] the weights of these.
+        """
         mixture = states["mixture"]
         return {"alpha": mixture["alpha"], "weight": mixture["logits"].softmax(-1)}
 
