@@ -263,10 +263,7 @@ def _against_constant(front: _Front, point: Sequence[float]) -> tuple[str, ...]:
     fixed = constant_point(front.there)
     if fixed is None or fixed[front.error] > point[front.error]:
         return ()
-    return (
-        f"Beware: on {front.where} a constant prediction is at least as good "
-        f"({front.shown(fixed)}).",
-    )
+    return (f"A constant prediction has no more error on {front.where} ({front.shown(fixed)}).",)
 
 
 def _constant(
