@@ -5,6 +5,7 @@ import io
 import json
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -66,18 +67,26 @@ def test_predictions(exported, place, cli):
 
 def test_on_a_front(place, cli, refused):
     (place / "front.toml").write_text(FRONT)
+    (place / "rows.csv").write_text("z,x2,x1\n1,0.5,-2\n0,1.5,2\n")
     cli("run", "front.toml", "--to", "run", "--no-report")
-    shown = cli("export", "run", "--preference", "0.7,0.3", "--client", "1", "--to", "a")
+    wanted = ("--preference", "0.7,0.3", "--client", "1", "--force")
+    shown = cli("export", "run", *wanted, "--to", "a")
     assert "The model of client 1." in shown.stdout
     assert "Preference: error 0.7, dp 0.3." in shown.stdout
-    said = refused("export", "run", "--max-dp", "1", "--to", "b")  # 21 validation examples
+    file = place / "run" / "front.parquet"
+    table = pq.read_table(file).to_pydict()
+    table["error"] = [0.9] * len(table["error"])  # as if nothing useful had been learnt
+    pq.write_table(pa.table(table), file)
+    said = refused("export", "run", "--max-dp", "1", "--to", "b")
     assert "a constant prediction (error 0.429, dp.z 0.000) is at least as good" in said
+    assert said == refused("predict", "run", "rows.csv", "--max-dp", "1")
     shown = cli("export", "run", "--max-dp", "1", "--constant", "--to", "b")
     assert "The prediction is constant: '1' for every row." in shown.stdout
     assert "group.z.demographic_parity_overall at most 1; it is 0.0000 on 21" in shown.stdout
-    assert isonomy.load_model("b").card.origin.limits == {"dp": 1.0}
-    (place / "rows.csv").write_text("z,x2,x1\n1,0.5,-2\n0,1.5,2\n")
-    by_run = cli("predict", "run", "rows.csv", "--client", "1", "--preference", "0.7,0.3").stdout
+    constant = isonomy.load_model("b")
+    assert (constant.card.origin.limits, constant.card.origin.constant) == ({"dp": 1.0}, "1")
+    assert constant.predict("rows.csv").values == ["1", "1"]
+    by_run = cli("predict", "run", "rows.csv", *wanted).stdout
     assert by_run == cli("predict", "a", "rows.csv").stdout
     assert "1.1" in refused("export", "run", "--preference", "0.7,0.4", "--to", "c")
     assert "separated by commas" in refused("export", "run", "--preference", "x", "--to", "c")

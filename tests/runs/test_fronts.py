@@ -30,7 +30,13 @@ BASE: dict[str, Any] = {
     "engine": "loop",
 }
 OPTIONS: dict[str, dict[str, Any]] = {
-    "hetpfl": {"fusion_steps": 10, "preferences": 4, "shown": 50, "select": 10},
+    "hetpfl": {
+        "fusion": "net",
+        "fusion_steps": 10,
+        "preferences": 4,
+        "shown": 50,
+        "select": 10,
+    },
     "praffl": {"preferences": 4, "select": 10},
     "fedavg": {},
     "local": {},

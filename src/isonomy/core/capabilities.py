@@ -38,22 +38,22 @@ class LearnsFront(Protocol):
 
 
 @runtime_checkable
-class SamplesPreferences(Protocol):
-    """Learns a distribution of preferences for each client."""
+class FusesFronts(Protocol):
+    """Fuses the clients' fronts into one, with weights that depend on the preference."""
 
-    def preference_distributions(self, states: Tree) -> dict[str, Tensor]:
-        """Each client's mixture of Dirichlet distributions of rays, from stacked client states.
-
-        `alpha` is [clients, components, objectives], `weight` [clients, components].
-        """
+    def fusion_weights(self, deployed: Any, rays: Tensor) -> Tensor | None:
+        """The clients' weights [R, K] for preferences [R, m]; None if there are no such weights."""
 
 
 @runtime_checkable
-class FusesFronts(Protocol):
-    """Combines the clients' fronts with weights that depend on the ray."""
+class LearnsSampling(Protocol):
+    """Every client learns a distribution from which it samples preferences."""
 
-    def fusion_weights(self, deployed: Any, rays: Tensor) -> Tensor | None:
-        """The clients' weights [R, K] at rays [R, m]; None if there are no such weights."""
+    def preference_distributions(self, states: State) -> dict[str, Tensor]:
+        """From the clients' stacked states, mixtures of Dirichlet distributions.
+
+        `alpha` [K, parts, m] are their parameters, `weight` [K, parts] their weights.
+        """
 
 
 def objectives(algorithm: object) -> tuple[str, ...]:

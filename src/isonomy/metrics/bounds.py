@@ -27,6 +27,7 @@ from isonomy.metrics.counts import Floats, ratio
 LEVEL = 0.95
 STARTS = 20  # models at which the test of many models starts
 FINEST = 5e-4  # the smallest alpha that is used
+MOST_STARTS = 100  # the largest number of them, so that each has an alpha of `FINEST`
 STEPS = 12  # halvings of the logarithm of a p-value
 
 

@@ -263,10 +263,7 @@ def _against_constant(front: _Front, point: Sequence[float]) -> tuple[str, ...]:
     fixed = constant_point(front.there)
     if fixed is None or fixed[front.error] > point[front.error]:
         return ()
-    return (
-        f"Beware: on {front.where} a constant prediction is at least as good "
-        f"({front.shown(fixed)}).",
-    )
+    return (f"A constant prediction has no more error on {front.where} ({front.shown(fixed)}).",)
 
 
 def _constant(
@@ -348,7 +345,9 @@ def _within(front: _Front, limits: dict[int, float], force: bool, constant: bool
     free = np.flatnonzero(undominated(part)).tolist()
     tested = [bounds.Limit(part.counts[front.names[j]], most) for j, most in limits.items()]
     alpha = 1 - bounds.LEVEL
-    met = {} if force else bounds.within_limits(bounds.levels_needed(tested), alpha)
+    met = {}
+    if not force:
+        met = bounds.within_limits(bounds.levels_needed(tested), alpha, _starts(part))
     allowed = [i for i in free if i in met]
     if force:
         allowed = [i for i in free if all(part.points[i, j] <= most for j, most in limits.items())]
@@ -439,10 +438,12 @@ def _refusal(
             f"{shown} ({front.shown(part.points[near])}); raise the limit."
         )
     assert not force
-    alpha = (1 - bounds.LEVEL) / min(bounds.STARTS, len(part.points))
+    alpha = max((1 - bounds.LEVEL) / min(_starts(part), len(part.points)), bounds.FINEST)
     limit = np.max([bounds.upper(one.counts[inside], alpha) - one.most for one in tested], 0)
     near = inside[int(limit.argmin())]
-    times = _times(tested, near, alpha)
+    if limit.min() <= 0:  # enough where a test starts, but this model was not reached by one
+        alpha = bounds.FINEST
+    times = max(_times(tested, near, alpha), 1.01)
     upper = max(float(bounds.upper(one.counts[near], alpha)) for one in tested)
     shown = ",".join(f"{v:.3g}" for v in part.preferences[near])
     need = f"about {times * part.rows:,.0f} validation examples"
@@ -454,6 +455,11 @@ def _refusal(
         f"is {upper:.3f} and which would need {need}; raise the limit, give more validation "
         "examples, or accept the measured value without a margin with --force."
     )
+
+
+def _starts(part: Part) -> int:
+    """At how many preferences the test starts; more if they do not lie on a line."""
+    return bounds.STARTS if part.preferences.shape[1] == 2 else bounds.MOST_STARTS
 
 
 def _times(tested: list[bounds.Limit], model: int, alpha: float) -> float:

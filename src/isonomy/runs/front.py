@@ -19,7 +19,7 @@ from torch.func import vmap
 
 from isonomy.blocks.preferences import grid
 from isonomy.core import tree
-from isonomy.core.capabilities import FusesFronts, LearnsFront, SamplesPreferences, objectives
+from isonomy.core.capabilities import FusesFronts, LearnsFront, LearnsSampling, objectives
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import NoReplies
 from isonomy.core.examples import Attribute, Split
@@ -306,16 +306,14 @@ def learnt_facts(setting: Setting, now: Progress) -> dict[str, Any]:
     `fusion_weights` the weight of each client's hypernet at evenly spaced rays.
     """
     algorithm, out = setting.algorithm, {}
-    if isinstance(algorithm, SamplesPreferences) and not now.engine.remote:
+    if isinstance(algorithm, LearnsSampling) and not now.engine.remote:
         found = algorithm.preference_distributions(now.engine.states.stacked)
         out["preference_distributions"] = {k: v.tolist() for k, v in found.items()}
     if isinstance(algorithm, FusesFronts) and isinstance(algorithm, LearnsFront):
-        deployed = algorithm.deployed(now.server)
-        if algorithm.joint(deployed):
-            rays = grid(SHOWN, len(algorithm.objectives))
-            weights = algorithm.fusion_weights(deployed, rays)
-            if weights is not None:
-                out["fusion_weights"] = {"rays": rays.tolist(), "weights": weights.tolist()}
+        rays = grid(SHOWN, len(algorithm.objectives))
+        weights = algorithm.fusion_weights(setting.algorithm.deployed(now.server), rays)
+        if weights is not None:
+            out["fusion_weights"] = {"rays": rays.tolist(), "weights": weights.tolist()}
     return out
 
 

@@ -427,7 +427,7 @@ class HetPFL(Algorithm[Server]):
             return None
         return fusion.fusion_weights(deployed.net, rays, collected[1])
 
-    def preference_distributions(self, states: Tree) -> dict[str, Tensor]:
+    def preference_distributions(self, states: State) -> dict[str, Tensor]:
         """What clients have learnt to sample, from their stacked states.
 
         `alpha` [K, parts, m] are the parameters of their Dirichlet distributions, `weight`
