@@ -231,3 +231,33 @@ def test_further_e_steps_of_a_new_client(lines: Path) -> None:
     assert "--steps 20" in isonomy.predictor(lines, examples=own).warnings[0]
     with pytest.raises(ConfigError, match="1 or more"):
         isonomy.predictor(lines, examples=own, steps=0)
+
+
+def test_a_client_of_a_cluster_is_rarely_warned() -> None:
+    """The threshold's level is 1 %: members differ by factors, and their losses have errors."""
+    from isonomy.algorithms.clustered.focus import Focus, Models
+    from isonomy.deploy.new_client import misfit
+    from isonomy.models import make_task
+
+    rng = np.random.default_rng(0)
+    federation = build(isonomy.make_config(**LINEAR)).federation
+    task = make_task("linear", federation)
+    zero = {name: torch.zeros(2, *p.shape) for name, p in task.init(0).items()}
+    state = {"pi": torch.tensor([1.0, 0.0], dtype=torch.float64)}
+    width = federation.x.shape[1]
+
+    def losses(n: int, shift: float = 0.0) -> torch.Tensor:
+        """The targets of a client; with models of 0, its losses are their squares."""
+        deviation = np.exp(rng.normal(shift, 0.2))
+        return torch.from_numpy(rng.normal(0, deviation, size=n)).float()
+
+    warned = {0.0: 0, 1.5: 0}
+    for shift in warned:
+        for _ in range(300):
+            members = [float(losses(200).square().mean()) for _ in range(7)]
+            table = {"round": [1] * 7, "cluster": [0] * 5 + [1] * 2, "loss": members}
+            y = losses(100, shift)
+            own = (torch.zeros(100, width), y)
+            warned[shift] += bool(misfit(Focus(models=2), task, Models(zero), state, own, table))
+    assert warned[0.0] <= 300 * 0.01 + 3 * np.sqrt(300 * 0.01)
+    assert warned[1.5] >= 300 * 0.9
