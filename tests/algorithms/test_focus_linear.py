@@ -283,7 +283,7 @@ def e_steps(mu: Tensor, models: Tensor, rounds: int, scale: Tensor | None = None
     log_pi = torch.zeros(len(mu), len(models)).double().log_softmax(1)
     for r in range(rounds):
         cohort = engine.cohort(engine.everyone(), work=Work(), round=r)
-        log_pi, _ = algorithm.e_step(stacked, log_pi, torch.zeros(len(mu)).double(), cohort)
+        log_pi, _, _ = algorithm.e_step(stacked, log_pi, torch.zeros(len(mu)).double(), cohort)
     return log_pi.exp()
 
 

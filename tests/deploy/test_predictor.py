@@ -10,6 +10,8 @@ import pytest
 import torch
 
 import isonomy
+from isonomy.core import tree
+from isonomy.core.task import Batch
 from isonomy.data.datasets.linear import parameters
 from isonomy.errors import ConfigError, DataError, RunError
 from isonomy.runs.build import build, engine_of
@@ -175,7 +177,7 @@ def test_tables_that_are_refused(tables: Path, tmp_path: Path) -> None:
 def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A regression with two clusters, of nine clients and of one."""
     folder = tmp_path_factory.mktemp("lines") / "run"
-    linear = {"name": "linear", "clients": 10, "n": 200, "n_test": 200, "sigma": 0.3}
+    linear = {"name": "linear", "clients": 10, "n": 200, "n_test": 200, "sigma": 0.1}
     given: dict[str, Any] = {"rounds": 12, "data": linear, "model": {"name": "linear"}}
     given |= {"local": {"steps": 10, "batch": 0, "lr": 0.1}, "algorithm": {"name": "focus"}}
     given |= {"evaluate": {"every": 12, "bootstrap": 0}, "excess": {"clusters": "none"}}
@@ -188,33 +190,74 @@ def examples_at(weight: torch.Tensor, seed: int) -> tuple[torch.Tensor, torch.Te
     """100 examples of a line with the noise of the run."""
     made = torch.Generator().manual_seed(seed)
     x = torch.randn(100, len(weight), generator=made)
-    return x, x @ weight + 0.3 * torch.randn(100, generator=made)
+    return x, x @ weight + 0.1 * torch.randn(100, generator=made)
+
+
+def models_of(folder: Path) -> list[torch.Tensor]:
+    """The weights of the models, without their small bias."""
+    found = next(iter(isonomy.predictor(folder, 0).model.server.models.values()))
+    return list(found.reshape(2, -1))
 
 
 def test_a_client_that_fits_no_cluster_is_warned(lines: Path) -> None:
-    weights = isonomy.predictor(lines, 0).model.server.models["weight"][:, 0]
-    away = torch.zeros(weights.shape[1])
+    first, second = models_of(lines)
+    away = torch.zeros(len(first))
     away[3] = 3.0
-    for weight, fits in ((weights[0], True), (weights[1], True), (weights[0] + away, False)):
+    for weight, fits in ((first, True), (second, True), (first + away, False)):
         warned = [
-            bool(isonomy.predictor(lines, examples=examples_at(weight, seed)).warnings)
+            bool(isonomy.predictor(lines, examples=examples_at(weight, seed), steps=20).warnings)
             for seed in range(5)
         ]
         assert sum(warned) <= 1 if fits else all(warned)
-    far = isonomy.predictor(lines, examples=examples_at(weights[0] + away, 0), steps=20)
-    (text,) = far.warnings
+    (text,) = isonomy.predictor(lines, examples=examples_at(first + away, 0)).warnings
     assert "fits none of the clusters" in text
     assert "would be usual for its members" in text
 
 
 def test_further_e_steps_of_a_new_client(lines: Path) -> None:
     """With the squared loss of a regression, one E step decides little; twenty decide."""
-    weights = isonomy.predictor(lines, 0).model.server.models["weight"][:, 0]
-    own = examples_at(weights[0], 0)
-    gap = [float((own[0] @ w - own[1]).square().mean()) for w in weights]
+    x, y = own = examples_at(models_of(lines)[0], 0)
+    client = isonomy.predictor(lines, 0).model
+    weight = torch.ones(len(y))
+    gap = [
+        float(client.task.loss(tree.take(client.server.models, m), Batch(x, y, x[:, :0], weight)))
+        for m in (0, 1)
+    ]
     for steps in (1, 20):
-        pi = isonomy.predictor(lines, examples=own, steps=steps).model.state["pi"]
+        new = isonomy.predictor(lines, examples=own, steps=steps)
         expected = 1 / (1 + np.exp(-steps * (gap[1] - gap[0])))
-        assert float(pi[0]) == pytest.approx(expected, abs=1e-5)
+        assert float(new.model.state["pi"][0]) == pytest.approx(expected, abs=1e-5)
+        assert bool(new.warnings) == (steps == 1)
+    assert "--steps 20" in isonomy.predictor(lines, examples=own).warnings[0]
     with pytest.raises(ConfigError, match="1 or more"):
         isonomy.predictor(lines, examples=own, steps=0)
+
+
+def test_a_client_of_a_cluster_is_rarely_warned() -> None:
+    """The threshold's level is 1 %: members differ by factors, and their losses have errors."""
+    from isonomy.algorithms.clustered.focus import Focus, Models
+    from isonomy.deploy.new_client import misfit
+    from isonomy.models import make_task
+
+    rng = np.random.default_rng(0)
+    federation = build(isonomy.make_config(**LINEAR)).federation
+    task = make_task("linear", federation)
+    zero = {name: torch.zeros(2, *p.shape) for name, p in task.init(0).items()}
+    state = {"pi": torch.tensor([1.0, 0.0], dtype=torch.float64)}
+    width = federation.x.shape[1]
+
+    def losses(n: int, shift: float = 0.0) -> torch.Tensor:
+        """The targets of a client; with models of 0, its losses are their squares."""
+        deviation = np.exp(rng.normal(shift, 0.2))
+        return torch.from_numpy(rng.normal(0, deviation, size=n)).float()
+
+    warned = {0.0: 0, 1.5: 0}
+    for shift in warned:
+        for _ in range(300):
+            members = [float(losses(200).square().mean()) for _ in range(7)]
+            table = {"round": [1] * 7, "cluster": [0] * 5 + [1] * 2, "loss": members}
+            y = losses(100, shift)
+            own = (torch.zeros(100, width), y)
+            warned[shift] += bool(misfit(Focus(models=2), task, Models(zero), state, own, table))
+    assert warned[0.0] <= 300 * 0.01 + 3 * np.sqrt(300 * 0.01)
+    assert warned[1.5] >= 300 * 0.9

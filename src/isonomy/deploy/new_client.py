@@ -85,24 +85,29 @@ def misfit(
     examples: Examples,
     clients: Mapping[str, list[Any]],
 ) -> str:
-    """A warning if a new client fits none of the clusters that the method found; else empty.
+    """A warning if a new client fits none of the clusters that the method found, or needs further
+    steps to find its own; else empty.
 
-    `clients` is the run's table of clients at its last evaluation. The client's loss is compared
-    with those of the members of the cluster that it is nearest to, as logarithms, because losses
-    differ by factors. The threshold follows from how members of one cluster differ from each other
-    (pooled over clusters) and from the client's own number of examples, so a further client of the
-    cluster is warned about with a probability of about 1 %.
+    `clients` is the run's table of clients at its last evaluation. The client's loss under the
+    model of its nearest cluster is compared with those of the cluster's members, as logarithms,
+    because losses differ by factors. The threshold follows from how members of one cluster differ
+    from each other (pooled over clusters) and from the client's own number of examples, so a
+    further client of the cluster is warned about with a probability of about 1 %.
     """
     shares = isinstance(state, dict) and "pi" in state
     if not (isinstance(algorithm, FindsClusters) and shares and "cluster" in clients):
         return ""
     x, y = examples[:2]
     target = y.to(torch.int64 if task.classes else torch.float32)
+    pi = state["pi"]
+    cluster = int(pi.argmax())
+    alone = {**state, "pi": torch.nn.functional.one_hot(pi.argmax(), len(pi)).to(pi.dtype)}
     with torch.no_grad():
-        losses = task.each_loss(algorithm.predict(task, server, state, x), target)
-    own = losses.double().numpy()
+        mixed, own = (
+            task.each_loss(algorithm.predict(task, server, at, x), target).double().numpy()
+            for at in (state, alone)
+        )
     clusters = _losses_by_cluster(clients)
-    cluster = int(state["pi"].argmax())
     members = clusters.get(cluster, np.zeros(0))
     if not len(members) or not own.mean() > 0:
         return ""
@@ -119,7 +124,13 @@ def misfit(
 
         most = float(stdtrit(freedom, 1 - LEVEL)) * scale
     if above <= most:
-        return ""
+        if np.log(mixed.mean()) - np.log(members).mean() <= most:
+            return ""
+        return (
+            f"this client's share in cluster {cluster}, its nearest, is only "
+            f"{float(pi.max()):.2f}, so its loss is {mixed.mean():.3g} instead of "
+            f"{own.mean():.3g}; repeat its step with --steps 20, or steps=20 in Python."
+        )
     how = f"up to {typical * math.exp(most):.3g} would be usual for its members"
     if not freedom:
         how = "no cluster has two members to compare with, so twice the loss is the limit"

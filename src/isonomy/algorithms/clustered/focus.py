@@ -131,11 +131,14 @@ class Focus(Algorithm[Server]):
         models, log_pi, skipped, wait = server
         if int(wait) == 0:
             return self.split(server, cohort)
+        passed = cohort.ids[:0]
         if log_pi.shape[1] > 1:
-            log_pi, skipped = self.e_step(models, log_pi, skipped, cohort)
+            log_pi, skipped, passed = self.e_step(models, log_pi, skipped, cohort)
         mine = log_pi[cohort.ids]
         share = torch.exp(mine - mine.max(0).values)  # a common factor cancels in eq. 6
         models = self.m_step(models, share, mine, cohort)
+        passed = passed[torch.isin(passed, cohort.ids)]  # without those that did not answer
+        skipped = skipped.index_add(0, passed, torch.ones(len(passed), dtype=skipped.dtype))
         return Server(models, log_pi, skipped, wait - (wait > 0).to(wait.dtype))
 
     def split(self, server: Server, cohort: Cohort) -> Server:
@@ -165,22 +168,18 @@ class Focus(Algorithm[Server]):
 
     def e_step(
         self, models: Tree, log_pi: Tensor, skipped: Tensor, cohort: Cohort
-    ) -> tuple[Tensor, Tensor]:
-        """The E step, eq. 8, and how many each client has skipped since its last one.
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The E step, eq. 8: log pi, how many E steps each client has skipped, and who skips this.
 
         Clients that are not asked keep their pi; when they are asked again, their losses count for
         the skipped steps too.
         """
         ids = cohort.ids
         settled = log_pi[ids].exp().max(1).values > 1 - self.skip
-        due = cohort.round % self.check == 0
-        later = skipped
-        if not due:
-            one = torch.ones(int(settled.sum()), dtype=skipped.dtype)
-            later = skipped.index_add(0, ids[settled], one)
-        if not due and bool(settled.all()):
-            return log_pi, later
-        asked_cohort = cohort if due else cohort.only(ids[~settled])
+        passed = ids[settled] if cohort.round % self.check else ids[:0]
+        if len(passed) == len(ids):
+            return log_pi, skipped, passed
+        asked_cohort = cohort.only(ids[~settled]) if cohort.round % self.check else cohort
         at = asked_cohort.ids
         own = {"log_pi": log_pi[at], "times": 1 + skipped[at]}
         try:
@@ -188,10 +187,10 @@ class Focus(Algorithm[Server]):
         except NoReplies:
             if not len(cohort.ids) or asked_cohort is cohort:
                 raise
-            return log_pi, later
+            return log_pi, skipped, passed
         none = torch.zeros(len(got.ids), dtype=skipped.dtype)
         new = log_pi.index_copy(0, got.ids, got.value["log_pi"])
-        return new, later.index_copy(0, got.ids, none)
+        return new, skipped.index_copy(0, got.ids, none), passed
 
     def m_step(self, models: Tree, share: Tensor, log_pi: Tensor, cohort: Cohort) -> Tree:
         """The M step, eq. 6, model by model; the largest `share` [cohort, models] of a model is 1.
@@ -222,7 +221,7 @@ class Focus(Algorithm[Server]):
         if log_pi.shape[1] == 1 or not len(unseen):
             return server
         skipped = torch.zeros_like(server.skipped)
-        new, _ = self.e_step(server.models, log_pi, skipped, cohort.only(unseen))
+        new, _, _ = self.e_step(server.models, log_pi, skipped, cohort.only(unseen))
         return server._replace(log_pi=new)
 
     @phase("gather", halves=Part("gradient", of="params"))
