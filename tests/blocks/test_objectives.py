@@ -12,7 +12,7 @@ from isonomy.core.examples import Attribute
 from isonomy.core.notions import NOTIONS
 from isonomy.core.task import Batch, Task
 from isonomy.errors import ConfigError
-from isonomy.metrics.front import coordinates, points, within
+from isonomy.metrics.front import coordinates, points
 
 RNG = np.random.default_rng(3)
 LEVELS = (2, 3)
@@ -145,10 +145,3 @@ def test_what_is_refused() -> None:
     with pytest.raises(ConfigError, match="sex"):
         objectives.aims(("error", "dp.sexx"), ("sex",))
     assert objectives.aims(("error", "eo"), ("a", "b")) == (Aim(None, -1), Aim(NOTIONS["eo"], 0))
-
-
-def test_within_limits() -> None:
-    at = np.array([[0.1, 0.3], [0.2, 0.04], [0.15, 0.05], [np.nan, 0.0]])
-    assert within(at, {1: 0.05}) == 2
-    assert within(at, {1: 0.04}) == 1
-    assert within(at, {1: 0.01}) is None

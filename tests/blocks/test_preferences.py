@@ -72,10 +72,6 @@ def test_evolution_is_the_closed_form() -> None:
     got = preferences.evolution(mixture, points, worth)
     assert got["alpha"][0].numpy() == pytest.approx(-(gain[:, None] * score).mean(0), rel=1e-4)
     assert got["logits"].tolist() == [0.0]
-    others = (gain.sum() - gain) / 2
-    expected = -((gain - others)[:, None] * score).mean(0)
-    got = preferences.evolution(mixture, points, worth, baseline=True)
-    assert got["alpha"][0].numpy() == pytest.approx(expected, rel=1e-4)
 
 
 def test_density_gradient_against_finite_differences() -> None:
@@ -96,28 +92,14 @@ def test_density_gradient_against_finite_differences() -> None:
         assert float(got[name][at]) == pytest.approx(-(ends[0] - ends[1]) / (2 * step), rel=1e-5)
 
 
-@pytest.mark.parametrize("baseline", [False, True])
-def test_evolution_estimates_the_analytic_gradient(baseline: bool) -> None:
+def test_evolution_estimates_the_analytic_gradient() -> None:
     """With gain lam_1, E = a / (a + b): the gradient is (b, -a) / (a + b)^2."""
     a, b = 1.5, 2.5
     mixture = {"alpha": torch.tensor([[a, b]]), "logits": torch.zeros(1)}
     points = preferences.sample(mixture, given(40_000, 2))
-    got = -preferences.evolution(mixture, points, points[:, 0], baseline)["alpha"][0]
+    got = -preferences.evolution(mixture, points, points[:, 0])["alpha"][0]
     expected = np.array([b, -a]) / (a + b) ** 2
     assert got.numpy() == pytest.approx(expected, abs=0.006)
-
-
-def test_baseline_reduces_the_variance() -> None:
-    """The spread of the estimate from 8 preferences, gains around 1."""
-    mixture = {"alpha": torch.tensor([[1.5, 2.5]]), "logits": torch.zeros(1)}
-    found: dict[bool, list[float]] = {True: [], False: []}
-    for seed in range(200):
-        points = preferences.sample(mixture, given(8, 2, seed))
-        for baseline, each in found.items():
-            g = preferences.evolution(mixture, points, 1 + points[:, 0], baseline)
-            each.append(float(g["alpha"][0, 0]))
-    assert np.std(found[True]) < 0.5 * np.std(found[False])
-    assert np.mean(found[True]) == pytest.approx(np.mean(found[False]), abs=0.1)
 
 
 def toy(points: Tensor) -> Tensor:
@@ -142,7 +124,7 @@ def test_sampling_adapts_where_it_should() -> None:
     for t in range(150):
         points = preferences.sample(mixture, given(8, m, t))
         gain = pareto.contributions(toy(points), reference)
-        g = preferences.evolution(mixture, points, gain, baseline=True)
+        g = preferences.evolution(mixture, points, gain)
         mixture = {k: v - 1.0 * g[k] for k, v in mixture.items()}
         mixture = preferences.bounded(mixture, 1.0, 5.0)
     below = (preferences.sample(mixture, given(4000, m))[:, 0] < 0.4).float().mean()

@@ -36,6 +36,7 @@ def test_the_surface_is_this():
         "__version__",
         "compare",
         "descend",
+        "excess",
         "export",
         "load",
         "load_model",
@@ -164,7 +165,7 @@ def test_what_cannot_be_compared_or_loaded(tmp_path):
 def test_folders_of_runs_come_in_the_order_of_their_numbers(tmp_path):
     for seed in (0, 2, 10):
         (tmp_path / f"seed-{seed}").mkdir()
-        (tmp_path / f"seed-{seed}" / "config.toml").write_text("")
+        (tmp_path / f"seed-{seed}" / "config.toml").write_text("[versions]\nisonomy = '1'\n")
     assert [p.name for p in api.run_folders(tmp_path)] == ["seed-0", "seed-2", "seed-10"]
 
 

@@ -13,7 +13,7 @@ from isonomy.runs.training import run
 
 CONFIG = {
     "rounds": 4,
-    "algorithm": "runs.test_recorded:Recording",
+    "algorithm": f"{__name__}:Recording",
     "data": {"name": "synthetic", "clients": 5, "examples": 300},
     "model": {"name": "logistic"},
     "local": {"batch": 16},

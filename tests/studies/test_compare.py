@@ -138,7 +138,8 @@ def test_a_preset_gives_the_papers_numbers_beside_ours(tmp_path):
     assert faa["paper"] == 0.958
     assert faa["ours"] == pytest.approx(0.8, abs=0.08)
     assert set(faa) == {
-        "preset", "method", "setting", "metric", "paper", "ours", "spread", "seeds", "note",
+        "preset", "method", "setting", "metric", "paper", "ours", "spread", "seeds",
+        "verdict", "note",
     }  # fmt: skip
 
 
