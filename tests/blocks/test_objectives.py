@@ -45,7 +45,9 @@ def test_losses_by_hand() -> None:
         for a in columns:
             a, v = a[keep].astype(float), value[keep]
             product = (a - a.mean())[:, None] * (v - v.mean(0))
-            total += (product**2).mean(0).sum() if how == "squared" else abs(product.mean(0)).sum()
+            total += (
+                (product**2).mean(0).sum() if how == "squared" else abs(product.mean(0)).sum() / 2
+            )
         return total
 
     everyone, positive = np.ones(30, bool), y == 1
