@@ -25,7 +25,9 @@ def preset():
     return dataclasses.replace(
         find("focus-synthetic"),
         scales={
-            "small": Scale("small", "Three methods.", 2, SMALL, ("FedAvg", "q-FFL q = 1", "FOCUS")),
+            "small": Scale(
+                "small", "Three methods.", 2, SMALL, ("FedAvg", "q-FFL q = 1", "FOCUS models found")
+            ),
             "quick": Scale("quick", "One round.", 1, {**SMALL, "rounds": 1}),
         },
         scale="small",
