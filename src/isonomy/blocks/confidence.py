@@ -17,7 +17,8 @@ They are approximate. Resampled from the losses of a logistic model on ADULT, th
 jointly in at least 94 % of samples for 2 and 14 cells of 9 to 1,000 examples
 (tests/blocks/test_confidence.py). They can fail for a cell whose mean comes from losses that are so
 rare that the sample has none of them, if other cells have nothing like them: without a bound on
-single losses, no method can exclude this. Cells with fewer than `FEWEST` examples get no bound.
+single losses, no method can exclude this (docs/certificate.md has an example). Cells with fewer
+than `FEWEST` examples get no bound.
 """
 
 from __future__ import annotations
