@@ -33,6 +33,7 @@ from isonomy.errors import ConfigError
 from isonomy.metrics import Counts
 from isonomy.metrics.counts import Floats
 from isonomy.metrics.front import compared, coordinates, points, volume
+from isonomy.models.hypernet import features, head_of
 from isonomy.runs.build import Setting
 from isonomy.runs.progress import Progress
 
@@ -224,12 +225,20 @@ def learnt(
 def _counted(
     algorithm: LearnsFront, engine: Engine, split: Split, message: Message, whose: str
 ) -> NDArray[np.int64] | None:
-    """Every client's counts [K, R, 1 + G, C, C], some clients at a time to save memory."""
-    everyone, rays = engine.everyone(), len(message["rays"])
-    rows = min(PAGE, max(int(engine.federation.sizes(split).max()), 1))
+    """Every client's counts [K, R, 1 + G, C, C], some clients at a time to save memory.
+
+    In a simulation, clients with many rows are asked alone: side by side with smaller ones, these
+    would be filled up to as many rows.
+    """
+    everyone, rays, sizes = engine.everyone(), len(message["rays"]), engine.federation.sizes(split)
+    rows = min(PAGE, max(int(sizes.max()), 1))
     lanes = max(1, MANY // (rays * rows * max(engine.task.classes, 1)))
-    out = []
-    for ids in torch.split(everyone, lanes):
+    large = (sizes > 4 * PAGE) & (not engine.remote)
+    chunks = [*torch.split(everyone[~large], lanes), *torch.split(everyone[large], 1)]
+    out, asked = [], []
+    for ids in chunks:
+        if not len(ids):
+            continue
         cohort = engine.cohort(ids, work=Work(steps=1), round=0)
         try:
             replies = cohort.gather(front_counts(algorithm, split, whose), message)
@@ -238,7 +247,9 @@ def _counted(
         if len(replies.ids) < len(ids):
             return None
         out.append(replies.value["counts"])
-    return torch.cat(out).numpy().astype(np.int64)
+        asked.append(ids)
+    order = torch.cat(asked).argsort()
+    return torch.cat(out)[order].numpy().astype(np.int64)
 
 
 def front_counts(algorithm: LearnsFront, split: Split, whose: str) -> Phase:
@@ -262,17 +273,28 @@ def front_counts(algorithm: LearnsFront, split: Split, whose: str) -> Phase:
         total: Any = 0
         for page in client.pages(split, PAGE):
             cells = _cells(task, page)
-
-            def one(own: Params, page: Batch = page, cells: Tensor = cells) -> Tensor:
-                chosen = task.decide(task.outputs({**same, **own}, page.x))
-                later = [(chosen == c).to(cells.dtype) @ cells for c in range(1, task.classes)]
-                return torch.stack([cells.sum(0) - sum(later), *later], -1)
-
-            total = total + vmap(one)(made)  # parts that do not depend on the ray are computed once
+            chosen = task.decide(_outputs(task, same, made, page.x))  # [R, n]
+            later = [(chosen == c).to(cells.dtype) @ cells for c in range(1, task.classes)]
+            total = total + torch.stack([cells.sum(0) - sum(later), *later], -1)
         shape = (len(rays), -1, task.classes, task.classes)
         return {"counts": total.reshape(shape).round().to(torch.int64)}, client.state
 
     return counted
+
+
+def _outputs(task: Task, same: Params, made: Params, x: Tensor) -> Tensor:
+    """The outputs [R, n, o] of the models of all rays.
+
+    If the models differ in the last layer only, its inputs are computed once, and all outputs are
+    one product of matrices. Else each model is evaluated.
+    """
+    where = head_of(task)
+    if set(made) != {where.weight, where.bias}:
+        found: Tensor = vmap(lambda own: task.outputs({**same, **own}, x))(made)
+        return found
+    weight, bias = made[where.weight], made[where.bias]
+    flat = weight.flatten(0, 1) @ features(task, same, x).T + bias.flatten().unsqueeze(-1)
+    return flat.reshape(*bias.shape, -1).mT
 
 
 def _common(params: Params, model: Tree, state: State | None) -> Params:
