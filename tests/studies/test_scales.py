@@ -5,9 +5,13 @@ import json
 import shutil
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
+from isonomy import algorithms
+from isonomy.algorithms.clustered.focus import Focus
 from isonomy.errors import ConfigError
+from isonomy.runs.build import build
 from isonomy.studies import reproduce as reproduction
 from isonomy.studies.reproduce import FULL, Scale, find, methods_of, presets, reproduce, scaled
 
@@ -124,3 +128,21 @@ def test_focus_presets_run_at_the_quick_scale(name, tmp_path):
     assert {row["method"] for row in rows} >= {"FOCUS", "FedAvg"}
     assert all(row["ours"] is not None for row in rows)
     json.dumps(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "models"),
+    [("focus-synthetic", 2), ("focus-rotated-mnist", 3), ("focus-text", 2)],
+)
+def test_the_papers_own_start_of_focus_is_a_row(name, models):
+    """Models given and drawn independently, with uniform shares, and no client is skipped."""
+    made = [m for m in methods_of(find(name), "full") if "paper's start" in m.label]
+    (row,) = made
+    algorithm = algorithms.make(row.config.algorithm.name, row.config.algorithm.options)
+    assert algorithm == Focus(models=models, start="independent", skip=0.0, check=1)
+    setting = build(row.config) if name == "focus-synthetic" else None
+    if setting is not None:
+        server = algorithm.init_server(setting.task, setting.params, 10)
+        torch.testing.assert_close(server.log_pi.exp(), torch.full((10, 2), 0.5).double())
+        first, second = next(iter(server.models.values()))
+        assert not torch.equal(first, second)

@@ -213,8 +213,8 @@ def losses_of(
 def _pooled(federation: Federation, found: tuple[int, ...], split: Split) -> Federation:
     """One client per cluster, with its members' training and held-out examples.
 
-    Held out are the validation examples or, at a client without any and if losses are evaluated on
-    validation examples, every tenth training example.
+    Held out are the validation examples; at a client without any, or if the validation examples are
+    those that losses are evaluated on, every tenth training example.
     """
     train: list[Tensor] = []
     held: list[Tensor] = []
