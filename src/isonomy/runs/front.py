@@ -293,7 +293,7 @@ def _outputs(task: Task, same: Params, made: Params, x: Tensor) -> Tensor:
         found: Tensor = vmap(lambda own: task.outputs({**same, **own}, x))(made)
         return found
     weight, bias = made[where.weight], made[where.bias]
-    flat = weight.flatten(0, 1) @ features(task, same, x).T + bias.flatten().unsqueeze(-1)
+    flat: Tensor = weight.flatten(0, 1) @ features(task, same, x).T + bias.flatten().unsqueeze(-1)
     return flat.reshape(*bias.shape, -1).mT
 
 
