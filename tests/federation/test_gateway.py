@@ -178,7 +178,7 @@ def test_another_host_and_an_expired_certificate_are_told_apart(
 
 
 def test_large_requests_of_strangers_are_not_read(gate: Running) -> None:
-    """Fifty at once, none of which is finished: a participant is served all the same."""
+    """Fifty at once, none of which is finished: a participant is still served."""
     context = ssl.create_default_context(cafile=str(gate.keys / "ca.crt"))
     head = "POST /v1/fleet/push HTTP/1.1\r\nhost: gate\r\ncontent-length: 60000000\r\n\r\n"
     before = resident(gate.pid)
