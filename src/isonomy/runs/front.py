@@ -230,7 +230,8 @@ def _outputs(task: Task, same: Params, made: Params, x: Tensor) -> Tensor:
         return found
     weight, bias = made[where.weight], made[where.bias]
     flat = weight.flatten(0, 1) @ features(task, same, x).T + bias.flatten().unsqueeze(-1)
-    return flat.reshape(*bias.shape, -1).mT
+    outputs: Tensor = flat.reshape(*bias.shape, -1).mT
+    return outputs
 
 
 def _common(params: Params, model: Tree, state: State | None) -> Params:
