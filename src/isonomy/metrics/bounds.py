@@ -81,7 +81,7 @@ def _gaps(at: Floats, alpha: ArrayLike) -> tuple[Floats, Floats]:
     others = 1 - ratio(mine[..., 1], np.broadcast_to(at[..., :1, :, 1], mine.shape[:-1]))
     others = np.where(known, others, 0.0)
     least = np.maximum(np.maximum(below, -above), 0.0)
-    return others * least, others * np.maximum(above, -below)
+    return others * least, others * np.maximum(np.maximum(above, -below), 0.0)
 
 
 def _exact(count: Floats, size: Floats, alpha: ArrayLike) -> tuple[Floats, Floats]:

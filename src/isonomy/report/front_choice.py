@@ -63,7 +63,7 @@ class Bound:
         if self.upper is None:
             margin = "chosen by this value alone, without a margin"
         elif self.upper == 0:
-            margin = "as that of every constant prediction"
+            margin = "as it must be: the prediction is constant, or only one group has examples"
         else:
             margin = f"at most {self.upper:.4f} with {bounds.LEVEL:.0%} confidence"
         text = (
