@@ -19,6 +19,7 @@ model = { name = "mlp", hidden = [6] }
 local = { batch = 16, lr = 0.2 }
 evaluate = { every = 2, bootstrap = 0 }
 excess = { clusters = "none" }
+privacy = { cell = 1 }
 """
 
 
@@ -78,7 +79,7 @@ class Room:
 
 def participant(folder: Path, name: str, **options: object) -> Participant:
     """A participant that agrees."""
-    given = {"decide": lambda charter: True} | options
+    given = {"decide": lambda charter: True, "cell": 1} | options
     return Participant(folder / "tables" / f"{name}.csv", folder / "homes" / name, **given)  # type: ignore[arg-type]
 
 

@@ -33,6 +33,15 @@ def join(
         list[str] | None,
         typer.Option("--trust", metavar="NAME", help="Custom code that you know and allow to run."),
     ] = None,
+    rows: Annotated[
+        int, typer.Option("--rows", help="Training rows of a reply that you insist on.", min=1)
+    ] = 32,
+    cell: Annotated[
+        int, typer.Option("--cell", help="Rows of a counted cell that you insist on.", min=1)
+    ] = 10,
+    share_rows: Annotated[
+        bool, typer.Option("--share-rows", help="Allow methods that send values of single rows.")
+    ] = False,
     insecure: Insecure = False,
     name: Annotated[str, typer.Option("--name", help="Your name, with --insecure.")] = "",
 ) -> None:
@@ -43,7 +52,8 @@ def join(
     import torch
 
     from isonomy.errors import ConfigError, DataError
-    from isonomy.federation import charter as charters
+    from isonomy.federation.charter import Charter
+    from isonomy.federation.consent import consent_text
     from isonomy.federation.flower import processes, supernode
     from isonomy.federation.participant import Participant
 
@@ -61,9 +71,9 @@ def join(
     if not data.is_file():
         raise DataError(f"there is no table '{data}'; give a CSV or Parquet file.")
 
-    def decide(charter: charters.Charter) -> bool:
+    def decide(charter: Charter) -> bool:
         typer.echo(f"The organiser at {server} invites you to a federation.")
-        for text in charters.consent_text(charter):
+        for text in consent_text(charter):
             typer.echo(text)
         if yes:
             typer.echo("You agreed in advance (--yes).")
@@ -77,6 +87,9 @@ def join(
         decide=decide,
         name=name if insecure else "",
         trust=tuple(trust or ()),
+        rows=rows,
+        cell=cell,
+        share_rows=share_rows,
         note=shell.note,
     )
     shell.exit_on_sigterm()

@@ -139,6 +139,7 @@ class Engine(ABC):
         wrap: tuple[ServerSide, ...] = (),
         around: tuple[ClientSide, ...] = (),
         combine: Combine | None = None,
+        max_weight: float = 1.0,
     ) -> Cohort:
         """The cohort of some clients, with the middleware of both sides, the innermost first."""
         exchange: Exchange = self.exchange
@@ -156,6 +157,7 @@ class Engine(ABC):
             combine=combine,
             around=around,
             task=self.task,
+            max_weight=max_weight,
         )
 
     def everyone(self) -> Tensor:

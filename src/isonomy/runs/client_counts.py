@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,18 @@ from isonomy.metrics import Counts, count
 PAGE = 1024  # examples at a time
 
 
-def measure(algorithm: Algorithm, split: Split) -> Phase:
-    """The phase in which a client counts its own predictions; no prediction leaves it."""
+def measure(algorithm: Algorithm, split: Split, most: float = math.inf) -> Phase:
+    """The phase in which a client counts its own predictions; no prediction leaves it.
+
+    A loss above `most` counts as `most`.
+    """
 
     @phase("gather", name=f"measure:{split}", counts="group statistic", loss="group statistic")
     def measured(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         total: Any = None
         for page in client.pages(split, PAGE):
             outputs = algorithm.predict(task, message["model"], client.state, page.x)
-            counted = count(task, outputs, page)
+            counted = count(task, outputs, page, most)
             total = counted if total is None else tree.add(total, counted)
         return total, client.state
 
@@ -41,10 +45,10 @@ def count_all(algorithm: Algorithm, server: Tree, engine: Engine, split: Split) 
 
 
 def count_answering(
-    algorithm: Algorithm, server: Tree, engine: Engine, split: Split
+    algorithm: Algorithm, server: Tree, engine: Engine, split: Split, done: int = 0
 ) -> tuple[Counts, list[int]]:
-    """The counts of every client that answered, and the numbers of these clients."""
-    cohort = engine.cohort(engine.everyone(), work=Work(steps=1), round=0)
+    """The counts of every client that answered after `done` rounds, and their numbers."""
+    cohort = engine.cohort(engine.everyone(), work=Work(steps=1), round=done)
     message = {"model": algorithm.deployed(server)}
     replies = cohort.gather(measure(algorithm, split), message)
     counts = Counts(

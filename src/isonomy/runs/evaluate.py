@@ -32,7 +32,7 @@ def evaluate(
     config = setting.config
     try:
         counts, ids = count_answering(
-            setting.algorithm, now.server, now.engine, config.evaluate.split
+            setting.algorithm, now.server, now.engine, config.evaluate.split, now.round
         )
     except NoReplies:
         return None, {}, None
@@ -40,7 +40,7 @@ def evaluate(
     losses = surrogate.surrogate_losses(setting, now.server if last else None)
     if losses is not None:
         losses = losses[ids]
-    found = front.measured(setting, now.server, now.engine, counts, ids, last=last)
+    found = front.measured(setting, now.server, now.engine, counts, ids, now.round, last=last)
     metrics, rows = _measured(setting, counts, ids, losses, found, now, last)
     return metrics, rows, found
 
@@ -102,7 +102,7 @@ def final_fronts(setting: Setting, now: Progress, found: front.Fronts | None) ->
     own = objectives(setting.algorithm) and found.split != "validation"
     if own and bool((setting.federation.sizes("validation") > 0).any()):
         chosen = front.learnt(
-            setting, now.server, now.engine, "validation", found.names, others=False
+            setting, now.server, now.engine, "validation", found.names, now.round, others=False
         )
         both += [] if chosen is None else [chosen]
     return front.stored(both)

@@ -101,9 +101,16 @@ def names_of(setting: Setting) -> tuple[str, ...] | None:
 
 
 def measured(
-    setting: Setting, server: Tree, engine: Engine, counts: Counts, ids: list[int], *, last: bool
+    setting: Setting,
+    server: Tree,
+    engine: Engine,
+    counts: Counts,
+    ids: list[int],
+    done: int,
+    *,
+    last: bool,
 ) -> Fronts | None:
-    """The fronts on the split that is evaluated; `counts` are those of clients `ids`.
+    """The fronts on the split that is evaluated; `counts` are those of `ids` after `done` rounds.
 
     Every client's front on everyone's examples takes one pass per client, so it is measured at
     the end only.
@@ -113,7 +120,7 @@ def measured(
         return None
     split = setting.config.evaluate.split
     if isinstance(setting.algorithm, LearnsFront):
-        return learnt(setting, server, engine, split, names, others=last)
+        return learnt(setting, server, engine, split, names, done, others=last)
     local = points(counts.counts[:, None], counts.attributes, names)
     whole = points(counts.pooled().counts[:, None], counts.attributes, names)
     return Fronts(split, names, ids, np.zeros((1, 0), np.float32), local, whole)
@@ -125,6 +132,7 @@ def learnt(
     engine: Engine,
     split: Split,
     names: tuple[str, ...],
+    done: int,
     *,
     others: bool,
 ) -> Fronts | None:
@@ -137,19 +145,20 @@ def learnt(
         return None
     rays = grid(setting.config.front.rays, len(algorithm.objectives))
     message = {"model": algorithm.deployed(server), "rays": rays}
-    own = _counted(algorithm, engine, split, message, "own")
+    own = _counted(algorithm, engine, split, message, "own", done)
     whole: Floats | None = None
     if own is None:
         return None
     if algorithm.joint(message["model"]):
-        joint = _counted(algorithm, engine, split, message, "joint")
+        joint = _counted(algorithm, engine, split, message, "joint", done)
         if joint is not None:
             whole = points(joint.sum(0, keepdims=True), federation.attributes, names)
     elif others and not engine.remote:
         each = []
         for k in range(len(federation)):
             state = tree.take(engine.states.stacked, k)
-            sums = _counted(algorithm, engine, split, {**message, "state": state}, "given")
+            given = {**message, "state": state}
+            sums = _counted(algorithm, engine, split, given, "given", done)
             assert sums is not None  # all clients of a simulation reply
             each.append(points(sums.sum(0), federation.attributes, names))
         whole = np.stack(each)
@@ -158,7 +167,7 @@ def learnt(
 
 
 def _counted(
-    algorithm: LearnsFront, engine: Engine, split: Split, message: Message, whose: str
+    algorithm: LearnsFront, engine: Engine, split: Split, message: Message, whose: str, done: int
 ) -> NDArray[np.int64] | None:
     """Every client's counts [K, R, 1 + G, C, C], some clients at a time to save memory."""
     everyone, rays = engine.everyone(), len(message["rays"])
@@ -166,7 +175,7 @@ def _counted(
     lanes = max(1, MANY // (rays * rows * max(engine.task.classes, 1)))
     out = []
     for ids in torch.split(everyone, lanes):
-        cohort = engine.cohort(ids, work=Work(steps=1), round=0)
+        cohort = engine.cohort(ids, work=Work(steps=1), round=done)
         try:
             replies = cohort.gather(front_counts(algorithm, split, whose), message)
         except NoReplies:

@@ -260,6 +260,7 @@ def _one_round(setting: Setting, now: Progress) -> dict[str, Any]:
         wrap=about.server_side(dropout=True),
         around=about.client_side(),
         combine=about.defence,
+        max_weight=setting.config.cohort.max_weight,
     )
     try:
         now.server = setting.algorithm.round(now.server, cohort)
@@ -289,6 +290,7 @@ def _finish(setting: Setting, now: Progress, line: dict[str, Any]) -> Any:
         wrap=about.server_side(),
         around=about.client_side(),
         combine=about.defence,
+        max_weight=setting.config.cohort.max_weight,
     )
     server = now.server
     try:

@@ -156,6 +156,11 @@ class Focus(Algorithm[Server]):
         log_pi = _uniform(len(server.log_pi), count).index_copy(0, got.ids, mine)
         return Server(models, log_pi, server.wait - int(ready))
 
+    @property
+    def at_most(self) -> int:
+        """The largest number of models."""
+        return self.models or self.most
+
     def e_step(self, models: Tree, log_pi: Tensor, cohort: Cohort) -> Tensor:
         """The E step, eq. 8; clients that are not asked keep their pi."""
         ids = cohort.ids
@@ -216,7 +221,7 @@ class Focus(Algorithm[Server]):
         log_pi = log_softmax(log_pi - torch.stack(losses).to(torch.float64), -1)
         return {"log_pi": log_pi}, _kept(log_pi, client)
 
-    @phase("mean", params="model")
+    @phase("mean", times="at_most", params="model")
     def maximise(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Local descent from one of the models."""
         params = descend(task.loss, message["params"], client)

@@ -245,7 +245,13 @@ class PFFL(Algorithm[Server]):
         found = certificate.audit(self.bounded, task, message["params"], client, self.least)
         return found, client.state
 
-    @phase("sum", value="statistic", gradient=Part("gradient", of="at"), hessian="statistic")
+    @phase(
+        "sum",
+        times=100,
+        value="statistic",
+        gradient=Part("gradient", of="at"),
+        hessian="statistic",
+    )
     def curve(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The client's part of G at some weights, with its gradient and Hessian."""
 

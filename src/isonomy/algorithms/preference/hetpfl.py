@@ -296,7 +296,7 @@ class HetPFL(Algorithm[Server]):
         kept = torch.where(better, client.state["hypernet"], client.state["kept"])
         return {"kept": message["better"]}, {**client.state, "kept": kept}
 
-    @phase("sum", done="statistic")
+    @phase("sum", times="refit", done="statistic")
     def train_again(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Train the hypernet with the final body fixed."""
         own, sampler = self.train(task, message["psi"], client.state["kept"], client, client.plan)

@@ -1,0 +1,47 @@
+"""Which counts of small cells a client tells: the rules of `least`, for methods and evaluations."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def told(count: Tensor, least: int) -> Tensor:
+    """Which cells are told; the last axis of `count` are cells whose sum is known to the server.
+
+    A cell with fewer than `least` examples is not told. If the cells that are not told have fewer
+    than `least` examples together, this number would follow from the sum, so the smallest of the
+    other cells is withheld too. Safe under vmap.
+
+    >>> told(torch.tensor([40, 25, 3]), 10).tolist()
+    [True, False, False]
+    >>> told(torch.tensor([40, 25, 0]), 10).tolist()  # nothing is hidden
+    [True, True, False]
+    """
+    enough = count >= least
+    hidden = torch.where(enough, 0, count).sum(-1, keepdim=True)
+    smallest = torch.where(enough, count.double(), torch.inf).argmin(-1, keepdim=True)
+    is_smallest = torch.arange(count.shape[-1]) == smallest
+    return enough & ~(is_smallest & (hidden > 0) & (hidden < least))
+
+
+def withheld_counts(
+    counts: Tensor, loss: Tensor | None, levels: tuple[int, ...], least: int
+) -> tuple[Tensor, Tensor | None]:
+    """An evaluation's counts [..., 1 + G, C, C] and losses [1 + G, C], 0 in cells not told.
+
+    A cell is a label of everyone (row 0), or of a group. The labels of everyone add up to the
+    client's examples, and for each attribute the groups to everyone, so `told` is applied to each
+    of these tables.
+    """
+    cells = counts.sum(-1)  # by row and label
+    first = cells.reshape(-1, *cells.shape[-2:])[0]  # the same for all models that are measured
+    shown = torch.zeros_like(first, dtype=torch.bool)
+    shown[0] = told(first[0], least)
+    start = 1
+    for number in levels:
+        rows = slice(start, start + number)
+        shown[rows] = told(first[rows].T, least).T & shown[0]
+        start += number
+    kept = torch.where(shown.unsqueeze(-1), counts, 0)
+    return kept, None if loss is None else torch.where(shown, loss, 0.0)
