@@ -39,6 +39,9 @@ def join(
     cell: Annotated[
         int, typer.Option("--cell", help="Rows of a counted cell that you insist on.", min=1)
     ] = 10,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Allow replies that are not rounded to one row.")
+    ] = False,
     share_rows: Annotated[
         bool, typer.Option("--share-rows", help="Allow methods that send values of single rows.")
     ] = False,
@@ -89,6 +92,7 @@ def join(
         trust=tuple(trust or ()),
         rows=rows,
         cell=cell,
+        exact=exact,
         share_rows=share_rows,
         note=shell.note,
     )

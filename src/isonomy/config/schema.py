@@ -238,6 +238,10 @@ class PrivacyConfig(_Section):
         description="rows of a group, label or category of a client that are counted, at least; "
         "also the option `least` of algorithms that have it",
     )
+    rounding: bool = Field(
+        True,
+        description="whether models, gradients and losses are rounded to what one row adds to them",
+    )
     repeats: int = Field(
         10,
         ge=0,

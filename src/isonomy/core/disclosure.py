@@ -25,6 +25,33 @@ def told(count: Tensor, least: int) -> Tensor:
     return enough & ~(is_smallest & (hidden > 0) & (hidden < least))
 
 
+def even(part: Tensor, whole: Tensor) -> Tensor:
+    """A count of some of the examples in a cell, so that one example does not show in it.
+
+    The smaller of `part` and the rest is rounded to an even number; a half goes to the multiple
+    of four.
+
+    >>> even(torch.tensor([0, 1, 3, 22, 23]), torch.tensor([23, 23, 23, 23, 23])).tolist()
+    [0, 0, 4, 23, 23]
+    """
+    rest = whole - part
+    small = 2 * (torch.minimum(part, rest).double() / 2).round()
+    near = torch.where(part <= rest, small, whole - small)
+    return near.to(part.dtype)
+
+
+def even_predictions(counts: Tensor) -> Tensor:
+    """Counts [..., C] of a cell's examples by predicted class, of which one example does not show.
+
+    All but the most frequent class are rounded to even numbers; that class has the rest.
+    """
+    total = counts.sum(-1, keepdim=True)
+    most = torch.arange(counts.shape[-1]) == counts.argmax(-1, keepdim=True)
+    small = torch.where(most, 0, (2 * (counts.double() / 2).round()).to(counts.dtype))
+    rest = (total - small.sum(-1, keepdim=True)).clamp(min=0)
+    return torch.where(most, rest, small)
+
+
 def withheld_counts(
     counts: Tensor, loss: Tensor | None, levels: tuple[int, ...], least: int
 ) -> tuple[Tensor, Tensor | None]:

@@ -96,8 +96,12 @@ def _limits(config: Config) -> list[str]:
         f"Limits: a reply is computed from at least {given.rows} training rows; groups and labels "
         f"of fewer than {given.cell} rows are not counted{cells}; after the server has restarted, "
         f"{given.repeats} rounds at most are answered a second time to other messages.",
+        "Models, gradients and losses are rounded to what a single row adds to them."
+        if given.rounding
+        else "WARNING: replies are not rounded, so single rows can be read from replies to models "
+        "that were made for it; refused unless you allow it with --exact.",
         "An organiser who sends models that were made for it can still learn something about "
-        "single rows from the replies; see docs/threat-model.md.",
+        "rows from the replies; see docs/threat-model.md.",
     ]
     for name in ("rows", "cell"):
         if getattr(given, name) < getattr(DEFAULTS, name):

@@ -34,6 +34,7 @@ from isonomy.federation.consent import shares_rows
 from isonomy.federation.flower import codec
 from isonomy.federation.flower.phase_runner import AlgorithmPhases, PhaseRunner
 from isonomy.federation.flower.state_store import StateStore
+from isonomy.robust.rounding import rounding
 from isonomy.runs.build import Setting, build, versions
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.measurements import withholding
@@ -47,9 +48,10 @@ class Participant:
     """One participant, from its first message to its last.
 
     `decide` is asked for consent to the charter, unless the charter's limits are below `rows` and
-    `cell` (see the config's table `privacy`), or its method sends values of single rows without
-    `share_rows`: then it is refused. Once `ended` is set, either `error` says why, or the run is
-    `complete`, and `withheld` says whether it ended without a model.
+    `cell` (see the config's table `privacy`), its replies are not rounded without `exact`, or its
+    method sends values of single rows without `share_rows`: then it is refused. Once `ended` is
+    set, either `error` says why, or the run is `complete`, and `withheld` says whether it ended
+    without a model.
     """
 
     def __init__(
@@ -62,13 +64,18 @@ class Participant:
         trust: tuple[str, ...] = (),
         rows: int = PrivacyConfig().rows,
         cell: int = PrivacyConfig().cell,
+        exact: bool = False,
         share_rows: bool = False,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.data, self.home, self.name = data, home, name
         self._note = note
         self._decide, self._trust = decide, trust
-        self._limits, self._share_rows = {"rows": rows, "cell": cell}, share_rows
+        self._limits, self._exact, self._share_rows = (
+            {"rows": rows, "cell": cell},
+            exact,
+            share_rows,
+        )
         self._lock = threading.Lock()
         self._leave()
         self.ended = threading.Event()
@@ -212,6 +219,11 @@ class Participant:
                     f"this federation runs '{own}', which is not part of isonomy; if you know this "
                     f"code and have installed it, join with --trust {own}."
                 )
+        if not config.privacy.rounding and not self._exact:
+            raise ConfigError(
+                "this federation has privacy.rounding = false, so that single rows can be read "
+                "from replies to models that were made for it; if you agree, join with --exact."
+            )
         wrong = mismatches(self._open(charter), charters.schema_of(charter))
         if wrong:
             more = f" (And: {' '.join(wrong[1:])})" if len(wrong) > 1 else ""
@@ -274,8 +286,8 @@ class Participant:
             Pool(federation.x, federation.y, federation.groups),
             federation.ranges,
             StateStore(initial, place / "state"),
-            AlgorithmPhases(setting.algorithm, withholding(cell)),
-            around=client_side(setting),
+            AlgorithmPhases(setting.algorithm, withholding(cell, rounded=config.privacy.rounding)),
+            around=((rounding,) if config.privacy.rounding else ()) + client_side(setting),
             agreement=self._bound,
         )
         self._place, self._setting = place, setting

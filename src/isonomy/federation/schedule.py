@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from isonomy.blocks.preferences import grid
 from isonomy.config.schema import Config
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.capabilities import LearnsFront
@@ -25,6 +24,7 @@ from isonomy.federation.flower.codec import MalformedError
 from isonomy.federation.flower.phase_runner import READ_ONLY
 from isonomy.robust import combiners
 from isonomy.robust.defence import LOSS
+from isonomy.runs.front import rays_of
 
 TRAINING, FINAL, EVALUATION = range(3)
 LOSS_QUESTION = READ_ONLY + LOSS
@@ -119,7 +119,7 @@ class Schedule:
         """Raise MalformedError for preferences that are not the config's."""
         if "rays" not in message or not isinstance(self.algorithm, LearnsFront):
             return
-        rays = grid(self.config.front.rays, len(self.algorithm.objectives))
+        rays = rays_of(self.config, self.algorithm)
         if not torch.equal(message["rays"], rays):
             raise MalformedError(f"the preferences of '{_short(name)}' are not the charter's")
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from isonomy.blocks.preferences import grid
+from isonomy.config.schema import Config
 from isonomy.core import tree
 from isonomy.core.capabilities import LearnsFront, objectives
 from isonomy.core.client import Client, Message, Reply, State
@@ -100,6 +101,11 @@ def names_of(setting: Setting) -> tuple[str, ...] | None:
     return found
 
 
+def rays_of(config: Config, algorithm: LearnsFront) -> Tensor:
+    """The preferences at which a front is measured [R, objectives]."""
+    return grid(config.front.rays, len(algorithm.objectives))
+
+
 def measured(
     setting: Setting,
     server: Tree,
@@ -143,7 +149,7 @@ def learnt(
     algorithm, federation = setting.algorithm, setting.federation
     if not isinstance(algorithm, LearnsFront):
         return None
-    rays = grid(setting.config.front.rays, len(algorithm.objectives))
+    rays = rays_of(setting.config, algorithm)
     message = {"model": algorithm.deployed(server), "rays": rays}
     own = _counted(algorithm, engine, split, message, "own", done)
     whole: Floats | None = None

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.capabilities import LearnsFront
 from isonomy.core.client import Client, Message, Reply, State
-from isonomy.core.disclosure import withheld_counts
+from isonomy.core.disclosure import even_predictions, withheld_counts
 from isonomy.core.examples import SPLITS
 from isonomy.core.phase import Phase
 from isonomy.core.task import Task
@@ -37,27 +37,29 @@ def measurement(algorithm: Algorithm, name: str, most: float = math.inf) -> Phas
     return front_counts(algorithm, split, whose)
 
 
-def withholding(least: int) -> Callable[[Algorithm, str], Phase]:
+def withholding(least: int, *, rounded: bool) -> Callable[[Algorithm, str], Phase]:
     """The measurements of a participant that counts no cell of fewer than `least` rows.
 
-    Of the classes, the loss of a row counts up to a limit, and sums of losses are rounded to
-    multiples of this limit, so that a sum does not show what a single row adds to it.
+    If they are `rounded`, a single row does not show: counts of predictions in a cell are even
+    numbers, and with classes, the loss of a row counts up to a limit, and sums of losses are
+    rounded to multiples of this limit.
     """
 
     def find(algorithm: Algorithm, name: str) -> Phase:
         plain = measurement(algorithm, name)
-        if name == LOSS or least <= 1:
+        if name == LOSS or (least <= 1 and not rounded):
             return plain
 
         @functools.wraps(plain)
         def told_only(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-            step = LARGE * math.log(task.classes) if task.classes > 1 else math.inf
+            step = LARGE * math.log(task.classes) if task.classes > 1 and rounded else math.inf
             reply, state = measurement(algorithm, name, step)(task, message, client)
             counts, loss = withheld_counts(reply["counts"], reply.get("loss"), task.levels, least)
+            counts = even_predictions(counts) if rounded else counts
             if loss is None:
                 return {"counts": counts}, state
-            rounded = (loss / step).round() * step if step < math.inf else loss
-            return {"counts": counts, "loss": rounded}, state
+            near = (loss / step).round() * step if step < math.inf else loss
+            return {"counts": counts, "loss": near}, state
 
         return told_only
 
