@@ -1,4 +1,4 @@
-"""Difference attacks: what follows from what is told, and from two answers together (finding 15)."""
+"""Difference attacks: what follows from told cells, and from two answers (finding 15)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_small_cells_of_an_evaluation_are_withheld() -> None:
 
 
 def hidden_numbers(told_cells: torch.Tensor, sizes: torch.Tensor) -> list[float]:
-    """What the organiser finds by subtraction: a withheld cell's number, if only one is withheld."""
+    """What the organiser finds by subtraction: the number of a cell that is withheld alone."""
     found = []
     for label in range(2):
         gone = (told_cells[label] == 0).nonzero().flatten().tolist()
