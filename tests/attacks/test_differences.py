@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attacks.organiser import Dishonest
+from federation.participants import CONFIG, NAMES, NODES, Room, participant, write_tables
 from isonomy.blocks.groups import Cells, withhold_small
+from isonomy.config.files import read
 from isonomy.core.algorithm import Global
 from isonomy.core.disclosure import even, even_predictions, told, withheld_counts
+from isonomy.federation.organiser import begin, conduct
 
 counts = st.lists(st.integers(0, 60), min_size=2, max_size=6)
 
@@ -94,3 +97,16 @@ def test_rows_minus_told_cells(tmp_path: Path, name: str, victim: str) -> None:
     by_group = counted["counts"][1:].sum(-1).T.double()
     assert torch.equal(by_group, cells) or bool(((by_group == cells) | (by_group == 0)).all())
     assert hidden_numbers(by_group, labels) == []
+
+
+def test_a_served_run_says_what_it_did_not_count(tmp_path: Path) -> None:
+    """With the default limits a run ends, and its notes say what metrics miss."""
+    write_tables(tmp_path / "tables", times=4)
+    (tmp_path / "config.toml").write_text(CONFIG)
+    words = ["privacy.cell=10", "privacy.rounding=true", "rounds=2"]
+    plan = begin(read(tmp_path / "config.toml", words), tmp_path / "run", NAMES)
+    room = Room({name: participant(tmp_path, name) for name in NAMES})
+    record = conduct(plan, room, nodes=NODES, wait=0.0, timeout=5.0)
+    assert any("fewer than 10 rows" in note for note in record.notes)
+    assert any("rounded" in note for note in record.notes)
+    assert record.metrics["accuracy"] > 0.5

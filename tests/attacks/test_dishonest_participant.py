@@ -46,7 +46,7 @@ def serve(here: Path, lie: Lie, *overrides: str) -> Any:
     return organiser.conduct(plan, room, nodes=NODES, wait=0.0, timeout=5.0)
 
 
-# --- tables -----------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
 
 
 def sizes_of(*sizes: Any) -> Callable[[Any], None]:
@@ -116,7 +116,7 @@ def test_a_number_that_is_not_one_is_not_saved(here: Path) -> None:
     assert json.loads((here / "run" / "federation.json").read_text())["fitted"] is None
 
 
-# --- training and evaluation --------------------------------------------------------------------------
+# --- training and evaluation ----------------------------------------------------------------------
 
 
 def changed(reply: bytes, change: Callable[[Any], Any]) -> bytes:

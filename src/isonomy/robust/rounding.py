@@ -31,7 +31,7 @@ from isonomy.core.phase import Phase
 from isonomy.core.task import Batch, Task
 from isonomy.core.tree import Tree
 
-PAGE = 32  # rows at a time
+MANY = 2**23  # gradients at a time
 LOSSES = frozenset(("loss", "losses"))
 SHARES = frozenset(("positive", "hit", "correct"))  # of which a row adds at most 1
 
@@ -112,7 +112,7 @@ def _statistics(task: Task, name: str, value: Tree, sent: Tree, client: Client) 
     if not (LOSSES | SHARES) & set(names):
         return value
     worst = torch.zeros(())
-    for page in client.pages("train", PAGE):
+    for page in client.pages("train"):
         worst = torch.maximum(worst, (task.losses(sent, page) * page.weight).max())
     out = []
     for own, (_, leaf) in zip(names, leaves, strict=True):
@@ -139,7 +139,8 @@ def influence(task: Task, params: Any, client: Client) -> tuple[Tree, Tree]:
         one = Batch(x.unsqueeze(0), y.unsqueeze(0), groups.unsqueeze(0), weight.unsqueeze(0))
         return grad(task.loss)(params, one)
 
-    for page in client.pages("train", PAGE):
+    size = sum(t.numel() for t in tree.leaves(params))
+    for page in client.pages("train", min(1024, max(1, MANY // size))):
         each = tree.tmap(torch.abs, vmap(row)(*page))
         most = tree.tmap(lambda m, g: torch.maximum(m, g.amax(0)), most, each)
         total = tree.tmap(lambda t, g: t + g.sum(0), total, each)

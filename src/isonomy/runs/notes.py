@@ -22,6 +22,7 @@ def notes(setting: Setting, now: Progress, lines: list[dict[str, Any]]) -> tuple
         sizes = sorted(Counter(clusters.tolist()).values(), reverse=True)
         which = ", ".join(str(size) for size in sizes)
         out.append(f"Clusters of clients that the method found: {len(sizes)}, of size {which}.")
+    out += _limits(setting)
     if now.lost:
         out.append(f"In {now.lost} rounds no client answered; they changed nothing.")
     out += [
@@ -29,3 +30,19 @@ def notes(setting: Setting, now: Progress, lines: list[dict[str, Any]]) -> tuple
         for name, count in sorted(now.faults.items())
     ]
     return tuple(out)
+
+
+def _limits(setting: Setting) -> list[str]:
+    """What participants of a real federation did not tell, which the metrics therefore miss."""
+    limits, out = setting.config.privacy, []
+    if setting.remote and limits.cell > 1:
+        out.append(
+            f"Groups and labels of fewer than {limits.cell} rows of a client were not counted, so "
+            "metrics by group cover the others."
+        )
+    if setting.remote and limits.rounding:
+        out.append(
+            "Clients rounded models, losses and counts to what one row adds to them; metrics are "
+            "accurate to about one row in every cell."
+        )
+    return out
