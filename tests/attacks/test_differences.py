@@ -56,7 +56,7 @@ def test_one_row_does_not_show_in_a_count_of_predictions(some: int, rest: int, s
 
 
 def test_small_cells_of_an_evaluation_are_withheld() -> None:
-    """Groups of 30 and 4: both would follow from everyone's, so neither is told."""
+    """An attribute is told with all its cells or not at all; everyone's labels are told."""
     table = torch.zeros(3, 2, 2, dtype=torch.int64)
     table[1] = torch.tensor([[20, 2], [1, 7]])  # a group of 22 and 8 rows by label
     table[2] = torch.tensor([[3, 1], [15, 5]])  # of 4 and 20
@@ -64,9 +64,13 @@ def test_small_cells_of_an_evaluation_are_withheld() -> None:
     kept, _ = withheld_counts(table, None, (2,), 10)
     assert torch.equal(kept[0], table[0])  # 26 and 28 rows
     assert not bool(kept[1:].any())  # 4 and 22 of label 0, 8 and 20 of label 1
-    kept, _ = withheld_counts(table, None, (2,), 5)
-    assert not bool(kept[1:, 0].any())
-    assert torch.equal(kept[1:, 1], table[1:, 1])
+    assert not bool(withheld_counts(table, None, (2,), 5)[0][1:].any())
+    assert torch.equal(withheld_counts(table, None, (2,), 4)[0], table)
+    table[0, 0, 0] += 2  # two rows of unknown group
+    assert not bool(withheld_counts(table, None, (2,), 4)[0][1:].any())
+    table[1, 1] = 0  # no row in a cell is not a small cell
+    table[0] = table[1] + table[2]
+    assert torch.equal(withheld_counts(table, None, (2,), 4)[0], table)
 
 
 def hidden_numbers(told_cells: torch.Tensor, sizes: torch.Tensor) -> list[float]:

@@ -25,6 +25,7 @@ from attacks.organiser import (
 )
 from isonomy.core.algorithm import Global
 from isonomy.core.work import Work
+from isonomy.errors import ConfigError, RunError
 from isonomy.federation.bound import rows_of_a_reply
 
 OFF = ("privacy.rounding=false", "privacy.cell=1")
@@ -174,16 +175,15 @@ def test_the_rows_of_a_reply(work: Work, size: int, rows: int) -> None:
     assert rows_of_a_reply(work, size) == rows
 
 
-@pytest.mark.parametrize("words", [("local.steps=1", "local.batch=8"), ("privacy.rows=43",)])
-def test_too_few_rows_for_a_reply_are_refused_before_consent(
-    tmp_path: Path, words: tuple[str, ...]
-) -> None:
+def test_too_few_rows_for_a_reply_are_refused_before_consent(tmp_path: Path) -> None:
     asked: list[Any] = []
 
     def decide(charter: Any) -> bool:
         asked.append(charter)
         return True
 
-    with pytest.raises(Exception, match="not here: east"):
-        Dishonest(tmp_path, *words, decide=decide)
-    assert len({charter["run"] for charter in asked}) <= 1
+    with pytest.raises(ConfigError, match=r"local\.batch = 8 uses at most 8 rows"):
+        Dishonest(tmp_path, "local.steps=1", "local.batch=8", decide=decide)
+    with pytest.raises(RunError, match="not here: east"):  # it has 42 training rows
+        Dishonest(tmp_path, "privacy.rows=43", decide=decide)
+    assert len(asked) == 2  # the others, which have more

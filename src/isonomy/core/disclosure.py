@@ -58,8 +58,9 @@ def withheld_counts(
     """An evaluation's counts [..., 1 + G, C, C] and losses [1 + G, C], 0 in cells not told.
 
     A cell is a label of everyone (row 0), or of a group. The labels of everyone add up to the
-    client's examples, and for each attribute the groups to everyone, so `told` is applied to each
-    of these tables.
+    client's examples, so `told` is applied to them. The groups of an attribute add up to everyone,
+    and a group with only some of its labels would have misleading rates, so an attribute is told
+    with all groups, or not at all if a cell of it, or of examples of unknown group, is small.
     """
     cells = counts.sum(-1)  # by row and label
     first = cells.reshape(-1, *cells.shape[-2:])[0]  # the same for all models that are measured
@@ -67,8 +68,10 @@ def withheld_counts(
     shown[0] = told(first[0], least)
     start = 1
     for number in levels:
-        rows = slice(start, start + number)
-        shown[rows] = told(first[rows].T, least).T & shown[0]
+        groups = first[start : start + number]
+        all_cells = torch.cat([groups, (first[0] - groups.sum(0)).unsqueeze(0)])
+        small = (all_cells > 0) & (all_cells < least) & shown[0]
+        shown[start : start + number] = shown[0] & ~small.any()
         start += number
     kept = torch.where(shown.unsqueeze(-1), counts, 0)
     return kept, None if loss is None else torch.where(shown, loss, 0.0)

@@ -146,6 +146,7 @@ def check(charter: Any) -> None:
     if charter["survey"] != json.loads(json.dumps(_survey(config, schema))):
         raise _wrong("the survey of tables is not the one of its config")
     _check_columns(schema, roles_of(config)[0])
+    _check_work(config)
     check_least(config)
 
 
@@ -179,6 +180,17 @@ def _check_columns(schema: Schema, roles: Roles) -> None:
         raise _wrong("its columns do not have the roles that its config gives them")
     if roles.features and not set(schema.features) <= set(roles.features):
         raise _wrong("it uses features that its config does not name")
+
+
+def _check_work(config: Config) -> None:
+    """Raise ConfigError if local steps use fewer rows than a reply must come from."""
+    local, rows = config.local, config.privacy.rows
+    if local.steps and local.batch and local.steps * local.batch < rows:
+        raise ConfigError(
+            f"local.steps = {local.steps} with local.batch = {local.batch} uses at most "
+            f"{local.steps * local.batch} rows, but privacy.rows = {rows}; raise local.steps or "
+            "local.batch, or lower privacy.rows."
+        )
 
 
 def has_least(name: str) -> bool:

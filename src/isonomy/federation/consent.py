@@ -85,7 +85,7 @@ def _questions(config: Config, schema: Schema, algorithm: Algorithm) -> list[str
             "allow it with --share-rows."
         )
     else:
-        lines.append("No row leaves this machine as such.")
+        lines.append("No row is sent.")
     return lines
 
 

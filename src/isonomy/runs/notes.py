@@ -37,8 +37,8 @@ def _limits(setting: Setting) -> list[str]:
     limits, out = setting.config.privacy, []
     if setting.remote and limits.cell > 1:
         out.append(
-            f"Groups and labels of fewer than {limits.cell} rows of a client were not counted, so "
-            "metrics by group cover the others."
+            f"Labels of fewer than {limits.cell} rows of a client, and attributes with such "
+            "groups, were not counted: metrics cover the others."
         )
     if setting.remote and limits.rounding:
         out.append(
