@@ -20,6 +20,7 @@ from isonomy.core import tree
 from isonomy.errors import ConfigError, RunError
 from isonomy.federation import charter as charters
 from isonomy.federation import organiser
+from isonomy.federation.consent import consent_text
 from isonomy.federation.flower import superlink
 from isonomy.runs import saved_model
 from isonomy.runs.folder import RunFolder
@@ -118,7 +119,7 @@ def test_what_a_federation_cannot_do_is_refused_before_anything_is_written(
 def test_consent_covers_simulated_attacks_and_defences(here: Path) -> None:
     def text(*overrides: str) -> str:
         config = read(here / "config.toml", list(overrides))
-        return "\n".join(charters.consent_text(charters.make(config, NAMES)[0]))
+        return "\n".join(consent_text(charters.make(config, NAMES)[0]))
 
     assert "attack" not in text()
     assert "defence" not in text()
