@@ -86,6 +86,47 @@ def test_defences_and_attacks_take_effect(here: Path, overrides: list[str]) -> N
     assert got.label == expected.label
 
 
+FRONTS = ["local.optimiser=adam", "local.lr=0.01", "front.rays=20"]
+STOPS = ["algorithm=pffl", "algorithm.zeta=0.9", "model=logistic", "rounds=5"]
+STOPS += [
+    "algorithm.track=2",
+    "algorithm.stop=0.9",
+    "evaluate.every=3",
+    "data.fractions=[0.7,0,0.3]",
+]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["algorithm=praffl", *FRONTS],
+        ["algorithm=hetpfl", "algorithm.fusion_steps=3", "algorithm.refit=2", *FRONTS],
+        ["algorithm=hetpfl", "algorithm.fusion=none", "evaluate.split=validation", *FRONTS],
+        ["algorithm=focus", "algorithm.models=2", "algorithm.warmup=1", "cohort.size=2"],
+        STOPS,
+    ],
+    ids=lambda words: f"{words[0]} {words[1]}",
+)
+def test_participants_answer_every_question_of_an_honest_run(
+    here: Path, overrides: list[str]
+) -> None:
+    """Fronts and preferences, the last phases of all clients, verdicts and an early end."""
+    members = {name: participant(here, name, share_rows=True) for name in NAMES}
+    got = serve(here, overrides, Room(members))
+    expected = simulate(here, overrides)
+    assert not [
+        r["faults"] for r in RunFolder(here / "served").lines("rounds.jsonl") if "faults" in r
+    ]
+    assert len(got.rounds) == len(expected.rounds)
+    assert len(got.rounds) == (2 if overrides is STOPS else 3)
+    assert all(one.complete for one in members.values())
+    if got.verdict is not None:
+        assert got.verdict["status"] == expected.verdict["status"]
+    for key in ("error", "loss", "hv.local"):
+        if key in expected.metrics:
+            assert got.metrics[key] == pytest.approx(expected.metrics[key], abs=1e-4), key
+
+
 def test_a_reply_that_is_not_finite_is_refused_by_the_engine(here: Path) -> None:
     got = serve(here, ["attack=broken", "attack.clients=[1]"])
     simulate(here, ["attack=broken", "attack.clients=[1]"])

@@ -214,7 +214,7 @@ class Schedule:
         if not grids:
             return ""
         most = self.config.front.rays or few_of(self.config, last=True) or 0
-        return f", each also of the models of up to {most + 1} preferences, on up to two splits"
+        return f", with the models of up to {most + 1} preferences, on up to two splits"
 
     def _list(self, asked: dict[str, int]) -> str:
         phases, out = declared(type(self.algorithm)), []
@@ -251,7 +251,8 @@ def reached(kind: type[Algorithm], method: str) -> set[str]:
     >>> sorted(reached(Finetune, "round")), sorted(reached(Finetune, "finish"))
     (['local'], ['tune'])
     """
-    phases, found, seen, todo = set(declared(kind)), set[str](), set[str](), [method]
+    phases, found, todo = set(declared(kind)), set[str](), [method]
+    seen = {"round", "finish", "examine"} - {method}  # none calls another; cohorts have a `round`
     while todo:
         name = todo.pop()
         if name in seen:
