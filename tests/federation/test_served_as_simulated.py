@@ -122,9 +122,9 @@ def test_participants_answer_every_question_of_an_honest_run(
     assert all(one.complete for one in members.values())
     if got.verdict is not None:
         assert got.verdict["status"] == expected.verdict["status"]
-    for key in ("error", "loss", "hv.local"):
-        if key in expected.metrics:
-            assert got.metrics[key] == pytest.approx(expected.metrics[key], abs=1e-4), key
+    for key, value in expected.metrics.items():
+        if key in got.metrics:  # a federation does not measure clients' fronts on others' examples
+            assert got.metrics[key] == pytest.approx(value, abs=1e-4, nan_ok=True), key
 
 
 def test_a_reply_that_is_not_finite_is_refused_by_the_engine(here: Path) -> None:

@@ -70,12 +70,13 @@ class Ledger:
             raise MalformedError(f"'{phase}' is answered {times} in {at}, which was done")
         digest = self._digest(at, phase, exchange, content)
         before = self._ever.get((at, phase), set())
-        new = digest not in before and len(before) >= slot.most
-        new = new or (slot.last and bool(self._ends - {at.round}))  # it ended elsewhere before
+        elsewhere = slot.last and bool(self._ends - {at.round})  # training ended there before
+        new = elsewhere or (digest not in before and len(before) >= slot.most)
         spent = len(self._repeated) >= self.repeats
         if new and spent and (self.session, at.round) not in self._repeated:
+            how = "ended after another round" if elsewhere else "was answered before, differently"
             raise MalformedError(
-                f"{at} was answered before, to another message, and the charter allows only "
+                f"{'training' if elsewhere else at} {how}, and the charter allows only "
                 f"{self.repeats} such rounds after the server has restarted"
             )
         entry = {"at": list(at), "phase": phase, "exchange": exchange, "digest": digest}
