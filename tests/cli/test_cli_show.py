@@ -182,6 +182,7 @@ class Mine(Algorithm):
     assert "Measures the loss." in text
     assert "In some way." not in text
     assert "Revealed to the server: every loss." in text
+    assert "Each evaluation also reveals, of every client" in text
     assert 'algorithm = { name = "mine:Mine", many = 3 }' in text
 
 

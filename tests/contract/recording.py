@@ -6,6 +6,7 @@ reply, and at the algorithm's side it notes which parts of single replies the se
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from contract.running import LOOP, begin, check, copied, home
 from contract.world import World
+from isonomy.config.schema import Config
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.capabilities import Adapts, GivesVerdict, LearnsFront
@@ -22,6 +24,7 @@ from isonomy.core.cohort import Ask, Cohort, Exchange, Replies, Weighed
 from isonomy.core.examples import SPLITS
 from isonomy.core.phase import Declaration, Part, declaration, declared
 from isonomy.core.tree import Tree
+from isonomy.federation.schedule import Schedule
 
 FEWEST = 8  # labels are compared as a sequence only for clients with at least so many examples
 
@@ -198,6 +201,27 @@ def check_recorded(
             f"personal() is {said}, but model() {'reads' if reads else 'does not read'} the "
             "client's state"
         )
+    check_scheduled(algorithm, where, record)
+
+
+def check_scheduled(algorithm: Algorithm, where: World, record: Record, rounds: int = 3) -> None:
+    """A participant of a real federation would answer every question that was asked."""
+    config = Config(rounds=rounds, local=where.work)
+    schedule = Schedule(config, algorithm)
+    asked: Counter[tuple[str, int, int]] = Counter()
+    for one in record.exchanges:
+        name, ask = one.ask.declared.name, one.ask
+        if name == "adapt":  # of clients that were not in training, outside of a federation's run
+            continue
+        slot = schedule.slot(name, ask.round)
+        other = algorithm.other_work(name, where.work)
+        assert ask.work == slot.work, f"phase '{name}' is asked with other work than declared"
+        if other is not None:
+            assert ask.rate == slot.rate, f"phase '{name}' is asked with another learning rate"
+        for k in ask.ids.tolist():
+            asked[name, ask.round, k] += 1
+            most = slot.most
+            assert asked[name, ask.round, k] <= most, f"phase '{name}' is asked over {most} times"
 
 
 def _check_reply(one: Exchanged, k: int, reply: Tree, where: World) -> None:

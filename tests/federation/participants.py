@@ -19,15 +19,19 @@ model = { name = "mlp", hidden = [6] }
 local = { batch = 16, lr = 0.2 }
 evaluate = { every = 2, bootstrap = 0 }
 excess = { clusters = "none" }
+privacy = { cell = 1, rounding = false }
 """
 
 
-def write_tables(folder: Path, names: Sequence[str] = NAMES) -> Path:
-    """A file for each client: numbers with gaps, categories, a group, a label that depends."""
+def write_tables(folder: Path, names: Sequence[str] = NAMES, times: int = 1) -> Path:
+    """A file for each client: numbers with gaps, categories, a group, a label that depends.
+
+    `times` makes them larger.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for k, name in enumerate(names):
         rng = np.random.default_rng(50 + k)
-        rows = 60 + 25 * k
+        rows = (60 + 25 * k) * times
         lines = ["age,income,job,sex,approved"]
         for _ in range(rows):
             age = int(rng.integers(18, 80))
@@ -78,7 +82,7 @@ class Room:
 
 def participant(folder: Path, name: str, **options: object) -> Participant:
     """A participant that agrees."""
-    given = {"decide": lambda charter: True} | options
+    given = {"decide": lambda charter: True, "cell": 1, "exact": True} | options
     return Participant(folder / "tables" / f"{name}.csv", folder / "homes" / name, **given)  # type: ignore[arg-type]
 
 

@@ -127,7 +127,7 @@ class Place:
         who = name if name in NAMES else NAMES[0]
         out += ["--key", key or str(self.folder / "keys" / who)]
         out += ["--ca", ca or str(self.folder / "keys/ca.crt")]
-        return [*out, "--home", str(self.folder / "homes" / name)]
+        return [*out, "--cell", "1", "--exact", "--home", str(self.folder / "homes" / name)]
 
     def join_badly(self, name: str) -> subprocess.Popen:
         return self.start(name, sys.executable, str(BAD), "join", *self.joining(name))

@@ -70,7 +70,7 @@ def same(a, b) -> None:
 def test_fronts_are_measured_where_the_rows_are(here: Path) -> None:
     words = ["algorithm=hetpfl", "local.optimiser=adam", "local.lr=0.005", "rounds=2"]
     words += ["algorithm.fusion_steps=3", "model.hidden=[4]", "front.rays=20"]
-    got = serve(here, Room(everyone(here)), *words)
+    got = serve(here, Room(everyone(here, share_rows=True)), *words)
     expected = api.run(read(here / "config.toml", [*words, "engine=loop"]), here / "simulated")
     assert any(key.startswith("front.least.error.") for key in expected.metrics)
     for key, value in expected.metrics.items():
@@ -150,13 +150,28 @@ def test_a_participant_whose_process_lasts_one_message(here: Path) -> None:
             self.participants = {100 + k: participant(here, name) for k, name in enumerate(NAMES)}
             yield from super().ask(*args, **more)  # type: ignore[arg-type]
 
-    changes = ("algorithm=local", "data.impute=median")
-    serve(here, Fleeting(everyone(here)), *changes)
-    api.run(read(here / "config.toml", [*changes, "engine=loop"]), here / "simulated")
+    serve(here, Fleeting(everyone(here)), "algorithm=local")
+    api.run(read(here / "config.toml", ["algorithm=local", "engine=loop"]), here / "simulated")
     expected = model(here / "simulated")["clients"]
     for k, who in enumerate(NAMES):
         own = model(next((here / "homes" / who).glob("*/result")))["clients"]
         same(tree.take(own, 0), tree.take(expected, k))
+
+
+def test_a_median_is_found_from_counts_at_even_marks(here: Path) -> None:
+    """Participants do not answer to marks of the server's choice, so it is not exact."""
+    serve(here, Room(everyone(here)), "data.impute=median", "data.scale=minmax", "rounds=1")
+    config = read(here / "config.toml", ["data.impute=median", "data.scale=minmax", "rounds=1"])
+    api.run(config, here / "simulated")
+
+    def encoder(folder: str) -> dict:
+        text = (here / folder / "model" / "preprocessing.json").read_text()
+        return next(e for e in json.loads(text)["encoders"] if e["name"] == "income")
+
+    served, exact = encoder("served"), encoder("simulated")
+    assert (served["shift"], served["scale"]) == (exact["shift"], exact["scale"])
+    assert served["fill"] == pytest.approx(exact["fill"], abs=exact["scale"] / 128)
+    assert served["fill"] != exact["fill"]
 
 
 def spoilt(reply: bytes, change) -> bytes:
@@ -262,7 +277,7 @@ def test_consent_is_asked_once_and_a_no_is_a_no(here: Path) -> None:
         serve(here, Room(participants))
     assert len(asked) >= 1
     assert isinstance(participants["north"].error, ConfigError)
-    assert asked[0]["reveals"].startswith("only the weighted sum")
+    assert asked[0]["config"]["algorithm"]["name"] == "fedavg"
 
 
 def test_it_runs_no_code_that_is_not_isonomys(here: Path) -> None:

@@ -53,7 +53,7 @@ def test_the_project_in_the_guide(tmp_path: Path) -> None:
         place.until("the SuperLink listens", lambda: "running" in place.said("superlink").lower())
         for name in NAMES:
             given = f'name="{name}" data="{tmp_path}/tables/{name}.csv" '
-            given += f'home="{tmp_path}/homes/{name}" agree=true'
+            given += f'home="{tmp_path}/homes/{name}" agree=true cell=1 exact=true'
             node = [processes.program("flower-supernode"), "--insecure", "--superlink"]
             node += [place.address, "--host", "127.0.0.1", "--port", str(processes.free_port())]
             place.start(name, *node, "--node-config", given, env=env)

@@ -20,6 +20,7 @@ from isonomy.core import tree
 from isonomy.errors import ConfigError, RunError
 from isonomy.federation import charter as charters
 from isonomy.federation import organiser
+from isonomy.federation.consent import consent_text
 from isonomy.federation.flower import superlink
 from isonomy.runs import saved_model
 from isonomy.runs.folder import RunFolder
@@ -85,6 +86,47 @@ def test_defences_and_attacks_take_effect(here: Path, overrides: list[str]) -> N
     assert got.label == expected.label
 
 
+FRONTS = ["local.optimiser=adam", "local.lr=0.01", "front.rays=20"]
+STOPS = ["algorithm=pffl", "algorithm.zeta=0.9", "model=logistic", "rounds=5"]
+STOPS += [
+    "algorithm.track=2",
+    "algorithm.stop=0.9",
+    "evaluate.every=3",
+    "data.fractions=[0.7,0,0.3]",
+]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["algorithm=praffl", *FRONTS],
+        ["algorithm=hetpfl", "algorithm.fusion_steps=3", "algorithm.refit=2", *FRONTS],
+        ["algorithm=hetpfl", "algorithm.fusion=none", "evaluate.split=validation", *FRONTS],
+        ["algorithm=focus", "algorithm.models=2", "algorithm.warmup=1", "cohort.size=2"],
+        STOPS,
+    ],
+    ids=lambda words: f"{words[0]} {words[1]}",
+)
+def test_participants_answer_every_question_of_an_honest_run(
+    here: Path, overrides: list[str]
+) -> None:
+    """Fronts and preferences, the last phases of all clients, verdicts and an early end."""
+    members = {name: participant(here, name, share_rows=True) for name in NAMES}
+    got = serve(here, overrides, Room(members))
+    expected = simulate(here, overrides)
+    assert not [
+        r["faults"] for r in RunFolder(here / "served").lines("rounds.jsonl") if "faults" in r
+    ]
+    assert len(got.rounds) == len(expected.rounds)
+    assert len(got.rounds) == (2 if overrides is STOPS else 3)
+    assert all(one.complete for one in members.values())
+    if got.verdict is not None:
+        assert got.verdict["status"] == expected.verdict["status"]
+    for key, value in expected.metrics.items():
+        if key in got.metrics:  # a federation does not measure clients' fronts on others' examples
+            assert got.metrics[key] == pytest.approx(value, abs=1e-4, nan_ok=True), key
+
+
 def test_a_reply_that_is_not_finite_is_refused_by_the_engine(here: Path) -> None:
     got = serve(here, ["attack=broken", "attack.clients=[1]"])
     simulate(here, ["attack=broken", "attack.clients=[1]"])
@@ -118,7 +160,7 @@ def test_what_a_federation_cannot_do_is_refused_before_anything_is_written(
 def test_consent_covers_simulated_attacks_and_defences(here: Path) -> None:
     def text(*overrides: str) -> str:
         config = read(here / "config.toml", list(overrides))
-        return "\n".join(charters.consent_text(charters.make(config, NAMES)[0]))
+        return "\n".join(consent_text(charters.make(config, NAMES)[0]))
 
     assert "attack" not in text()
     assert "defence" not in text()

@@ -20,6 +20,7 @@ from torch.nn.functional import softmax
 
 from isonomy.blocks.descent import Objective
 from isonomy.core.client import Client
+from isonomy.core.disclosure import told
 from isonomy.core.examples import Split
 from isonomy.core.importing import from_path
 from isonomy.core.task import Batch, Params, Task
@@ -223,12 +224,26 @@ def group_names(about: About, at: list[Columns]) -> list[str]:
 
 
 def reported(inner: Constraints, task: Task, client: Client, split: Split, least: int) -> Tensor:
-    """1 for each cell [Z] whose sums the client reports: those with `least` or more examples."""
+    """1 for each cell [Z] whose sums the client reports: those that are told with `least`."""
     counts = [
         (inner.members(task, page) * page.weight.unsqueeze(-1)).double().sum(0)
         for page in client.pages(split)
     ]
-    return (torch.stack(counts).sum(0) >= max(least, 1)).double()
+    count = torch.stack(counts).sum(0)
+    return told_by_attribute(task, inner.attributes, count, max(least, 1)).double()
+
+
+def told_by_attribute(task: Task, attributes: tuple[str, ...], count: Tensor, least: int) -> Tensor:
+    """Which counts [Z] are told: for each label, the groups of an attribute are all examples.
+
+    A user's own constraints, whose cells are not the groups of attributes, are one set of cells.
+    """
+    numbers = sizes(task, columns(task, attributes))
+    labels, rest = divmod(len(count), sum(numbers))
+    if rest:
+        return told(count, least)
+    tables = torch.split(count.reshape(-1, labels), numbers)  # [groups, labels] each
+    return torch.cat([told(table.T, least).T for table in tables]).flatten()
 
 
 def cell_sums(

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from isonomy.blocks.descent import Objective
 from isonomy.core.client import Client
+from isonomy.core.disclosure import told
 from isonomy.core.notions import NOTIONS, SINGLE_RATE, Notion, gap_to_everyone
 from isonomy.core.task import Batch, Params, Task
 from isonomy.errors import ConfigError, unknown
@@ -95,7 +96,7 @@ def cells(
 ) -> Cells:
     """A client's sums over its training examples, computed page by page.
 
-    The sums of a cell with fewer than `least` examples are withheld: they are 0.
+    Cells that are not told with this `least` are withheld: their sums are 0.
     """
     total = torch.zeros(3, 2 if by_label else 1, task.levels[at], dtype=torch.float64)
     for page in client.pages("train"):
@@ -108,8 +109,9 @@ def cells(
 
 
 def withhold_small(sums: Cells, least: int) -> Cells:
-    """The sums, with 0 for every cell that has fewer than `least` examples."""
-    count, loss, positive = (torch.where(sums.count >= least, part, 0.0) for part in sums)
+    """The sums, with 0 for every cell that is not told, label by label."""
+    shown = told(sums.count, least)
+    count, loss, positive = (torch.where(shown, part, 0.0) for part in sums)
     return Cells(count, loss, positive)
 
 

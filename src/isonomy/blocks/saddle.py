@@ -24,6 +24,7 @@ from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
 
 STEPS = 60  # largest number of Newton steps
+CURVES = 100  # largest number of sums that they ask for, with those of line searches
 RADIUS = 1e3  # the minimum is over the weights with |w| at most this
 WIDEST = 1200  # largest number of weights for which Hessians are sent
 PAGE = 1024  # examples per page
@@ -149,17 +150,20 @@ class Lowest(NamedTuple):
     move: Tensor
 
 
-def minimised(curve: Callable[[Tensor], Tree], start: Tensor) -> Lowest:
-    """The minimum of G by Newton's method; `curve` returns the sums of `curvature` at weights."""
-    at, got = start, curve(start)
+def minimised(curve: Callable[[Tensor], Tree], start: Tensor, most: int = CURVES) -> Lowest:
+    """The minimum of G by Newton's method; `curve` returns the sums of `curvature` at weights.
+
+    It ends before the minimum if that takes more than `most` sums.
+    """
+    at, got, left = start, curve(start), most - 1
     move = newton_step(got["gradient"], got["hessian"])
     for _ in range(STEPS):
         slope = float((got["gradient"] * move).sum())
         if not slope < -1e-14 * (1 + abs(float(got["value"]))):
             break
         length, better = 1.0, None
-        while length > 1e-6 and better is None:
-            tried = curve(at + length * move)
+        while length > 1e-6 and better is None and left:
+            tried, left = curve(at + length * move), left - 1
             if float(tried["value"]) <= float(got["value"]) + 1e-4 * length * slope:
                 better = tried
             else:

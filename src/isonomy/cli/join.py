@@ -30,6 +30,18 @@ def join(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Agree without a question.")] = False,
     trust: Trust = None,
+    rows: Annotated[
+        int, typer.Option("--rows", help="Training rows of a reply that you insist on.", min=1)
+    ] = 32,
+    cell: Annotated[
+        int, typer.Option("--cell", help="Rows of a counted cell that you insist on.", min=1)
+    ] = 10,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Allow replies that are not rounded to one row.")
+    ] = False,
+    share_rows: Annotated[
+        bool, typer.Option("--share-rows", help="Allow methods that send values of single rows.")
+    ] = False,
     insecure: Insecure = False,
     name: Annotated[str, typer.Option("--name", help="Your name, with --insecure.")] = "",
 ) -> None:
@@ -40,7 +52,8 @@ def join(
     import torch
 
     from isonomy.errors import ConfigError, DataError
-    from isonomy.federation import charter as charters
+    from isonomy.federation.charter import Charter
+    from isonomy.federation.consent import consent_text
     from isonomy.federation.flower import processes, supernode
     from isonomy.federation.participant import Participant
 
@@ -58,9 +71,9 @@ def join(
     if not data.is_file():
         raise DataError(f"there is no table '{data}'; give a CSV or Parquet file.")
 
-    def decide(charter: charters.Charter) -> bool:
+    def decide(charter: Charter) -> bool:
         typer.echo(f"The organiser at {server} invites you to a federation.")
-        for text in charters.consent_text(charter):
+        for text in consent_text(charter):
             typer.echo(text)
         if yes:
             typer.echo("You agreed in advance (--yes).")
@@ -74,6 +87,10 @@ def join(
         decide=decide,
         name=name if insecure else "",
         trust=tuple(trust or ()),
+        rows=rows,
+        cell=cell,
+        exact=exact,
+        share_rows=share_rows,
         note=shell.note,
     )
     shell.exit_on_sigterm()

@@ -123,6 +123,13 @@ class CohortConfig(_Section):
     dropout: float = Field(
         0.0, ge=0, lt=1, description="probability that a client drops out of a round"
     )
+    max_weight: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="largest share of one client in the sizes of a round's clients; larger sizes "
+        "are lowered to it",
+    )
 
 
 class AttackConfig(NamedTable):
@@ -235,6 +242,30 @@ class CheckpointConfig(_Section):
     keep: int = Field(2, ge=1, description="number of checkpoints to keep")
 
 
+class PrivacyConfig(_Section):
+    """What participants of a real federation insist on; without effect in a simulation."""
+
+    rows: int = Field(
+        32, ge=1, description="training rows that a client's reply is computed from, at least"
+    )
+    cell: int = Field(
+        10,
+        ge=1,
+        description="rows of a group, label or category of a client that are counted, at least; "
+        "also the option `least` of algorithms that have it",
+    )
+    rounding: bool = Field(
+        True,
+        description="whether models, gradients and losses are rounded to what one row adds to them",
+    )
+    repeats: int = Field(
+        10,
+        ge=0,
+        description="rounds that a participant answers again to other messages, after the server "
+        "has restarted, at most",
+    )
+
+
 class CompareConfig(_Section):
     """What `isonomy compare` runs: every method with every seed."""
 
@@ -269,6 +300,7 @@ class Config(_Section):
     front: FrontConfig = Field(default_factory=FrontConfig)
     excess: ExcessConfig = Field(default_factory=ExcessConfig)
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
+    privacy: PrivacyConfig = Field(default_factory=PrivacyConfig)
     compare: CompareConfig = Field(default_factory=CompareConfig)
     versions: dict[str, str] = Field(
         default_factory=dict, description="versions of the software that the run used"

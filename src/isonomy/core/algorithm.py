@@ -18,6 +18,7 @@ from isonomy.core.client import State
 from isonomy.core.cohort import Cohort
 from isonomy.core.mixture import Mixture, outputs
 from isonomy.core.task import Params, Task
+from isonomy.core.work import Work
 
 Server = TypeVar("Server")
 
@@ -56,6 +57,13 @@ class Algorithm(ABC, Generic[Server]):
     def finish(self, server: Server, cohort: Cohort) -> Server:
         """A last phase with all clients, after the last round."""
         return server
+
+    def other_work(self, phase: str, work: Work) -> Work | None:
+        """The local work of a phase that does other work than the config's; None: the config's.
+
+        The server asks with this work, and a participant of a real federation accepts no other.
+        """
+        return None
 
     def deployed(self, server: Server) -> Any:
         """The part of the server's state that clients need to predict: a NamedTuple."""

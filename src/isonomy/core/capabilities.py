@@ -102,6 +102,10 @@ class GivesVerdict(Protocol):
 class EndsEarly(Protocol):
     """May end training before the configured number of rounds."""
 
+    @property
+    def may_end(self) -> bool:
+        """Whether it can end early with these options; if not, participants refuse an early end."""
+
     def ended(self, server: Tree) -> bool:
         """Whether training is over; asked after every round."""
 

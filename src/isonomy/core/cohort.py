@@ -62,6 +62,7 @@ class Ask:
     exchange: int = 0  # number of earlier exchanges in the round
     cohort: int = 0  # number of clients at the start of the round
     around: tuple[ClientSide, ...] = ()  # client-side middleware, innermost first
+    final: bool = False  # whether it is asked after the last round
 
     def wrapped(self) -> Phase:
         """The phase wrapped in the client-side middleware."""
@@ -127,10 +128,12 @@ class Cohort:
         whole: Cohort | None = None,
         combine: Combine | None = None,
         around: tuple[ClientSide, ...] = (),
+        max_weight: float = 1.0,
+        final: bool = False,
     ) -> None:
         self._exchange = exchange
         self.ids = ids
-        self.sizes = sizes
+        self.sizes = sizes if whole is not None else capped(sizes, max_weight)
         self.work = work
         self.round = round
         self.rate = rate
@@ -140,6 +143,8 @@ class Cohort:
         self._whole = whole
         self._combine = combine
         self._around = around
+        self._max_weight = max_weight
+        self._final = final
         self._first: Cohort = self if whole is None else whole._first
         self._exchanges = 0
         self._asked = len(ids)
@@ -171,6 +176,8 @@ class Cohort:
             whole=self,
             combine=self._combine,
             around=self._around,
+            max_weight=self._max_weight,
+            final=self._final,
         )
 
     def uniform(self, name: str, shape: tuple[int, ...] = ()) -> Tensor:
@@ -220,7 +227,8 @@ class Cohort:
         """Only the weighted mean of the replies, accumulated as they arrive.
 
         `weight` is "size" (each client's number of examples), "equal", or a tensor aligned with
-        `ids`. Under a defence its combiner replaces the mean, and sees each reply.
+        `ids`; none is more than `cohort.max_weight` of all. Under a defence its combiner replaces
+        the mean, and sees each reply.
 
         Raises NoReplies if the clients that answered have no weight.
         """
@@ -318,7 +326,7 @@ class Cohort:
     def _weights(self, weight: Literal["size", "equal"] | Tensor) -> Tensor:
         """Each client's weight, in double precision."""
         if isinstance(weight, Tensor):
-            return weight.to(torch.float64)
+            return capped(weight.to(torch.float64), self._max_weight)
         return (self.sizes if weight == "size" else torch.ones_like(self.sizes)).double()
 
     def _ask(self, ask: Ask) -> Iterator[Replies]:
@@ -366,6 +374,7 @@ class Cohort:
             exchange=self._first._exchanges,
             cohort=self._first._asked,
             around=self._around,
+            final=self._final,
         )
 
     def _answered(self, ids: Tensor) -> Tensor:
@@ -447,6 +456,31 @@ def _fold(sums: Tensor, weight: Tensor, stacked: Tensor) -> Tensor:
     scale = float(weight.abs().max()) or 1.0  # so that weights in single precision are at most 1
     part = torch.tensordot((weight / scale).to(stacked.dtype), stacked, dims=1)
     return sums.add_(part, alpha=scale)
+
+
+def capped(weights: Tensor, share: float) -> Tensor:
+    """Weights of which none is more than `share` of their sum: larger ones are lowered to it.
+
+    With too few clients for that share, all weights become equal.
+
+    >>> capped(torch.tensor([100.0, 30.0, 20.0]), 0.5).tolist()
+    [50.0, 30.0, 20.0]
+    >>> capped(torch.tensor([900, 30, 0]), 0.1).tolist()
+    [30, 30, 0]
+    """
+    if share >= 1 or not len(weights):
+        return weights
+    rising = weights[weights > 0].sort().values.double()
+    limit = float(rising[0]) if len(rising) else 0.0
+    for above in range(len(rising)):  # how many are lowered
+        if share * above >= 1:
+            break
+        rest = rising[: len(rising) - above]
+        top = share * float(rest.sum()) / (1 - share * above)
+        if float(rest[-1]) <= top:
+            limit = top if above else float(rising[-1])
+            break
+    return torch.minimum(weights, torch.tensor(limit).to(weights.dtype))
 
 
 def _positions(ids: Tensor, wanted: Tensor) -> Tensor:

@@ -70,6 +70,8 @@ class Declaration:
     parts: Mapping[str, Part]
     seen: tuple[str, ...] = ()
     does: str = ""  # the first sentence of the phase's docstring
+    times: int | str = 1  # how often a client is asked in one round at most, or the option with it
+    at_end: int | str | None = None  # the same after the last round; None: as often as in a round
 
     def individual(self) -> tuple[str, ...]:
         """The parts that the server sees of every client, under at least one verb of the phase."""
@@ -87,13 +89,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def phase(
-    *verbs: Verb, seen: tuple[str, ...] = (), name: str | None = None, **parts: Kind | Part
+    *verbs: Verb,
+    seen: tuple[str, ...] = (),
+    name: str | None = None,
+    times: int | str = 1,
+    at_end: int | str | None = None,
+    **parts: Kind | Part,
 ) -> Callable[[F], F]:
     """Declare a phase: the verbs that it is asked with, and the kind of each part of its reply.
 
     A part declared "model" belongs to the part of the message that has the same name; write
     `Part("model", of=...)` for another one, or `Part("model")` for none. `name` is the phase's name
-    in error messages, by default that of the function.
+    in error messages, by default that of the function. `times` is how often a client may be asked
+    in one round, or the name of the attribute of the algorithm that holds it, and `at_end` how
+    often after the last round, if that differs; a participant of a real federation refuses more.
 
     >>> @phase("mean", params="model", loss="statistic")
     ... def local(task, message, client):
@@ -112,7 +121,7 @@ def phase(
     def declare(function: F) -> F:
         does = " ".join(inspect.cleandoc(function.__doc__ or "").split("\n\n")[0].split())
         called = name or function.__name__
-        found = Declaration(called, verbs, made, seen, does)
+        found = Declaration(called, verbs, made, seen, does, times, at_end)
         function.declaration = found  # type: ignore[attr-defined]
         return function
 

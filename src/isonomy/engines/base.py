@@ -139,8 +139,13 @@ class Engine(ABC):
         wrap: tuple[ServerSide, ...] = (),
         around: tuple[ClientSide, ...] = (),
         combine: Combine | None = None,
+        max_weight: float = 1.0,
+        final: bool = False,
     ) -> Cohort:
-        """The cohort of some clients, with the middleware of both sides, the innermost first."""
+        """The cohort of some clients, with the middleware of both sides, the innermost first.
+
+        `final` says that all rounds are done.
+        """
         exchange: Exchange = self.exchange
         for wrapper in wrap:
             exchange = wrapper(exchange)
@@ -156,6 +161,8 @@ class Engine(ABC):
             combine=combine,
             around=around,
             task=self.task,
+            max_weight=max_weight,
+            final=final,
         )
 
     def everyone(self) -> Tensor:

@@ -1,21 +1,25 @@
 """The charter of a federation: the document that a participant reads before it takes part.
 
-It holds the method, the model, the local work and the columns: everything that a participant's
-process needs. The organiser writes it, a participant agrees to it without changes, and its digest
-identifies what was agreed to.
+It holds the method, the model, the local work, the limits and the columns of one run: everything
+that a participant's process needs, and everything that it is bound to. The organiser writes it, a
+participant agrees to it without changes, and its digest, which every message carries, identifies
+what was agreed to.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
 from isonomy import algorithms
 from isonomy.config.schema import Config, parse
-from isonomy.core.algorithm import Algorithm
-from isonomy.core.options import check
+from isonomy.core.options import check as check_options
+from isonomy.core.options import options_of
+from isonomy.core.phase import declared
 from isonomy.data.datasets import DATASETS
 from isonomy.data.tables import files
 from isonomy.data.tables.agreement import agree
@@ -25,9 +29,12 @@ from isonomy.data.tables.preprocessing import Schema
 from isonomy.data.tables.roles import Roles
 from isonomy.data.tables.sources import Files, Pieces, Source
 from isonomy.errors import ConfigError
-from isonomy.runs.build import malicious_clients
 
 Charter = dict[str, Any]
+VERSION = 2
+KEYS = {"version", "run", "config", "clients", "survey"}
+_HEX = re.compile(r"[0-9a-f]{32}")
+_NAME = re.compile(r"[^\W](?:[\w .-]{0,98}[\w.-])?")
 
 
 def make(config: Config, names: Sequence[str]) -> tuple[Charter, list[str]]:
@@ -41,17 +48,23 @@ def make(config: Config, names: Sequence[str]) -> tuple[Charter, list[str]]:
     roles, options = roles_of(config)
     example = _example(options, roles)
     schema, warnings = agree(LocalClients(example), example.names, roles)
-    seed = config.seed if config.data.seed is None else config.data.seed
     plain = config.plain()
     plain["data"] = {k: v for k, v in plain["data"].items() if k not in ("path", "client")}
-    kind = algorithms.find(config.algorithm.name)
-    return {
-        "version": 1,
+    charter = {
+        "version": VERSION,
+        "run": uuid.uuid4().hex,
         "config": plain,
         "clients": list(names),
-        "survey": survey_message(schema, seed, options["fractions"]),
-        "reveals": kind.reveals,
-    }, warnings
+        "survey": _survey(config, schema),
+    }
+    check(charter)
+    return charter, warnings
+
+
+def _survey(config: Config, schema: Schema) -> dict[str, Any]:
+    """The only question about the tables whose answer the charter needs."""
+    seed = config.seed if config.data.seed is None else config.data.seed
+    return survey_message(schema, seed, roles_of(config)[1]["fractions"], config.privacy.cell)
 
 
 def digest(charter: Charter) -> str:
@@ -72,7 +85,7 @@ def schema_of(charter: Charter) -> Schema:
 
 def roles_of(config: Config) -> tuple[Roles, dict[str, Any]]:
     """The roles of columns, and the options that do not concern columns."""
-    options = check("data", "tables", DATASETS["tables"].options, config.data.options)
+    options = check_options("data", "tables", DATASETS["tables"].options, config.data.options)
     other = {name: options.pop(name) for name in ("path", "client", "fractions", "encoding")}
     return Roles(**options), other
 
@@ -92,58 +105,115 @@ def _example(options: dict[str, Any], roles: Roles) -> Source:
     return Pieces(table, [0, table.rows], ["the example"])
 
 
-# --- consent ---------------------------------------------------------------------------------
+def is_id(text: object) -> bool:
+    """Whether a text can identify a run or a session, and be the name of a folder.
+
+    >>> is_id("0123456789abcdef" * 2), is_id("../" + "a" * 29)
+    (True, False)
+    """
+    return isinstance(text, str) and _HEX.fullmatch(text) is not None
 
 
-def consent_text(charter: Charter) -> list[str]:
-    """What a participant should know before it agrees, as lines of text."""
-    config, schema = config_of(charter), schema_of(charter)
-    kind: type[Algorithm] = algorithms.find(config.algorithm.name)
-    local = config.local
-    spent = f"{local.steps} steps" if local.steps else f"{local.epochs} passes over your rows"
-    to_predict = schema.label.name
-    if schema.label.classes:
-        to_predict += f" ({', '.join(schema.label.classes)})"
-    lines = [
-        f"Method: {kind.name} ({kind.paper}), {config.rounds} rounds, {spent} in each; "
-        f"model {config.model.name}.",
-        f"Participants: {len(charter['clients'])} ({', '.join(charter['clients'])}).",
-        f"Predicted: {to_predict}.",
-        f"Features: {', '.join(schema.features)}.",
-    ]
-    if schema.protected:
-        lines.append(f"Fairness is measured between the groups of: {', '.join(schema.protected)}.")
-    lines += _attack(charter, config)
-    lines += [
-        "No row leaves this machine. The organiser will learn:",
-        "  for preparation: the number of training, validation and test rows; for each numeric "
-        "column the count, mean, spread, smallest and largest value; for each category its values "
-        "and how often each occurs, all on training rows;",
-        f"  in training: {charter['reveals']};",
-        f"  in evaluation ({config.evaluate.split} rows): how many rows of each group and label "
-        "were predicted as which class, and sums of losses.",
-        "Sums are computed on the organiser's machine, which receives each reply separately: there "
-        "is no secure aggregation.",
-    ]
-    if config.defence.name != "none":
-        lines.append(
-            f"The defence '{config.defence.name}' replaces the mean: the organiser's program "
-            "examines the update of every participant."
+def printable(text: str) -> str:
+    """Text from elsewhere, without characters that control a terminal or hide other text."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+# --- checks of a charter that somebody else wrote -------------------------------------------------
+
+
+def check(charter: Any) -> None:
+    """Raise ConfigError for a charter that contradicts itself or that this version cannot read.
+
+    What a participant is asked to agree to must follow from the charter's config and columns, so
+    the same holds for everybody who reads it.
+    """
+    if not isinstance(charter, dict) or charter.get("version") != VERSION:
+        raise ConfigError(
+            "the organiser's charter is of another version of isonomy; use the organiser's version."
         )
-    lines.append(
-        "Flower runs a small program that the organiser sends; take part only if you trust the "
-        "organiser with that."
+    names = charter.get("clients")
+    if set(charter) != KEYS or not is_id(charter["run"]):
+        raise _wrong("it has other parts than a charter, or its run has no proper id")
+    if not isinstance(names, list) or not all(
+        isinstance(name, str) and _NAME.fullmatch(name) for name in names
+    ):
+        raise _wrong("it names clients by something else than letters, digits, '-', '_' and '.'")
+    if not names or len(set(names)) < len(names):
+        raise _wrong("it names no clients, or one of them twice")
+    config = _config(charter)
+    schema = _schema(charter)
+    if charter["survey"] != json.loads(json.dumps(_survey(config, schema))):
+        raise _wrong("the survey of tables is not the one of its config")
+    _check_columns(schema, roles_of(config)[0])
+    _check_work(config)
+    check_least(config)
+
+
+def _config(charter: Charter) -> Config:
+    try:
+        return config_of(charter)
+    except (KeyError, TypeError, AttributeError):
+        raise _wrong("its config cannot be read") from None
+
+
+def _schema(charter: Charter) -> Schema:
+    try:
+        return schema_of(charter)
+    except (KeyError, TypeError, ValueError):
+        raise _wrong("its columns cannot be read") from None
+
+
+def _check_columns(schema: Schema, roles: Roles) -> None:
+    """The columns must have the roles that the config gives them."""
+    out = {roles.label, roles.split, *roles.drop}
+    if not roles.keep_protected:
+        out |= set(roles.protected_columns)
+    same = (
+        schema.label.name == roles.label
+        and schema.protected == roles.protected
+        and tuple(group.name for group in schema.groups) == roles.protected_columns
+        and schema.split == roles.split
+        and schema.missing == roles.missing
     )
-    return lines
+    if not same or out & set(schema.features) or not schema.features:
+        raise _wrong("its columns do not have the roles that its config gives them")
+    if roles.features and not set(schema.features) <= set(roles.features):
+        raise _wrong("it uses features that its config does not name")
 
 
-def _attack(charter: Charter, config: Config) -> list[str]:
-    """The warning that some participants' replies are falsified on purpose, if they are."""
-    if config.attack.name == "none":
-        return []
-    names = charter["clients"]
-    bad = [names[k] for k in malicious_clients(config, len(names)).tolist()]
-    return [
-        f"This is a trial with a simulated attack ('{config.attack.name}'): the programs of these "
-        f"participants falsify their replies: {', '.join(bad) or 'none'}. Do not use its model."
-    ]
+def _check_work(config: Config) -> None:
+    """Raise ConfigError if local steps use fewer rows than a reply must come from."""
+    local, rows = config.local, config.privacy.rows
+    if local.steps and local.batch and local.steps * local.batch < rows:
+        raise ConfigError(
+            f"local.steps = {local.steps} with local.batch = {local.batch} uses at most "
+            f"{local.steps * local.batch} rows, but privacy.rows = {rows}; raise local.steps or "
+            "local.batch, or lower privacy.rows."
+        )
+
+
+def has_least(name: str) -> bool:
+    """Whether an algorithm can withhold the sums of small cells."""
+    kind = algorithms.find(name)
+    groups = any(
+        p.kind == "group statistic" for d in declared(kind).values() for p in d.parts.values()
+    )
+    return groups and "least" in options_of(kind)
+
+
+def check_least(config: Config) -> None:
+    """Raise ConfigError if the algorithm's sums may cover smaller cells than the charter says."""
+    name = config.algorithm.name
+    if ":" in name or not has_least(name):
+        return
+    least = int(config.algorithm.options.get("least", 0))
+    if least < config.privacy.cell and config.privacy.cell > 1:
+        raise ConfigError(
+            f"algorithm.least = {least} is below privacy.cell = {config.privacy.cell}, which "
+            "participants insist on; raise it, or remove it."
+        )
+
+
+def _wrong(what: str) -> ConfigError:
+    return ConfigError(f"the organiser's charter cannot be trusted: {what}; nothing was sent.")

@@ -2,7 +2,9 @@
 
 The ServerApp reads `config`, `clients` (north,south) and `run` (a folder) from the run's config;
 the ClientApp reads `data`, `home`, `name` and `agree = true` from its node's config. `agree` is the
-consent to the charter, which `charter.consent_text` describes.
+consent to the charter, which `consent.consent_text` describes; `rows` and `cell` are the limits
+that this participant insists on, by default those of the config's table `privacy`, and `exact` and
+`share-rows` are those of `isonomy join`.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from isonomy.config.files import read
+from isonomy.config.schema import PrivacyConfig
 from isonomy.errors import ConfigError
 from isonomy.federation import organiser
 from isonomy.federation.flower import project_apps
@@ -51,6 +54,10 @@ def answering(given: project_apps.Settings) -> Callable[[bytes], bytes]:
         Path(str(given["home"])),
         decide=lambda _: agreed,
         name=str(given["name"]),
+        rows=int(given.get("rows", PrivacyConfig().rows)),
+        cell=int(given.get("cell", PrivacyConfig().cell)),
+        exact=given.get("exact") is True,
+        share_rows=given.get("share-rows") is True,
     )
 
     def answer(request: bytes) -> bytes:

@@ -69,7 +69,7 @@ def begin(
         note(text)
     place = RunFolder(folder)
     place.create(config, overwrite=overwrite)
-    about = {"run": uuid.uuid4().hex, "charter": charter, "nodes": {}, "fitted": None}
+    about = {"charter": charter, "nodes": {}, "fitted": None}
     plan = Plan(place, config, about)
     plan.save()
     return plan
@@ -84,6 +84,7 @@ def reopen(folder: Path) -> Plan:
     if place.complete:
         raise RunError(f"'{folder}' is complete; there is nothing to resume.")
     about = json.loads((place.path / "federation.json").read_text())
+    charters.check(about["charter"])
     return Plan(place, config, about)
 
 
@@ -98,6 +99,9 @@ def _adapted(config: Config, note: Callable[[str], None]) -> Config:
             "surrogates that excess risk needs, so it is not measured."
         )
     change["excess"] = config.excess.model_copy(update={"clusters": "none"})
+    name, cell = config.algorithm.name, config.privacy.cell
+    if ":" not in name and charters.has_least(name) and "least" not in config.algorithm.options:
+        change["algorithm"] = config.algorithm.model_copy(update={"least": cell})
     return config.model_copy(update=change)
 
 
@@ -120,7 +124,6 @@ def conduct(
     sessions = Sessions(
         transport,
         plan.about["charter"],
-        run=plan.about["run"],
         session=uuid.uuid4().hex,
         done=found[0] if found else 0,
         timeout=timeout,
@@ -145,6 +148,7 @@ def conduct(
             transport=sessions,
             phases=AlgorithmPhases(setting.algorithm, measurement),
             seed=setting.config.seed,
+            charter=sessions.digest,
         )
         engines.append(engine)
         return engine
@@ -181,6 +185,7 @@ def _fit(plan: Plan, sessions: Sessions, note: Callable[[str], None]) -> dict[st
             seed=survey["seed"],
             fractions=survey["fractions"],
             schema=charters.schema_of(charter),
+            least=survey["least"],
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise RunError(

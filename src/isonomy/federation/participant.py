@@ -1,4 +1,8 @@
-"""A participant's process: it holds the table, and answers the organiser's messages."""
+"""A participant's process: it holds the table, and answers the organiser's messages.
+
+It is bound to the charter that it agreed to (`bound`): whatever else is asked is refused, and the
+organiser learns the reason, which never contains data.
+"""
 
 from __future__ import annotations
 
@@ -11,37 +15,43 @@ from typing import Any
 import numpy as np
 import torch
 
+from isonomy import algorithms
+from isonomy.config.schema import PrivacyConfig
 from isonomy.core import tree
 from isonomy.core.client import Pool
 from isonomy.core.examples import SPLITS, Attribute
 from isonomy.data.federation import Federation
-from isonomy.data.tables import files, phases, preprocessing
+from isonomy.data.tables import files, phases
 from isonomy.data.tables.columns import Table
 from isonomy.data.tables.federate import order_of, ranges_of
+from isonomy.data.tables.preprocessing import Preprocessing
 from isonomy.data.tables.schema_check import mismatches
 from isonomy.errors import ConfigError, DataError, IsonomyError
 from isonomy.federation import charter as charters
-from isonomy.federation.charter import Charter
+from isonomy.federation.bound import Bound, check_rows, without_rare
+from isonomy.federation.charter import Charter, printable
+from isonomy.federation.consent import shares_rows
 from isonomy.federation.flower import codec
 from isonomy.federation.flower.phase_runner import AlgorithmPhases, PhaseRunner
 from isonomy.federation.flower.state_store import StateStore
+from isonomy.robust.rounding import rounding
 from isonomy.runs.build import Setting, build, versions
 from isonomy.runs.folder import RunFolder
-from isonomy.runs.measurements import measurement
+from isonomy.runs.measurements import withholding
 from isonomy.runs.middleware import client_side
 from isonomy.runs.saved_model import card_of
 
-TABLE_PHASES = {p.__name__: p for p in (phases.look, phases.values, phases.span, phases.below)}
-TABLE_PHASES["survey"] = phases.survey
 Decide = Callable[[Charter], bool]
 
 
 class Participant:
     """One participant, from its first message to its last.
 
-    `decide` is asked for consent to the charter. Once `ended` is set, either `error` says why, or
-    the run is `complete`, `withheld` says whether it ended without a model, and `verdict` is the
-    status of the method's verdict, if it gave one.
+    `decide` is asked for consent to the charter, unless the charter's limits are below `rows` and
+    `cell` (see the config's table `privacy`), its replies are not rounded without `exact`, or its
+    method sends values of single rows without `share_rows`: then it is refused. Once `ended` is
+    set, either `error` says why, or the run is `complete`, `withheld` says whether it ended
+    without a model, and `verdict` is the status of the method's verdict, if it gave one.
     """
 
     def __init__(
@@ -52,17 +62,22 @@ class Participant:
         decide: Decide,
         name: str = "",
         trust: tuple[str, ...] = (),
+        rows: int = PrivacyConfig().rows,
+        cell: int = PrivacyConfig().cell,
+        exact: bool = False,
+        share_rows: bool = False,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.data, self.home, self.name, self.note = data, home, name, note
+        self.data, self.home, self.name = data, home, name
+        self._note = note
         self._decide, self._trust = decide, trust
+        self._limits, self._exact, self._share_rows = (
+            {"rows": rows, "cell": cell},
+            exact,
+            share_rows,
+        )
         self._lock = threading.Lock()
-        self._charter: Charter | None = None
-        self._number = 0
-        self._client: phases.Client | None = None
-        self._setting: Setting | None = None
-        self._runner: PhaseRunner | None = None
-        self._table: Table | None = None
+        self._leave()
         self.ended = threading.Event()
         self.error: IsonomyError | None = None
         self.complete = False
@@ -70,48 +85,80 @@ class Participant:
         self.verdict: str | None = None  # its status
         self.answered = 0
 
+    def note(self, text: str) -> None:
+        """Show a sentence to the user, without control characters that came with a message."""
+        self._note(printable(text))
+
+    def _leave(self) -> None:
+        """Forget the charter, and everything that was made for it."""
+        self._charter: Charter | None = None
+        self._digest = ""
+        self._bound: Bound | None = None
+        self._client: phases.Client | None = None
+        self._setting: Setting | None = None
+        self._runner: PhaseRunner | None = None
+        self._table: Table | None = None
+
     # --- messages ---------------------------------------------------------------------------------
 
     def answer(self, request: bytes) -> bytes:
-        """The reply to a message; if it fails, the organiser learns only that it did."""
+        """The reply to a message; if it fails, the organiser learns why, but no data."""
         with self._lock:
             try:
                 out = self._answer(request)
                 self.answered += 1
                 return out
             except codec.MalformedError as error:
-                self.note(f"a message was refused: {error}.")
+                why = str(error)
+                self.note(f"a message was refused: {why}.")
             except IsonomyError as error:
-                self.error = error
+                why = "it has ended; see the output of `isonomy join` there"
+                self.error = type(error)(printable(str(error)))
                 self.ended.set()
             except Exception as error:  # a bug must not end the participant
+                why = "it could not answer; see the output of `isonomy join` there"
                 self.note(f"a message could not be answered ({type(error).__name__}: {error}).")
-            return codec.pack({"ok": False})
+            return codec.pack({"ok": False, "why": printable(why)})
 
     def _answer(self, request: bytes) -> bytes:
         head = codec.header(request)
         if self._charter is None and head.get("kind") != "hello":
             self._resume()
+        if head.get("kind") == "hello":
+            answer = self._hello(head)
+            (self.home / "hello").write_bytes(request)
+            return answer
+        if self._bound is None or self._client is None:
+            raise codec.MalformedError("it comes before a greeting")
+        if head.get("charter") != self._digest:
+            raise codec.MalformedError("it is not of the charter that was agreed to")
         match head.get("kind"):
-            case "hello":
-                answer = self._hello(head)
-                (self.home / "hello").write_bytes(request)
-                return answer
-            case "table" if self._client is not None and head.get("phase") in TABLE_PHASES:
-                phase = TABLE_PHASES[head["phase"]]
-                if self._client.kept is None and head["message"].get("train"):
-                    assert self._charter is not None
-                    self._keep(phases.survey(self._charter["survey"], self._client)[1])
-                reply, kept = phase(head["message"], self._client)
+            case "table":
+                message = dict(head.get("message") or {})
+                phase = self._bound.check_table(head.get("phase"), message, self._client)
+                if self._client.kept is None:
+                    self._keep(phases.survey(self._charter_survey, self._client)[1])
+                reply, kept = phase(message, self._client)
                 if kept is not None:
                     self._keep(kept)
                 return codec.pack({"ok": True, "reply": reply})
             case "phase" if self._runner is not None:
-                return self._runner.answer(request)
+                out = self._runner.answer(request)
+                for text in self._bound.notes:
+                    self.note(text)
+                self._bound.notes.clear()
+                return out
             case "end" if self._runner is not None:
                 self._end(head, codec.unpack(request)[1])
+                self._bound.ledger.end()
                 return codec.pack({"ok": True})
         raise codec.MalformedError("it is not expected now")
+
+    @property
+    def _charter_survey(self) -> dict[str, Any]:
+        assert self._charter is not None
+        survey: dict[str, Any] = self._charter["survey"]
+        return survey
 
     def _resume(self) -> None:
         """Continue from the last greeting, in a process that was started during a run."""
@@ -119,26 +166,35 @@ class Participant:
             self._hello(codec.header((self.home / "hello").read_bytes()))
 
     def _hello(self, head: dict[str, Any]) -> bytes:
-        charter = dict(head["charter"])
-        if self._charter is None or charters.digest(charter) != charters.digest(self._charter):
-            self._agree(charter)
-        assert self._charter is not None
-        place = self.home / str(head["run"])
-        place.mkdir(parents=True, exist_ok=True)
-        self._number = self._own_number(charter, int(head["number"]))
-        self._client = phases.Client(
-            self._number, charter["clients"][self._number], self._open(charter), None
-        )
+        charter, session, done = head.get("charter"), head.get("session"), head.get("done")
+        charters.check(charter)
+        assert isinstance(charter, dict)
+        if head.get("run") != charter["run"] or not charters.is_id(session):
+            raise codec.MalformedError("it names a run or a session without a proper id")
+        digest, number = charters.digest(charter), self._own_number(charter, head.get("number"))
+        if digest != self._digest:
+            self._leave()  # with another charter, nothing of the old one may be used
+            self._agree(charter, digest, number)
+        assert self._bound is not None
+        self._bound.ledger.admit_table("the client's number", str(number))  # it decides the split
+        rounds = self._bound.config.rounds
+        if not isinstance(done, int) or not 0 <= done <= rounds:
+            raise codec.MalformedError("it names an unknown round")
+        place = self.home / charter["run"]
         (place / "charter.json").write_text(json.dumps(charter, indent=1))
-        if head["prepared"] is not None and self._runner is None:
-            self._prepare(place, head["prepared"])
-        if self._runner is not None:
-            self._rewind(place, str(head["session"]), int(head["done"]))
+        if head.get("prepared") is not None:
+            fitted = self._bound.check_prepared(head["prepared"])
+            if self._runner is None:
+                self._prepare(place, fitted)
+        if self._runner is not None and self._bound.ledger.rewind(str(session), done):
+            self._runner.store.rewind(done)
         return codec.pack({"ok": True, "name": self.name})
 
-    def _own_number(self, charter: Charter, given: int) -> int:
+    def _own_number(self, charter: Charter, given: Any) -> int:
         """The participant's number: as the server knows it by the key or, without keys, by name."""
         if not self.name:
+            if not isinstance(given, int) or not 0 <= given < len(charter["clients"]):
+                raise codec.MalformedError("it names an unknown client")
             return given
         if self.name not in charter["clients"]:
             known = ", ".join(charter["clients"])
@@ -148,15 +204,27 @@ class Participant:
             )
         return int(charter["clients"].index(self.name))
 
-    def _agree(self, charter: Charter) -> None:
+    def _agree(self, charter: Charter, digest: str, number: int) -> None:
         """Check that the table fits, and ask for consent; it is asked once for each charter."""
         config = charters.config_of(charter)
+        for name, least in self._limits.items():
+            if getattr(config.privacy, name) < least:
+                raise ConfigError(
+                    f"this federation has privacy.{name} = {getattr(config.privacy, name)}, below "
+                    f"your limit of {least}; ask the organiser to raise it, or join with --{name} "
+                    f"{getattr(config.privacy, name)}."
+                )
         for own in (config.algorithm.name, config.model.name):
             if ":" in own and own not in self._trust:
                 raise ConfigError(
                     f"this federation runs '{own}', which is not part of isonomy; if you know this "
                     f"code and have installed it, join with --trust {own}."
                 )
+        if not config.privacy.rounding and not self._exact:
+            raise ConfigError(
+                "this federation has privacy.rounding = false, so that single rows can be read "
+                "from replies to models that were made for it; if you agree, join with --exact."
+            )
         wrong = mismatches(self._open(charter), charters.schema_of(charter))
         if wrong:
             more = f" (And: {' '.join(wrong[1:])})" if len(wrong) > 1 else ""
@@ -164,15 +232,25 @@ class Participant:
                 f"'{self.data}' does not fit this federation: {wrong[0]}{more} Nothing was sent; "
                 "fix the table and join again."
             )
+        client = phases.Client(number, charter["clients"][number], self._open(charter), None)
+        check_rows(charter, client)
+        algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
+        if shares_rows(config, algorithm) and not self._share_rows:
+            raise ConfigError(
+                f"the method '{config.algorithm.name}' sends values of single rows to the "
+                "organiser; if you agree to that, join with --share-rows."
+            )
         agreed = self.home / "agreed"
-        digest = charters.digest(charter)
         known = agreed.read_text().split() if agreed.exists() else []
         if digest not in known:
             if not self._decide(charter):
                 raise ConfigError("you did not agree, so nothing was sent.")
             self.home.mkdir(parents=True, exist_ok=True)
             agreed.write_text("\n".join([*known, digest]) + "\n")
-        self._charter = charter
+        place = self.home / charter["run"]
+        place.mkdir(parents=True, exist_ok=True)
+        self._charter, self._digest, self._client = charter, digest, client
+        self._bound = Bound(charter, place)
 
     def _open(self, charter: Charter) -> Table:
         """The participant's table."""
@@ -190,35 +268,31 @@ class Participant:
 
     # --- training ---------------------------------------------------------------------------------
 
-    def _prepare(self, place: Path, fitted: dict[str, Any]) -> None:
+    def _prepare(self, place: Path, fitted: Preprocessing) -> None:
         """Turn the table into tensors, build the run, and open the stored states."""
         assert self._charter is not None
         assert self._client is not None
+        assert self._bound is not None
         self._keep(phases.survey(self._charter["survey"], self._client)[1])
-        config = charters.config_of(self._charter)
-        federation = own_rows(preprocessing.of(fitted), self._client)
+        config, cell = self._bound.config, self._bound.config.privacy.cell
+        federation = own_rows(fitted, self._client, cell)
         config = config.model_copy(update={"versions": versions()})
         clients = len(self._charter["clients"])
         setting = build(config, self.note, federation=federation, clients=clients)
         initial = setting.algorithm.init_client(setting.task, setting.params)
+        self._bound.prepare(setting.algorithm)
         self._runner = PhaseRunner(
-            self._number,
+            self._client.number,
             setting.task,
             Pool(federation.x, federation.y, federation.groups),
             federation.ranges,
             StateStore(initial, place / "state"),
-            AlgorithmPhases(setting.algorithm, measurement),
-            around=client_side(setting),
+            AlgorithmPhases(setting.algorithm, withholding(cell, rounded=config.privacy.rounding)),
+            around=((rounding,) if config.privacy.rounding else ()) + client_side(setting),
+            agreement=self._bound,
         )
-        self._place, self._fitted, self._setting = place, fitted, setting
-
-    def _rewind(self, place: Path, session: str, done: int) -> None:
-        """Go back to the rounds that a restarted server has completed."""
-        assert self._runner is not None
-        mark = place / "session"
-        if not mark.exists() or mark.read_text() != session:
-            self._runner.store.rewind(done)
-            mark.write_text(session)
+        self._place, self._setting = place, setting
+        self._fitted = fitted.model_dump(mode="json")
 
     def _end(self, head: dict[str, Any], deployed: Any) -> None:
         """Write the result as a run that `isonomy predict` can use; it may be without a model."""
@@ -245,15 +319,16 @@ class Participant:
         return self._place / "result"
 
 
-def own_rows(fitted: preprocessing.Preprocessing, client: phases.Client) -> Federation:
+def own_rows(fitted: Preprocessing, client: phases.Client, least: int) -> Federation:
     """A federation of this client alone, with its rows preprocessed as everyone's are."""
     schema = fitted.table
     assert client.kept is not None
+    shown = without_rare(client.table, dict(schema.features), client.kept, least)
     order = order_of(client.kept)
     target = schema.target(client.table)[0][order]
     sizes = [int((client.kept == s).sum()) for s in range(len(SPLITS))]
     return Federation(
-        x=torch.from_numpy(np.ascontiguousarray(fitted.transform(client.table)[order])),
+        x=torch.from_numpy(np.ascontiguousarray(fitted.transform(shown)[order])),
         y=torch.from_numpy(np.ascontiguousarray(target)),
         groups=torch.from_numpy(schema.group_codes(client.table)[order]),
         ranges=torch.from_numpy(ranges_of([sizes])),

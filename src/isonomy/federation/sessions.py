@@ -12,13 +12,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from isonomy.data.tables import replies as table_replies
 from isonomy.data.tables.phases import Message, Phase, Reply
 from isonomy.errors import RunError
-from isonomy.federation.charter import Charter
+from isonomy.federation.charter import Charter, digest, printable, schema_of
 from isonomy.federation.flower import codec
 from isonomy.federation.flower.transport import NodeTransport, NoReply
 
 AGAIN = 20.0  # seconds before a node that did not answer a greeting is greeted again
+LONGEST = 300  # letters of a client's reason that are shown
 GREETING = 30.0  # seconds to answer a greeting during the run, while others wait
 
 
@@ -30,7 +32,6 @@ class Sessions:
         transport: NodeTransport,
         charter: Charter,
         *,
-        run: str,
         session: str,
         done: int,
         timeout: float,
@@ -38,13 +39,16 @@ class Sessions:
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.transport, self.charter, self.timeout, self.note = transport, charter, timeout, note
-        self._about = {"kind": "hello", "run": run, "session": session, "done": done}
+        self.digest = digest(charter)
+        about = {"kind": "hello", "run": charter["run"], "session": session, "done": done}
+        self._about: dict[str, Any] = about
         self.prepared: dict[str, Any] | None = None
         names = charter["clients"]
         self._have_keys = nodes is not None  # without keys, participants give their own names
         self._number = {node: names.index(name) for name, node in (nodes or {}).items()}
         self._greeted: dict[int, int] = {}  # from client to node
         self._tried: dict[int, float] = {}  # from node to the time of the last greeting
+        self._surveys: dict[int, Reply] = {}
         self.exchanges = 0
         self.seconds: list[float] = []
 
@@ -88,6 +92,9 @@ class Sessions:
         for node, content in self.transport.ask(requests, "query", seconds):
             head = _header(content)
             if head.get("ok") is not True:
+                if node in self._number and head.get("why"):
+                    who = self.charter["clients"][self._number[node]]
+                    self.note(f"'{who}' refused: {refusal(head)}.")
                 continue
             k = self._number.get(node) if self._have_keys else self._claimed(str(head.get("name")))
             if k is not None:
@@ -147,33 +154,60 @@ class Sessions:
 
         Raises RunError if a client gives no usable reply in three attempts.
         """
-        content = codec.pack({"kind": "table", "phase": phase.__name__, "message": message})
+        head = {"kind": "table", "charter": self.digest, "phase": phase.__name__}
+        content = codec.pack(head | {"message": message})
         names: Sequence[str] = self.charter["clients"]
         replies: dict[int, Reply] = {}
+        wrong: dict[int, str] = {}
         for _attempt in range(3):
             self.greet(self.timeout)
             here = {k: content for k in self._greeted if k not in replies}
             for k, got in self._ask(here, "query"):
-                head = _header(got)
-                if head.get("ok") is True and isinstance(head.get("reply"), dict):
-                    replies[k] = head["reply"]
+                reply = _header(got)
+                why = self._wrong(phase.__name__, message, k, reply)
+                if why is None:
+                    replies[k] = reply["reply"]
+                else:
+                    wrong[k] = got.why if isinstance(got, NoReply) else why
             if len(replies) == len(names):
+                if phase.__name__ == "survey":
+                    self._surveys = replies
                 return [json.loads(json.dumps(replies[k])) for k in range(len(names))]
-        missing = ", ".join(name for k, name in enumerate(names) if k not in replies)
+        missing = ", ".join(
+            f"'{name}' ({printable(wrong.get(k, 'it is not connected'))[:LONGEST]})"
+            for k, name in enumerate(names)
+            if k not in replies
+        )
         raise RunError(
             f"the tables could not be prepared: no usable reply from {missing}; see the output of "
             "`isonomy join` there, and start again."
         )
+
+    def _wrong(self, phase: str, message: Message, k: int, head: dict[str, Any]) -> str | None:
+        """Why a client's reply about its table cannot be used; None if it can."""
+        if head.get("ok") is not True:
+            return f"it refused: {refusal(head)}"
+        reply = head.get("reply")
+        if phase == "survey":
+            return table_replies.wrong_survey(reply, schema_of(self.charter))
+        count = self._surveys[k]["numbers"][message["column"]]["count"]
+        return table_replies.wrong_grid(reply, count)
 
     def end(self, deployed: Any, verdict: dict[str, Any] | None) -> set[int]:
         """End the run for everyone; returns the clients that confirmed it.
 
         `deployed` is the model, or None if the verdict withholds it.
         """
-        head = {"kind": "end", "withheld": deployed is None, "verdict": verdict}
+        head = {"kind": "end", "charter": self.digest, "withheld": deployed is None}
+        head["verdict"] = verdict
         content = codec.pack(head, () if deployed is None else deployed)
         here = dict.fromkeys(self.present(), content)
         return {k for k, got in self._ask(here, "query") if _header(got).get("ok") is True}
+
+
+def refusal(head: dict[str, Any]) -> str:
+    """The reason in a reply that refuses, without control characters."""
+    return printable(str(head.get("why") or "it gave no reason"))[:LONGEST]
 
 
 def _header(content: bytes | NoReply) -> dict[str, Any]:

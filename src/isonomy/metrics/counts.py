@@ -10,6 +10,7 @@ attribute, then each level of the second, and so on; G is the number of levels o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,14 +26,14 @@ from isonomy.errors import ConfigError, DataError, unknown
 Floats = NDArray[np.float64]
 
 
-def count(task: Task, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
+def count(task: Task, outputs: Tensor, batch: Batch, most: float = math.inf) -> dict[str, Tensor]:
     """Count one page of one client's examples; safe under `torch.func.vmap`.
 
     Returns `counts` [1 + G, C, C] int64, the number of real examples by row, label and predicted
     class, and `loss` [1 + G, C] float64, the sum of their losses by row and label. C is the
     number of classes, or 1 for regression, where every example has label and prediction 0.
     An example whose group value is not a level of the attribute (such as -1 for "unknown") is
-    counted with everyone and in no group of that attribute.
+    counted with everyone and in no group of that attribute. A loss above `most` counts as `most`.
 
     Raises DataError if the model has more outputs than the task has classes.
     """
@@ -45,7 +46,7 @@ def count(task: Task, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
             "model as many outputs as there are classes."
         )
     real = batch.weight > 0
-    losses = task.each_loss(outputs, batch.y).to(torch.float64)
+    losses = task.each_loss(outputs, batch.y).to(torch.float64).clamp(max=most)
     if task.classes:
         label, predicted = batch.y.to(torch.int64), task.decide(outputs)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,11 @@ from isonomy.metrics import Counts, count
 PAGE = 1024  # examples at a time
 
 
-def measure(algorithm: Algorithm, split: Split) -> Phase:
+def measure(algorithm: Algorithm, split: Split, most: float = math.inf) -> Phase:
     """The phase in which a client counts its own predictions; no prediction leaves it.
 
     If an algorithm learns a front, the message may have a "ray": the client predicts with its model
-    there.
+    there. A loss above `most` counts as `most`.
     """
 
     @phase("gather", name=f"measure:{split}", counts="group statistic", loss="group statistic")
@@ -41,7 +42,7 @@ def measure(algorithm: Algorithm, split: Split) -> Phase:
                 outputs = algorithm.predict(task, model, client.state, page.x)
             else:
                 outputs = task.outputs(chosen, page.x)
-            counted = count(task, outputs, page)
+            counted = count(task, outputs, page, most)
             total = counted if total is None else tree.add(total, counted)
         return total, client.state
 
@@ -54,13 +55,18 @@ def count_all(algorithm: Algorithm, server: Tree, engine: Engine, split: Split) 
 
 
 def count_answering(
-    algorithm: Algorithm, server: Tree, engine: Engine, split: Split, rays: Tensor | None = None
+    algorithm: Algorithm,
+    server: Tree,
+    engine: Engine,
+    split: Split,
+    done: int = 0,
+    rays: Tensor | None = None,
 ) -> tuple[Counts, list[int]]:
-    """The counts of every client that answered, and the numbers of these clients.
+    """The counts of every client that answered after `done` rounds, and their numbers.
 
     `rays` [clients, objectives] are the points of their fronts at which clients predict.
     """
-    cohort = engine.cohort(engine.everyone(), work=Work(steps=1), round=0)
+    cohort = engine.cohort(engine.everyone(), work=Work(steps=1), round=done)
     message = {"model": algorithm.deployed(server)}
     each = None if rays is None else {"ray": rays}
     replies = cohort.gather(measure(algorithm, split), message, each=each)

@@ -26,8 +26,6 @@ from isonomy.runs.progress import Progress, found_clusters
 Metrics = dict[str, float | None]
 Columns = dict[str, list[Any]]
 
-FEW = 100  # preferences, minus one, among which clients choose before the last round
-
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
@@ -57,11 +55,11 @@ def evaluate(setting: Setting, now: Progress, *, last: bool) -> Evaluation:
     rays = None if preferences is None else ray_of(torch.from_numpy(preferences))
     try:
         counts, ids = count_answering(
-            setting.algorithm, now.server, now.engine, config.evaluate.split, rays
+            setting.algorithm, now.server, now.engine, config.evaluate.split, now.round, rays
         )
     except NoReplies:
         return Evaluation()
-    found = front.measured(setting, now.server, now.engine, counts, ids, last=last)
+    found = front.measured(setting, now.server, now.engine, counts, ids, now.round, last=last)
     metrics, rows = _measured(setting, counts, ids, found, now, last)
     if isinstance(setting.algorithm, LearnsFront):
         for j in range(len(setting.algorithm.objectives)):
@@ -76,7 +74,7 @@ def evaluate(setting: Setting, now: Progress, *, last: bool) -> Evaluation:
 
 def _validation_fronts(setting: Setting, now: Progress, last: bool) -> front.Fronts | None:
     """The fronts on validation examples, if clients choose on them where they predict."""
-    algorithm, config = setting.algorithm, setting.config
+    algorithm = setting.algorithm
     if not isinstance(algorithm, LearnsFront) or tuple(getattr(algorithm, "preference", ())):
         return None
     if not bool((setting.federation.sizes("validation") > 0).any()):
@@ -84,9 +82,9 @@ def _validation_fronts(setting: Setting, now: Progress, last: bool) -> front.Fro
     names = front.names_of(setting) or coordinates(
         algorithm.objectives, setting.federation.attributes
     )
-    few = None if last and config.front.rays else min(config.front.rays or FEW, FEW)
+    few = front.few_of(setting.config, last=last)
     return front.learnt(
-        setting, now.server, now.engine, "validation", names, others=False, rays=few
+        setting, now.server, now.engine, "validation", names, now.round, others=False, rays=few
     )
 
 
@@ -252,6 +250,12 @@ def final_fronts(setting: Setting, now: Progress, made: Evaluation) -> Columns:
         return front.stored(both)
     if chosen is None and bool((setting.federation.sizes("validation") > 0).any()):
         chosen = front.learnt(
-            setting, now.server, now.engine, "validation", made.fronts.names, others=False
+            setting,
+            now.server,
+            now.engine,
+            "validation",
+            made.fronts.names,
+            now.round,
+            others=False,
         )
     return front.stored([*both, *([] if chosen is None else [chosen])])

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from isonomy.blocks.preferences import grid
+from isonomy.config.schema import Config
 from isonomy.core import tree
 from isonomy.core.capabilities import FusesFronts, LearnsFront, LearnsSampling, objectives
 from isonomy.core.client import Client, Message, Reply, State
@@ -38,6 +39,7 @@ from isonomy.runs.build import Setting
 from isonomy.runs.progress import Progress
 
 PAGE = 256  # examples at a time
+FEW = 100  # preferences, minus one, among which clients choose before the last round
 MANY = 2**24  # outputs at a time
 SHOWN = 50  # preferences, minus one, at which fusion weights are recorded
 TOGETHER = -1  # stands for the front on all clients' examples
@@ -149,10 +151,31 @@ def names_of(setting: Setting) -> tuple[str, ...] | None:
     return found
 
 
+def few_of(config: Config, *, last: bool) -> int | None:
+    """The number of preferences, minus one, among which clients choose; None: the config's own."""
+    return None if last and config.front.rays else min(config.front.rays or FEW, FEW)
+
+
+def preferences_of(config: Config, algorithm: LearnsFront, rays: int | None = None) -> Tensor:
+    """The preferences at which a front is measured [R, objectives]; `rays` replaces the config's.
+
+    With two objectives they are ordered by rising share of the first.
+    """
+    most = config.front.rays if rays is None else rays
+    return preference_of(grid(most, len(algorithm.objectives)).flip(0))
+
+
 def measured(
-    setting: Setting, server: Tree, engine: Engine, counts: Counts, ids: list[int], *, last: bool
+    setting: Setting,
+    server: Tree,
+    engine: Engine,
+    counts: Counts,
+    ids: list[int],
+    done: int,
+    *,
+    last: bool,
 ) -> Fronts | None:
-    """The fronts on the split that is evaluated; `counts` are those of clients `ids`.
+    """The fronts on the split that is evaluated; `counts` are those of `ids` after `done` rounds.
 
     Every client's front on everyone's examples takes one pass per client, so it is measured at
     the end only.
@@ -162,7 +185,7 @@ def measured(
         return None
     split = setting.config.evaluate.split
     if isinstance(setting.algorithm, LearnsFront):
-        return learnt(setting, server, engine, split, names, others=last)
+        return learnt(setting, server, engine, split, names, done, others=last)
     local = points(counts.counts[:, None], counts.attributes, names)
     whole = points(counts.pooled().counts[:, None], counts.attributes, names)
     return Fronts(split, names, ids, np.zeros((1, 0), np.float32), local, whole)
@@ -174,6 +197,7 @@ def learnt(
     engine: Engine,
     split: Split,
     names: tuple[str, ...],
+    done: int,
     *,
     others: bool,
     rays: int | None = None,
@@ -186,17 +210,17 @@ def learnt(
     algorithm, federation = setting.algorithm, setting.federation
     if not isinstance(algorithm, LearnsFront):
         return None
-    most = setting.config.front.rays if rays is None else rays
-    # by rising share of the first objective, if there are two
-    wanted = preference_of(grid(most, len(algorithm.objectives)).flip(0))
+    wanted = preferences_of(setting.config, algorithm, rays)
     message = {"model": algorithm.deployed(server), "rays": ray_of(wanted)}
-    own = _counted(algorithm, engine, split, message, "own")
+    own = _counted(algorithm, engine, split, message, "own", done)
     whole: Floats | None = None
     together: NDArray[np.int64] | None = None
     if own is None:
         return None
     if algorithm.joint(message["model"]):
-        joint = None if rays is not None else _counted(algorithm, engine, split, message, "joint")
+        joint = None
+        if rays is None:
+            joint = _counted(algorithm, engine, split, message, "joint", done)
         if joint is not None:
             together = joint.sum(0)
             whole = points(together[None], federation.attributes, names)
@@ -204,7 +228,8 @@ def learnt(
         each = []
         for k in range(len(federation)):
             state = tree.take(engine.states.stacked, k)
-            sums = _counted(algorithm, engine, split, {**message, "state": state}, "given")
+            given = {**message, "state": state}
+            sums = _counted(algorithm, engine, split, given, "given", done)
             assert sums is not None  # all clients of a simulation reply
             each.append(points(sums.sum(0), federation.attributes, names))
         whole = np.stack(each)
@@ -223,7 +248,7 @@ def learnt(
 
 
 def _counted(
-    algorithm: LearnsFront, engine: Engine, split: Split, message: Message, whose: str
+    algorithm: LearnsFront, engine: Engine, split: Split, message: Message, whose: str, done: int
 ) -> NDArray[np.int64] | None:
     """Every client's counts [K, R, 1 + G, C, C], some clients at a time to save memory.
 
@@ -239,7 +264,7 @@ def _counted(
     for ids in chunks:
         if not len(ids):
             continue
-        cohort = engine.cohort(ids, work=Work(steps=1), round=0)
+        cohort = engine.cohort(ids, work=Work(steps=1), round=done)
         try:
             replies = cohort.gather(front_counts(algorithm, split, whose), message)
         except NoReplies:

@@ -35,6 +35,7 @@ def notes(
         out.append(
             f"The method ended training after {now.round} of {setting.config.rounds} rounds."
         )
+    out += _limits(setting)
     if now.lost:
         out.append(f"In {now.lost} rounds no client answered; they changed nothing.")
     out += [
@@ -72,3 +73,19 @@ def _clusters(setting: Setting, clusters: list[int]) -> str:
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         each.append(f"{cluster}: {', '.join(names[:_NAMED])}{more}")
     return f"{text} Members: {'; '.join(each)}."
+
+
+def _limits(setting: Setting) -> list[str]:
+    """What participants of a real federation did not tell, which the metrics therefore miss."""
+    limits, out = setting.config.privacy, []
+    if setting.remote and limits.cell > 1:
+        out.append(
+            f"Labels of fewer than {limits.cell} rows of a client, and attributes with such "
+            "groups, were not counted: metrics cover the others."
+        )
+    if setting.remote and limits.rounding:
+        out.append(
+            "Clients rounded models, losses and counts to what one row adds to them; metrics are "
+            "accurate to about one row in every cell."
+        )
+    return out

@@ -285,6 +285,7 @@ def _one_round(setting: Setting, now: Progress) -> dict[str, Any]:
         wrap=about.server_side(dropout=True),
         around=about.client_side(),
         combine=about.defence,
+        max_weight=setting.config.cohort.max_weight,
     )
     recorded: dict[str, Any] = {}
     try:
@@ -320,6 +321,8 @@ def _finish(setting: Setting, now: Progress, line: dict[str, Any]) -> Any:
         wrap=about.server_side(),
         around=about.client_side(),
         combine=about.defence,
+        max_weight=setting.config.cohort.max_weight,
+        final=True,
     )
     server = now.server
     try:

@@ -318,7 +318,7 @@ def test_the_servers_modules_cannot_open_a_table(module):
 
 def test_the_server_is_given_a_way_to_ask_and_names():
     given = inspect.signature(fit).parameters
-    assert list(given) == ["ask", "names", "roles", "seed", "fractions", "schema"]
+    assert list(given) == ["ask", "names", "roles", "seed", "fractions", "schema", "least"]
     assert list(inspect.signature(agree).parameters) == ["ask", "names", "roles"]
     called = []
 

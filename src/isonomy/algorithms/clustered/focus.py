@@ -166,6 +166,11 @@ class Focus(Algorithm[Server]):
         log_pi = _uniform(len(server.log_pi), count).index_copy(0, got.ids, mine)
         return Server(models, log_pi, server.skipped, server.wait - int(ready))
 
+    @property
+    def at_most(self) -> int:
+        """The largest number of models."""
+        return self.models or self.most
+
     def e_step(
         self, models: Tree, log_pi: Tensor, skipped: Tensor, cohort: Cohort
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -239,7 +244,7 @@ class Focus(Algorithm[Server]):
         log_pi = log_softmax(log_pi - steps, -1)
         return {"log_pi": log_pi}, _kept(log_pi, client)
 
-    @phase("mean", params="model")
+    @phase("mean", times="at_most", params="model")
     def maximise(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Local descent from one of the models."""
         params = descend(task.loss, message["params"], client)

@@ -36,6 +36,7 @@ from isonomy.core import random
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
+from isonomy.core.disclosure import told
 from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
@@ -165,12 +166,15 @@ class AgnosticFair(Algorithm[Server]):
         return {"params": descend(objective, message["params"], client)}, client.state
 
     def large_enough(self, task: Task, client: Client, at: int) -> tuple[Tensor, Tensor]:
-        """Which cells [2, groups] and which groups have `least` or more examples, as 0 or 1."""
+        """Which cells [2, groups] and which groups are told with `least`, as 0 or 1."""
         if not self.least:
             return torch.ones(2, task.levels[at]), torch.ones(task.levels[at])
         pages = client.pages("train")
         count = torch.stack([member(task, page, at).sum(0) for page in pages]).sum(0)
-        return (count >= self.least).float(), (count.sum(0) >= self.least).float()
+        shown = told(count, self.least)
+        hidden = torch.where(shown, 0.0, count).sum(0)  # of each group; its number must not follow
+        known = told(count.sum(0), self.least) & ((hidden == 0) | (hidden >= self.least))
+        return shown.float(), known.float()
 
     def kernel_weights(self, task: Task, batch: Batch, at: int, enough: Tensor) -> Tensor:
         """How much each example belongs to each kernel, [n, kernels]; each row sums to 1.

@@ -20,7 +20,13 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from isonomy.blocks.constraints import columns, groups_of, sizes, weighted_losses
+from isonomy.blocks.constraints import (
+    columns,
+    groups_of,
+    sizes,
+    told_by_attribute,
+    weighted_losses,
+)
 from isonomy.blocks.descent import descend
 from isonomy.blocks.groups import check_least
 from isonomy.core.algorithm import Algorithm, Global
@@ -88,7 +94,8 @@ class GroupFedAvg(Algorithm[Server]):
         pages = client.pages("train")
         parts = [groups_of(task, p, at).double() * p.weight.unsqueeze(-1) for p in pages]
         count = torch.stack([part.sum(0) for part in parts]).sum(0)
-        return {"count": torch.where(count >= self.least, count, 0.0)}, client.state
+        shown = told_by_attribute(task, self.attributes, count, self.least)
+        return {"count": torch.where(shown, count, 0.0)}, client.state
 
     @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:

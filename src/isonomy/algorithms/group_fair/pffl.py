@@ -67,7 +67,7 @@ from isonomy.blocks.constraints import (
     weighted_losses,
 )
 from isonomy.blocks.descent import descend
-from isonomy.blocks.feasibility import least_violation
+from isonomy.blocks.feasibility import QUERIES, least_violation
 from isonomy.blocks.groups import check_least
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm, Global
@@ -78,6 +78,8 @@ from isonomy.core.phase import Part, phase
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.verdict import About, Verdict
 from isonomy.errors import ConfigError
+
+SEARCHED = 20  # largest number of sums for one minimum of the search for feasibility
 
 PartOfSum = Callable[[Batch, Tensor], Reply]
 """A sum over one page of examples, each with a weight."""
@@ -170,6 +172,26 @@ class PFFL(Algorithm[Server]):
             raise ValueError("constraint = 'minmax' needs beta = 0, B = 1 and zeta = 0; set these.")
 
     @property
+    def gaps(self) -> int:
+        """How often the duality gap is measured in a round at most."""
+        return int(self.track > 0)
+
+    @property
+    def curves(self) -> int:
+        """How many sums a round needs for that."""
+        return self.gaps * saddle.CURVES
+
+    @property
+    def minima(self) -> int:
+        """How many minima are searched for at the end: one for the gap, others for feasibility."""
+        return 1 + QUERIES * (self.bounded.certifies and self.B > 0)
+
+    @property
+    def final_curves(self) -> int:
+        """How many sums the end needs for them."""
+        return saddle.CURVES + (self.minima - 1) * SEARCHED
+
+    @property
     def bounded(self) -> Constraints:
         """The constraints."""
         return constraints(self.constraint, self.zeta, self.zetas, self.attributes)
@@ -242,6 +264,11 @@ class PFFL(Algorithm[Server]):
         small = bool(self.stop) and bool(nu <= self.stop * (self.beta or self.B) * risk)
         return server._replace(ended=torch.tensor(float(small), dtype=torch.float64))
 
+    @property
+    def may_end(self) -> bool:
+        """Whether training can end before the last round."""
+        return self.stop > 0
+
     def ended(self, server: Server) -> bool:
         """Whether nu is small enough."""
         return bool(server.ended)
@@ -284,7 +311,7 @@ class PFFL(Algorithm[Server]):
             nonlocal start
             lam = torch.zeros_like(bounds).masked_scatter(known, inner)
             curve, floor = self._asked(cohort, lam, count, 0.0)
-            reached = saddle.minimised(curve, start)
+            reached = saddle.minimised(curve, start, SEARCHED)
             got, start = floor(reached.at, reached.move), reached.at
             least = saddle.lower_bound(got["value"], got["residual"]) - float(lam @ bounds)
             return violations(got["losses"], count, bounds)[known], least
@@ -355,13 +382,27 @@ class PFFL(Algorithm[Server]):
         objective = weighted_losses(task, weights, scale)
         return {"params": descend(objective, message["params"], client)}, client.state
 
-    @phase("sum", train="group statistic", held="group statistic", risk="statistic")
+    @phase(
+        "sum",
+        times="gaps",
+        at_end=1,
+        train="group statistic",
+        held="group statistic",
+        risk="statistic",
+    )
     def audit(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Sums over cells for the verdict, on training and on test examples."""
         found = certificate.audit(self.bounded, task, message["params"], client, self.least)
         return found, client.state
 
-    @phase("sum", value="statistic", gradient=Part("gradient", of="at"), hessian="statistic")
+    @phase(
+        "sum",
+        times="curves",
+        at_end="final_curves",
+        value="statistic",
+        gradient=Part("gradient", of="at"),
+        hessian="statistic",
+    )
     def curve(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The client's part of G at some weights, with its gradient and Hessian."""
 
@@ -372,6 +413,8 @@ class PFFL(Algorithm[Server]):
 
     @phase(
         "sum",
+        times="gaps",
+        at_end="minima",
         value="statistic",
         residual=Part("gradient", of="at"),
         losses="group statistic",

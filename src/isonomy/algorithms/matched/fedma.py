@@ -164,7 +164,7 @@ class FedMA(Algorithm[Server]):
         """Local descent from weights that the client draws; sends the first layer."""
         return self.begin(task, {"params": random_like(message["params"], client)}, client)
 
-    @phase("gather", layer=Part("model"))
+    @phase("gather", times=16, layer=Part("model"))
     def retrain(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Local descent on the layers above the frozen ones; sends the lowest of them."""
         frozen, kept = message["frozen"], client.state["params"]

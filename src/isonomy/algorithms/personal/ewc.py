@@ -42,6 +42,7 @@ from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
+from isonomy.core.work import Work
 
 
 @dataclass(frozen=True)
@@ -88,12 +89,17 @@ class EWC(Algorithm[Global]):
     def finish(self, server: Global, cohort: Cohort) -> Global:
         """Fisher information, then fine-tuning; the results of both stay with the clients."""
         model, work = {"params": server.params}, cohort.work
-        if self.fisher == "examples":
-            cohort.sum(self.inform, model, work=replace(work, batch=1, epochs=1, steps=None))
-        else:
-            cohort.sum(self.inform, model, work=replace(work, steps=self.batches))
-        cohort.sum(self.tune, model, work=tuning_work(work, self.epochs, self.steps, self.lr))
+        cohort.sum(self.inform, model, work=self.other_work("inform", work))
+        cohort.sum(self.tune, model, work=self.other_work("tune", work))
         return server
+
+    def other_work(self, phase: str, work: Work) -> Work | None:
+        """One pass for the Fisher information, and the work of the last stage."""
+        if phase == "inform" and self.fisher == "examples":
+            return replace(work, batch=1, epochs=1, steps=None)
+        if phase == "inform":
+            return replace(work, steps=self.batches)
+        return tuning_work(work, self.epochs, self.steps, self.lr) if phase == "tune" else None
 
     @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:

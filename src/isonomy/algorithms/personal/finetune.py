@@ -32,6 +32,7 @@ from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Params, Task
+from isonomy.core.work import Work
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,13 @@ class Finetune(Algorithm[Global]):
 
     def finish(self, server: Global, cohort: Cohort) -> Global:
         """The last stage; the personal models stay with the clients."""
-        work = tuning_work(cohort.work, self.epochs, self.steps, self.lr)
+        work = self.other_work("tune", cohort.work)
         cohort.sum(self.tune, {"params": server.params}, work=work)
         return server
+
+    def other_work(self, phase: str, work: Work) -> Work | None:
+        """The last stage has its own work."""
+        return tuning_work(work, self.epochs, self.steps, self.lr) if phase == "tune" else None
 
     @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:

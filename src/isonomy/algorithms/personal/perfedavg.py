@@ -34,6 +34,7 @@ from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
+from isonomy.core.work import Work
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,15 @@ class PerFedAvg(Algorithm[Global]):
     def finish(self, server: Global, cohort: Cohort) -> Global:
         """Every client's personal steps."""
         if self.tune:
-            work = replace(cohort.work, steps=self.tune, optimiser="sgd", momentum=0.0)
+            work = self.other_work("personalise", cohort.work)
             cohort.sum(self.personalise, {"params": server.params}, work=work)
         return server
+
+    def other_work(self, phase: str, work: Work) -> Work | None:
+        """The personal steps are plain SGD."""
+        if phase != "personalise":
+            return None
+        return replace(work, steps=self.tune, optimiser="sgd", momentum=0.0)
 
     @phase("mean", params="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:

@@ -258,6 +258,11 @@ class HetPFL(Algorithm[Server]):
             )
         return server._replace(hypernets=one.unsqueeze(0), has=torch.ones(1))
 
+    @property
+    def revealed(self) -> int:
+        """How often a client reveals what the fusion needs."""
+        return int(self.fusion != "none")
+
     @phase("mean", psi="model")
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Train the body, then, with the body fixed, the hypernet and the sampled preferences."""
@@ -365,7 +370,7 @@ class HetPFL(Algorithm[Server]):
         after = {**self.trained(state, own, sampler), "kept": own}
         return {"done": torch.ones(())}, tmap(lambda a, b: torch.where(late, a, b), after, state)
 
-    @phase("sum", done="statistic")
+    @phase("sum", times="refit", done="statistic")
     def train_again(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Train the hypernet with the final body fixed."""
         own, sampler = self.train(task, message["psi"], client.state["kept"], client, client.plan)
@@ -373,6 +378,7 @@ class HetPFL(Algorithm[Server]):
 
     @phase(
         "gather",
+        times="revealed",
         hypernet=Part("model"),
         latent="examples",
         y="examples",

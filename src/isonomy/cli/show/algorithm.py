@@ -21,6 +21,11 @@ _SEEN = {
     "sum": "only the sum",
     "weigh": "only the weighted mean",
 }
+EVALUATION = (
+    "Each evaluation also reveals, of every client, how many rows of each group and label are "
+    "predicted as which class, and sums of losses; in a real federation without groups and labels "
+    "of fewer than privacy.cell rows, and rounded so that one row does not show."
+)
 _ADAPT = "adapt"  # see isonomy.core.capabilities.Adapts
 
 
@@ -48,6 +53,7 @@ def show(name: str) -> bool:
     print_columns(out, "Phases", heads, [row for one in phases.values() for row in rows(one)])
     if hasattr(kind, "reveals"):
         print_line(out, f"Revealed to the server: {kind.reveals}.")
+    print_line(out, EVALUATION)
     print_line(out, _under_a_defence(kind))
     print_line(out, f'In a config: algorithm = {{ name = "{name}"{example_of(options)} }}')
     return True

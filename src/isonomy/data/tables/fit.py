@@ -23,7 +23,7 @@ from isonomy.data.tables.preprocessing import (
     Preprocessing,
     Schema,
 )
-from isonomy.data.tables.quantiles import order_statistics
+from isonomy.data.tables.quantiles import grid_median, order_statistics
 from isonomy.data.tables.roles import Roles
 
 
@@ -44,17 +44,22 @@ def fit(
     seed: int,
     fractions: Sequence[float],
     schema: Schema | None = None,
+    least: int = 0,
 ) -> Fitted:
-    """Agree on the columns (unless a schema is given), survey the training rows, and fit."""
+    """Agree on the columns (unless a schema is given), survey the training rows, and fit.
+
+    With `least`, as in a real federation, clients report no category of fewer rows, and medians
+    are found from counts at even marks, so they are not exact.
+    """
     warnings: list[str] = []
     if schema is None:
         schema, warnings = agree(ask, names, roles)
-    replies = ask(phases.survey, survey_message(schema, seed, fractions))
+    replies = ask(phases.survey, survey_message(schema, seed, fractions, max(least, 1)))
     encoders: list[Number | Category] = []
     for name, kind in schema.features.items():
         if kind == "number":
             reports = [reply["numbers"][name] for reply in replies]
-            encoders.append(_number(ask, name, reports, roles))
+            encoders.append(_number(ask, name, reports, roles, least))
         else:
             reports = [reply["categories"][name] for reply in replies]
             encoders.append(_category(name, reports, roles.rare))
@@ -70,13 +75,17 @@ def fit(
     return Fitted(preprocessing, [reply["sizes"] for reply in replies], warnings)
 
 
-def survey_message(schema: Schema, seed: int, fractions: Sequence[float]) -> Message:
+def survey_message(
+    schema: Schema, seed: int, fractions: Sequence[float], least: int = 1
+) -> Message:
     """Return the message of the phase `survey`."""
     plain = schema.model_dump(mode="json")
-    return {"schema": plain, "seed": seed, "fractions": list(fractions)}
+    return {"schema": plain, "seed": seed, "fractions": list(fractions), "least": least}
 
 
-def _number(ask: Ask, name: str, reports: Sequence[Mapping[str, Any]], roles: Roles) -> Number:
+def _number(
+    ask: Ask, name: str, reports: Sequence[Mapping[str, Any]], roles: Roles, least: int
+) -> Number:
     """Combine the counts, means and squares of all clients into one encoder."""
     count, mean, squares = 0, 0.0, 0.0
     gone = sum(one["missing"] for one in reports)
@@ -93,6 +102,8 @@ def _number(ask: Ask, name: str, reports: Sequence[Mapping[str, Any]], roles: Ro
     fill = min(max(mean, low), high)  # it lies between them except for rounding
     if roles.impute == "zero":
         fill = 0.0
+    elif roles.impute == "median" and least:
+        fill = grid_median(ask, name, low, high, count, least)
     elif roles.impute == "median":
         middle = order_statistics(ask, name, [(count + 1) // 2, count // 2 + 1], train=True)
         fill = sum(middle) / 2

@@ -25,6 +25,7 @@ from isonomy.errors import DataError
 Message = dict[str, Any]
 Reply = dict[str, Any]
 MOST = 1_000  # different values of a column that a client reports at most
+MARKS = 127  # of a column, if clients do not answer to marks of the server's choice
 
 _NUMBERED = re.compile(r"(^|[_\W])(id|nr|no|number|index|key|uuid|guid)$|^(id|uuid)[_\W]|Id$|ID$")
 _PARTS = {
@@ -131,6 +132,23 @@ def below(message: Message, client: Client) -> tuple[Reply, Kept | None]:
     return {"counts": np.cumsum(counts).tolist()}, client.kept
 
 
+def grid(message: Message, client: Client) -> tuple[Reply, Kept | None]:
+    """Report how many numbers of a column in training rows are at or below even marks.
+
+    A count of fewer than `least`, or of all but fewer than `least`, is reported as none or all.
+    """
+    at = _numbers(message | {"train": True}, client)
+    counts = np.searchsorted(np.sort(at), marks_between(message["low"], message["high"]), "right")
+    counts = np.where(counts < message["least"], 0, counts)
+    counts = np.where(len(at) - counts < message["least"], len(at), counts)
+    return {"counts": counts.tolist()}, client.kept
+
+
+def marks_between(low: float, high: float) -> NDArray[np.float64]:
+    """The marks of `grid`."""
+    return np.linspace(low, high, MARKS + 2)[1:-1]
+
+
 def _numbers(message: Message, client: Client) -> NDArray[np.float64]:
     """Return the numbers of a column, of the training rows or of all."""
     column = client.table.columns[message["column"]]
@@ -147,9 +165,10 @@ def survey(message: Message, client: Client) -> tuple[Reply, Kept]:
     """Split the rows, and report what imputing, scaling and encoding need of the training rows.
 
     For numbers: the count, the mean, the sum of squared deviations from it, the smallest and the
-    largest. For categories: the values with their counts.
+    largest. For categories: the values with their counts, and the number of rows with a value that
+    fewer than `least` rows have.
     """
-    schema = Schema.model_validate(message["schema"])
+    schema, least = Schema.model_validate(message["schema"]), int(message["least"])
     kept = _keep(schema, message, client)
     train = kept == 0
     if not train.any():
@@ -165,7 +184,10 @@ def survey(message: Message, client: Client) -> tuple[Reply, Kept]:
             words = as_words(column)
             words = Words(words.codes[train], words.levels)
             gone = int(words.missing().sum())
-            categories[name] = {"missing": gone, "values": _value_counts(words)}
+            found = _value_counts(words)
+            shown = {value: n for value, n in found.items() if n >= least}
+            rest = sum(found.values()) - sum(shown.values())
+            categories[name] = {"missing": gone, "values": shown, "rest": rest}
         else:
             numbers[name] = _moments(client.table, name, train)
     sizes = [int((kept == s).sum()) for s in range(len(SPLITS))]

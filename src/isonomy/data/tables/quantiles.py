@@ -35,6 +35,14 @@ def order_statistics(ask: Ask, column: str, ranks: Sequence[int], *, train: bool
             interval[rank] = after, min(b, marks[first]) if first < len(marks) else b
 
 
+def grid_median(ask: Ask, column: str, low: float, high: float, count: int, least: int) -> float:
+    """Return the median up to the distance of even marks, of which each client is asked once."""
+    message: Message = {"column": column, "low": low, "high": high, "least": least}
+    counts = np.sum([reply["counts"] for reply in ask(phases.grid, message)], axis=0)
+    marks = [low, *phases.marks_between(low, high).tolist(), high]
+    return float(np.interp((count + 1) / 2, [0, *counts.tolist(), count], marks))
+
+
 def _position(real: float) -> int:
     """Return the position of a number in the order of all doubles; 0 has position 0.
 

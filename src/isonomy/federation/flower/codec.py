@@ -6,6 +6,7 @@ client's reply is unpacked only if it has the structure that was expected.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -43,6 +44,15 @@ def most(like: Tree) -> int:
 def header(content: bytes) -> Header:
     """The header alone."""
     return _about(content)[0]
+
+
+def digest(content: bytes) -> str:
+    """A hash of a message's tree: of its structure and all numbers, without the header."""
+    shape = _about(content)[1]
+    end = 8 + int.from_bytes(content[:8], "little")
+    arrays = {k: v for k, v in json.loads(content[8:end]).items() if k != "__metadata__"}
+    about = json.dumps([shape, arrays], sort_keys=True).encode()
+    return hashlib.sha256(about + b"\n" + content[end:]).hexdigest()
 
 
 def unpack(content: bytes, like: Tree = None) -> tuple[Header, Tree]:

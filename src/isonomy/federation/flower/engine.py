@@ -17,6 +17,7 @@ from torch import Tensor
 from isonomy.core import tree
 from isonomy.core.client import Pool, State
 from isonomy.core.cohort import Ask, Replies
+from isonomy.core.examples import SPLITS
 from isonomy.core.phase import Phase, declaration
 from isonomy.core.task import Task
 from isonomy.core.tree import Tree
@@ -27,7 +28,10 @@ from isonomy.federation.flower import codec
 from isonomy.federation.flower.phase_runner import PhaseRunner, Phases, request, run_phase
 from isonomy.federation.flower.state_store import StateStore
 from isonomy.federation.flower.transport import InProcessTransport, NoReply, Transport
+from isonomy.robust.plausible import impossible
 from isonomy.robust.screen import fault
+
+LONGEST = 300  # letters of a client's reason that are shown
 
 
 class Flower(Engine):
@@ -44,8 +48,10 @@ class Flower(Engine):
         transport: Transport,
         phases: Phases,
         seed: int = 0,
+        charter: str = "",
     ) -> None:
         super().__init__(task, federation, seed=seed)
+        self.charter = charter  # the digest of what clients agreed to
         self.transport = transport
         self.phases = phases
         self.initial: State = ()
@@ -79,7 +85,7 @@ class Flower(Engine):
         for k in (k for k in asked if k not in requests):
             self._fault(ask, name, k, "it is not connected")
         for k, content in self.transport.ask(requests):
-            got = self._read(content, like)
+            got = self._read(content, like, ask, k)
             if isinstance(got, str):
                 broken += got.endswith("not finite")
                 self._fault(ask, name, k, got)
@@ -95,7 +101,7 @@ class Flower(Engine):
             )
 
     def _requests(self, ask: Ask, name: str, asked: list[int]) -> dict[int, bytes]:
-        head = request(ask, name, self.seed, self._settled)
+        head = request(ask, name, self.seed, self._settled, self.charter)
         present = self.transport.present()
         if ask.each is None:
             same = codec.pack(head, ask.message)
@@ -106,7 +112,7 @@ class Flower(Engine):
             if k in present
         }
 
-    def _read(self, content: bytes | NoReply, like: Tree) -> tuple[Tree] | str:
+    def _read(self, content: bytes | NoReply, like: Tree, ask: Ask, k: int) -> tuple[Tree] | str:
         """A reply's tree, or what is wrong with it."""
         if isinstance(content, NoReply):
             return content.why
@@ -115,13 +121,21 @@ class Flower(Engine):
         if len(content) > most:
             return f"its reply is too large ({len(content):,} bytes, {most:,} at most)"
         try:
-            if codec.header(content).get("ok") is not True:
-                return "it refused"
+            head = codec.header(content)
+            if head.get("ok") is not True:
+                why = "".join(c if c.isprintable() else "?" for c in str(head.get("why", "")))
+                return f"it refused: {why[:LONGEST] or 'it gave no reason'}"
             value = codec.unpack(content, like)[1]
         except codec.MalformedError as error:
             return f"its reply is malformed: {error}"
-        wrong = fault(value, like)
+        wrong = fault(value, like) or self._impossible(value, ask, k)
         return (value,) if wrong is None else f"its reply was refused: {wrong}"
+
+    def _impossible(self, value: Tree, ask: Ask, k: int) -> str | None:
+        """What is wrong with a reply's numbers, as far as the client's sizes show it."""
+        ranges = self.federation.ranges[k]
+        sizes = [int(n) for n in ranges[:, 1] - ranges[:, 0]]
+        return impossible(value, ask, dict(zip(SPLITS, sizes, strict=True)), self.task)
 
     def _replies(self, k: int, value: Tree) -> Replies:
         ids = torch.tensor([k])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -35,6 +35,24 @@ class Phases(Protocol):
 
     def find(self, name: str) -> Phase:
         """The phase of that name; KeyError if there is none."""
+
+
+class Terms(NamedTuple):
+    """With which work, learning rate and seed a client answers a question."""
+
+    work: Work
+    rate: float
+    seed: int
+
+
+class Agreement(Protocol):
+    """What a participant of a real federation has agreed to."""
+
+    def admit(self, head: codec.Header, terms: Terms, message: Any, content: str) -> None:
+        """Record a question before it is answered; raises MalformedError if it is refused.
+
+        `content` is the digest of the message.
+        """
 
 
 class AlgorithmPhases:
@@ -72,6 +90,7 @@ class PhaseRunner:
         store: StateStore,
         phases: Phases,
         around: tuple[ClientSide, ...] = (),
+        agreement: Agreement | None = None,
     ) -> None:
         self.number = number
         self.task = task
@@ -80,6 +99,7 @@ class PhaseRunner:
         self.store = store
         self.phases = phases
         self.around = around  # client-side middleware, for phases that train
+        self.agreement = agreement  # without one, messages bring their own terms
 
     def answer(self, request: bytes) -> bytes:
         """The reply to a phase's message; raises MalformedError for a message that is refused."""
@@ -88,27 +108,31 @@ class PhaseRunner:
             phase = self.phases.find(head["phase"])
             round, seed = int(head["round"]), int(head["seed"])
             work = Work(**{**head["work"], "betas": tuple(head["work"]["betas"])})
-            rate = float(head["rate"])
+            terms = Terms(work, float(head["rate"]), seed)
             exchange, cohort = int(head["exchange"]), int(head["cohort"])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise codec.MalformedError("it names an unknown phase, round or work") from None
         reads = head["phase"].startswith(READ_ONLY)
         newest = self.store.rounds()[-1:]
         if not reads and newest and newest[0] > round:
             raise codec.MalformedError(f"it is of round {round + 1}, which is over")
+        if self.agreement is not None:
+            self.agreement.admit(head, terms, message, codec.digest(request))
         ids = torch.tensor([self.number])
         ask = Ask(
             phase,
             message,
-            work,
+            terms.work,
             round,
-            rate,
+            terms.rate,
             ids,
             exchange=exchange,
             cohort=cohort,
             around=() if reads else self.around,
         )
-        value, state = run_phase(self.task, ask, self.pool, self.ranges, self.store.load(), seed)
+        value, state = run_phase(
+            self.task, ask, self.pool, self.ranges, self.store.load(), terms.seed
+        )
         if not reads:
             self.store.save(round, state)
             self.store.forget_before(int(head.get("settled", 0)))
@@ -126,10 +150,11 @@ def run_phase(
         return ask.wrapped()(task, ask.message, Client(**lane, **made["shared"]))
 
 
-def request(ask: Ask, name: str, seed: int, settled: int) -> dict[str, Any]:
-    """The header of a phase's message."""
+def request(ask: Ask, name: str, seed: int, settled: int, charter: str = "") -> dict[str, Any]:
+    """The header of a phase's message; `charter` is the digest of what clients agreed to."""
     return {
         "kind": "phase",
+        "charter": charter,
         "phase": name,
         "round": ask.round,
         "rate": ask.rate,
@@ -138,4 +163,5 @@ def request(ask: Ask, name: str, seed: int, settled: int) -> dict[str, Any]:
         "exchange": ask.exchange,
         "cohort": ask.cohort,
         "settled": settled,
+        "final": ask.final,
     }

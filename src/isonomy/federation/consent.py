@@ -1,0 +1,136 @@
+"""What a participant reads before it agrees: in the words of its own installation.
+
+Nothing here is a sentence of the organiser's. Names of columns, values and clients come from the
+charter and are shown without control characters.
+"""
+
+from __future__ import annotations
+
+from isonomy import algorithms
+from isonomy.config.schema import Config, PrivacyConfig
+from isonomy.core.algorithm import Algorithm
+from isonomy.core.phase import Declaration, declared
+from isonomy.data.tables.preprocessing import Schema
+from isonomy.federation.charter import Charter, config_of, has_least, printable, roles_of, schema_of
+from isonomy.federation.schedule import Schedule
+from isonomy.runs.build import malicious_clients
+
+DEFAULTS = PrivacyConfig()
+
+
+def consent_text(charter: Charter) -> list[str]:
+    """What a participant should know before it agrees, as lines of text."""
+    config, schema = config_of(charter), schema_of(charter)
+    algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
+    lines = _about(charter, config, schema, type(algorithm))
+    lines += _attack(charter, config)
+    lines += _questions(config, schema, algorithm)
+    lines += _limits(config)
+    if config.defence.name != "none":
+        lines.append(
+            f"The defence '{config.defence.name}' replaces the mean: the organiser's program "
+            "examines the update of every participant."
+        )
+    return [printable(line) for line in lines]
+
+
+def _about(charter: Charter, config: Config, schema: Schema, kind: type[Algorithm]) -> list[str]:
+    local = config.local
+    spent = f"{local.steps} steps" if local.steps else f"{local.epochs} passes over your rows"
+    batch = f"batches of {local.batch}" if local.batch else "all rows at once"
+    to_predict = schema.label.name
+    if schema.label.classes:
+        to_predict += f" ({', '.join(schema.label.classes)})"
+    options = ", ".join(f"{k} = {v}" for k, v in sorted(config.algorithm.options.items()))
+    lines = [
+        f"Method: {kind.name} ({kind.paper}){f' with {options}' if options else ''}, "
+        f"{config.rounds} rounds, {spent} in each, {batch}; model {config.model.name}.",
+        f"Participants: {len(charter['clients'])} ({', '.join(charter['clients'])}).",
+        f"Predicted: {to_predict}.",
+        f"Features: {', '.join(schema.features)}.",
+    ]
+    if schema.protected:
+        lines.append(f"Fairness is measured between the groups of: {', '.join(schema.protected)}.")
+    return lines
+
+
+def _questions(config: Config, schema: Schema, algorithm: Algorithm) -> list[str]:
+    """The questions that will be answered, and what the organiser learns from the answers."""
+    kind, cell = type(algorithm), config.privacy.cell
+    numbers = [name for name, of in schema.features.items() if of == "number"]
+    median = roles_of(config)[0].impute == "median" and numbers
+    lines = [
+        "Your program answers these questions and no others, each as often as stated:",
+        "  for preparation, once: the number of training, validation and test rows; for each "
+        "numeric column the count, mean, spread, smallest and largest value; for each category its "
+        f"values and how often each occurs (values of fewer than {cell} rows are not named), all "
+        "on training rows" + ("; and counts at even marks, for medians;" if median else ";"),
+        *(f"  {line};" for line in Schedule(config, algorithm).describe()),
+        "The organiser learns:",
+        f"  in training: {kind.reveals};",
+        f"  in evaluation ({config.evaluate.split} rows): how many rows of each group and label "
+        "were predicted as which class, and sums of losses;",
+        "  each reply by itself, because sums are computed on the organiser's machine: there is no "
+        "secure aggregation.",
+    ]
+    asked = Schedule(config, algorithm).asked
+    shared = [d for name, d in declared(kind).items() if name in asked and _single_rows(d)]
+    if shared:
+        parts = ", ".join(n for d in shared for n, p in d.parts.items() if p.kind == "examples")
+        lines.append(
+            f"WARNING: this method sends values of single rows ({parts}); it is refused unless you "
+            "allow it with --share-rows."
+        )
+    else:
+        lines.append("No row is sent.")
+    return lines
+
+
+def _limits(config: Config) -> list[str]:
+    given = config.privacy
+    cells = "" if not has_own_cells(config) else ", in training as in evaluation"
+    lines = [
+        f"Limits: a reply is computed from at least {given.rows} training rows; groups and labels "
+        f"of fewer than {given.cell} rows are not counted{cells}; after the server has restarted, "
+        f"{given.repeats} rounds at most are answered a second time to other messages.",
+        "Models, gradients and losses are rounded to what a single row adds to them."
+        if given.rounding
+        else "WARNING: replies are not rounded, so single rows can be read from replies to models "
+        "that were made for it; refused unless you allow it with --exact.",
+        "An organiser who sends models that were made for it can still learn something about "
+        "rows from the replies; see docs/threat-model.md.",
+    ]
+    for name in ("rows", "cell"):
+        if getattr(given, name) < getattr(DEFAULTS, name):
+            lines.append(
+                f"WARNING: privacy.{name} = {getattr(given, name)} is below the usual "
+                f"{getattr(DEFAULTS, name)}."
+            )
+    return lines
+
+
+def has_own_cells(config: Config) -> bool:
+    """Whether the method itself counts groups and withholds small cells."""
+    return ":" not in config.algorithm.name and has_least(config.algorithm.name)
+
+
+def _single_rows(declared: Declaration) -> bool:
+    return any(part.kind == "examples" for part in declared.parts.values())
+
+
+def shares_rows(config: Config, algorithm: Algorithm) -> bool:
+    """Whether a question of the run asks for values of single rows."""
+    phases, asked = declared(type(algorithm)), Schedule(config, algorithm).asked
+    return any(name in phases and _single_rows(phases[name]) for name in asked)
+
+
+def _attack(charter: Charter, config: Config) -> list[str]:
+    """The warning that some participants' replies are falsified on purpose, if they are."""
+    if config.attack.name == "none":
+        return []
+    names = charter["clients"]
+    bad = [names[k] for k in malicious_clients(config, len(names)).tolist()]
+    return [
+        f"This is a trial with a simulated attack ('{config.attack.name}'): the programs of these "
+        f"participants falsify their replies: {', '.join(bad) or 'none'}. Do not use its model."
+    ]
