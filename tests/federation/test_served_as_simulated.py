@@ -88,12 +88,7 @@ def test_defences_and_attacks_take_effect(here: Path, overrides: list[str]) -> N
 
 FRONTS = ["local.optimiser=adam", "local.lr=0.01", "front.rays=20"]
 STOPS = ["algorithm=pffl", "algorithm.zeta=0.9", "model=logistic", "rounds=5"]
-STOPS += [
-    "algorithm.track=2",
-    "algorithm.stop=0.9",
-    "evaluate.every=3",
-    "data.fractions=[0.7,0,0.3]",
-]
+STOPS += ["algorithm.track=2", "algorithm.stop=20.0", "evaluate.every=3"]
 
 
 @pytest.mark.parametrize(
@@ -114,9 +109,7 @@ def test_participants_answer_every_question_of_an_honest_run(
     members = {name: participant(here, name, share_rows=True) for name in NAMES}
     got = serve(here, overrides, Room(members))
     expected = simulate(here, overrides)
-    assert not [
-        r["faults"] for r in RunFolder(here / "served").lines("rounds.jsonl") if "faults" in r
-    ]
+    assert not any("faults" in line for line in RunFolder(here / "served").lines("rounds.jsonl"))
     assert len(got.rounds) == len(expected.rounds)
     assert len(got.rounds) == (2 if overrides is STOPS else 3)
     assert all(one.complete for one in members.values())

@@ -69,7 +69,7 @@ def test_heads_are_made_once_for_all_pages(monkeypatch: pytest.MonkeyPatch) -> N
     for page_size in (1000, 16):
         monkeypatch.setattr(front, "PAGE", page_size)
         made.clear()
-        measured = front.learnt(setting, server, engine, "train", names, others=False)
+        measured = front.learnt(setting, server, engine, "train", names, 0, others=False)
         assert measured is not None
         found.append((len(made), measured.local))
     assert found[0][0] == found[1][0]
