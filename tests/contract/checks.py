@@ -255,7 +255,7 @@ def check_draws(transport: Transport) -> None:
     @phase(
         "gather",
         batches="statistic",
-        count="statistic",
+        steps="statistic",
         examples="statistic",
         uniform="statistic",
         normal="statistic",
@@ -269,12 +269,12 @@ def check_draws(transport: Transport) -> None:
         live = (torch.arange(steps) < plan.count).unsqueeze(-1)
         place = torch.arange(steps).unsqueeze(-1) * 1000 + torch.arange(batch)
         own = plan.rows - client.starts[0]
-        marks = random.mix64(own * 1_000_000 + place)
+        marks = random.mix64(own * 1_000_000 + place) % 1_000_003
         real = (plan.weight > 0) & live
         train = client.train
         reply = {
             "batches": torch.where(real, marks, 0).sum(),
-            "count": plan.count,
+            "steps": plan.count,
             "examples": (plan.weight * live).sum(),
             "uniform": client.uniform("u", (3,)),
             "normal": client.normal("z", (3,)),
