@@ -48,7 +48,7 @@ def upper(counts: ArrayLike, alpha: ArrayLike) -> Floats:
     """
     at = np.asarray(counts, np.float64)
     if at.shape[-3] == 1:
-        return _exact(at[..., 0, 0, 0], at[..., 0, 0, 1], alpha)[1]
+        return exact(at[..., 0, 0, 0], at[..., 0, 0, 1], alpha)[1]
     _, high = _gaps(at, alpha)
     return np.asarray(high.max((-1, -2), initial=0.0))
 
@@ -57,7 +57,7 @@ def interval(counts: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
     """The ends of a confidence interval for the value of one model."""
     at, alpha = np.asarray(counts, np.float64), (1 - level) / 2
     if at.shape[-3] == 1:
-        low, high = _exact(at[0, 0, 0], at[0, 0, 1], alpha)
+        low, high = exact(at[0, 0, 0], at[0, 0, 1], alpha)
         return float(low), float(high)
     # two groups with one positive class have a single difference; else any of several may miss
     pairs = (at.shape[-3] - 1) * at.shape[-2]
@@ -68,23 +68,35 @@ def interval(counts: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
 def _gaps(at: Floats, alpha: ArrayLike) -> tuple[Floats, Floats]:
     """Limits [..., L, P] of each group's distance from everyone's rate; 0 for an empty group."""
     level = np.asarray(alpha, np.float64)
-    level = (level.reshape((*level.shape, 1, 1)) if level.ndim else level) / 2
+    level = level.reshape((*level.shape, 1, 1)) if level.ndim else level
     mine, rest = at[..., 1:, :, :], at[..., :1, :, :] - at[..., 1:, :, :]
-    p, q = (ratio(x[..., 0], x[..., 1]) for x in (mine, rest))
-    p_low, p_high = _exact(mine[..., 0], mine[..., 1], level)
-    q_low, q_high = _exact(rest[..., 0], rest[..., 1], level)
     known = (mine[..., 1] > 0) & (rest[..., 1] > 0)
-    d = np.where(known, p - q, 0.0)
-    with np.errstate(invalid="ignore"):
-        above = np.where(known, d + np.hypot(p_high - p, q - q_low), 0.0).clip(max=1)
-        below = np.where(known, d - np.hypot(p - p_low, q_high - q), 0.0).clip(min=-1)
+    limits = difference_limits(mine[..., 0], mine[..., 1], rest[..., 0], rest[..., 1], level)
+    below, above = (np.where(known, each, 0.0) for each in limits)
     others = 1 - ratio(mine[..., 1], np.broadcast_to(at[..., :1, :, 1], mine.shape[:-1]))
     others = np.where(known, others, 0.0)
     least = np.maximum(np.maximum(below, -above), 0.0)
     return others * least, others * np.maximum(np.maximum(above, -below), 0.0)
 
 
-def _exact(count: Floats, size: Floats, alpha: ArrayLike) -> tuple[Floats, Floats]:
+def difference_limits(
+    count: Floats, size: Floats, count2: Floats, size2: Floats, alpha: ArrayLike
+) -> tuple[Floats, Floats]:
+    """Limits of a difference of two proportions, each missed with probability `alpha` at most.
+
+    NaN where one of the two has no examples.
+    """
+    level = np.asarray(alpha, np.float64) / 2
+    p, q = ratio(count, size), ratio(count2, size2)
+    p_low, p_high = exact(count, size, level)
+    q_low, q_high = exact(count2, size2, level)
+    with np.errstate(invalid="ignore"):
+        low = (p - q - np.hypot(p - p_low, q_high - q)).clip(min=-1)
+        high = (p - q + np.hypot(p_high - p, q - q_low)).clip(max=1)
+    return np.asarray(low), np.asarray(high)
+
+
+def exact(count: Floats, size: Floats, alpha: ArrayLike) -> tuple[Floats, Floats]:
     """Clopper-Pearson limits of a proportion, each missed with probability `alpha` at most."""
     from scipy.special import betainccinv, betaincinv  # slow to import
 
