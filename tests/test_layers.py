@@ -55,6 +55,7 @@ LAYERS = {
         "config",
         "core",
         "data",
+        "deploy",
         "engines",
         "errors",
         "metrics",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from isonomy.runs.listener import Listener
     from isonomy.runs.record import Record
     from isonomy.studies.compare import Method
+    from isonomy.studies.decision import Decision
     from isonomy.studies.suggest_lam import LamSuggestion
     from isonomy.studies.suggest_zeta import ZetaSuggestion
 
@@ -120,6 +121,51 @@ def compare(
         overwrite=overwrite,
         jobs=jobs,
         listeners=listeners,
+    )
+
+
+def decide(
+    config: Config | str | Path,
+    folder: str | Path,
+    *,
+    require: Sequence[str] | None = None,
+    maximise: str | None = None,
+    minimise: str | None = None,
+    budget: str | None = None,
+    trials: int | None = None,
+    methods: Sequence[str | Mapping[str, Any]] | None = None,
+    jobs: int = 1,
+    overwrite: bool = False,
+    command: str = "",
+    listeners: Sequence[Listener] = (),
+) -> Decision:
+    """Search for a model that meets requirements, verify it on test data, and say yes or no.
+
+    What is not given is as in the config's table `decide`. The model, decision.json and
+    decision.html are written to the folder; `decision.outcome` is "met" or "none".
+    """
+    from isonomy.runs.listener import Listeners
+    from isonomy.studies import decide as study
+
+    made = _config(config)
+    given = {
+        "require": None if require is None else list(require),
+        "maximise": maximise,
+        "minimise": minimise,
+        "budget": budget,
+        "trials": trials,
+        "methods": None if methods is None else list(methods),
+    }
+    changed = {key: value for key, value in given.items() if value is not None}
+    made = made.model_copy(update={"decide": made.decide.model_copy(update=changed)})
+    limit = None if made.decide.trials else study.read_time(made.decide.budget)
+    return study.decide(
+        made,
+        folder,
+        study.Effort(limit, made.decide.trials, jobs),
+        command=command,
+        listener=Listeners(listeners),
+        overwrite=overwrite,
     )
 
 

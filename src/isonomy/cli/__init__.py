@@ -9,6 +9,7 @@ import typer
 from isonomy.cli import (
     compare,
     data,
+    decide,
     demo_federation,
     excess,
     export,
@@ -70,6 +71,7 @@ app.command("resume")(resume.resume)
 app.command("report")(report.report)
 app.command("predict")(predict.predict)
 app.command("compare")(compare.compare)
+app.command("decide")(decide.decide)
 app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
 app.command("front")(front.front)

@@ -49,6 +49,37 @@ def show_progress(
         yield bars
 
 
+@contextmanager
+def show_trials(*, quiet: bool = False) -> Iterator[Listener]:
+    """A listener that shows one line per trial, when it has ended; their number is not known."""
+    yield Trials(quiet)
+
+
+class Trials(Listener):
+    """One line per trial, and notes that are printed once each."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+        self.printed: set[str] = set()
+        self.last = ""
+
+    def round(self, done: int, rounds: int, metrics: dict[str, float] | None) -> None:
+        """Keep what was measured last."""
+        self.last = f": {measured(metrics)}" if metrics else self.last
+
+    def end(self, label: str, seconds: float | None = None) -> None:
+        """A trial is complete."""
+        if not self.quiet:
+            taken = "" if seconds is None else f" ({duration(seconds)})"
+            typer.echo(f"  {label}{self.last}{taken}", err=True)
+
+    def note(self, text: str) -> None:
+        """Print a note, unless it was printed before."""
+        if text not in self.printed:
+            self.printed.add(text)
+            shell.note(text)
+
+
 class _Progress(Listener):
     """Shared by bars and lines: the current run, and notes that are printed once each."""
 

@@ -278,6 +278,25 @@ class CompareConfig(_Section):
     )
 
 
+class DecideConfig(_Section):
+    """What `isonomy decide` is asked for: requirements, and what to improve among what meets them."""
+
+    require: list[str] = Field(
+        default_factory=list,
+        description="bounds that must hold, e.g. 'demographic_parity(sex) <= 0.05' or "
+        "'worst_client_accuracy >= 0.75'",
+    )
+    maximise: str = Field("accuracy", description="quantity to maximise among what meets them")
+    minimise: str | None = Field(None, description="quantity to minimise instead")
+    budget: str = Field("10m", description="time for all trials, e.g. 90s, 10m or 2h")
+    trials: int | None = Field(None, ge=1, description="trials of each method, in place of a time")
+    methods: list[str | dict[str, Any]] = Field(
+        default_factory=list,
+        description="methods to try: names of algorithms, or tables as in compare.methods (plain "
+        "averaging, local training, the package's five systems and more if empty)",
+    )
+
+
 class Config(_Section):
     """The config of an experiment."""
 
@@ -302,6 +321,7 @@ class Config(_Section):
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
     privacy: PrivacyConfig = Field(default_factory=PrivacyConfig)
     compare: CompareConfig = Field(default_factory=CompareConfig)
+    decide: DecideConfig = Field(default_factory=DecideConfig)
     versions: dict[str, str] = Field(
         default_factory=dict, description="versions of the software that the run used"
     )
@@ -322,6 +342,7 @@ class Config(_Section):
         the learning rate depends on it: a run may be made longer.
         """
         plain = self.plain()
+        del plain["decide"]
         plain["data"] = {k: v for k, v in plain["data"].items() if k != "path"}
         if self.local.schedule != "cosine":
             del plain["rounds"]

@@ -17,9 +17,10 @@ from isonomy.data.tables.federate import fingerprint
 from isonomy.deploy.card import Measured
 from isonomy.deploy.loading import ClientModel
 from isonomy.deploy.model import Model
-from isonomy.errors import DataError, IsonomyError
+from isonomy.errors import IsonomyError
 from isonomy.metrics import Counts, count, summarise
 from isonomy.runs import build
+from isonomy.runs.finished import require_same_data
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.training import record
 
@@ -35,7 +36,7 @@ def measured(place: RunFolder, loaded: ClientModel, model: Model) -> Model:
     split = config.evaluate.split
     try:
         setting = build.build(config)
-        _require_same_data(place, setting)
+        require_same_data(place, setting)
     except IsonomyError as error:
         note = f"the data could not be loaded again ({error}); the metrics are those of the run"
         metrics = _recorded(place, loaded, split)
@@ -56,14 +57,6 @@ def measured(place: RunFolder, loaded: ClientModel, model: Model) -> Model:
     notes = (*federation.notes, *federation.warnings)
     update = {"measured": metrics, "data": data, "notes": notes}
     return replace(model, card=card.model_copy(update=update))
-
-
-def _require_same_data(place: RunFolder, setting: build.Setting) -> None:
-    """Raise a DataError if the tables were changed since the run."""
-    rounds = place.checkpoints()
-    kept = place.load_checkpoint(rounds[0])[1].get("data") if rounds else None
-    if kept is not None and kept != setting.fingerprint:
-        raise DataError("the tables were changed since the run")
 
 
 def _names(federation: Federation) -> list[str]:

@@ -62,9 +62,7 @@ class Quantity:
 def _quantities() -> dict[str, Quantity]:
     found = [
         Quantity("accuracy", "accuracy", "higher", "everyone", "accuracy", "mean"),
-        Quantity(
-            "balanced_accuracy", "balanced accuracy", "higher", "everyone", "recall", "mean"
-        ),
+        Quantity("balanced_accuracy", "balanced accuracy", "higher", "everyone", "recall", "mean"),
         Quantity(
             "worst_client_accuracy",
             "accuracy of the worst client",

@@ -212,7 +212,7 @@ def learnt(
         return None
     wanted = preferences_of(setting.config, algorithm, rays)
     message = {"model": algorithm.deployed(server), "rays": ray_of(wanted)}
-    own = _counted(algorithm, engine, split, message, "own", done)
+    own = counted(algorithm, engine, split, message, "own", done)
     whole: Floats | None = None
     together: NDArray[np.int64] | None = None
     if own is None:
@@ -220,7 +220,7 @@ def learnt(
     if algorithm.joint(message["model"]):
         joint = None
         if rays is None:
-            joint = _counted(algorithm, engine, split, message, "joint", done)
+            joint = counted(algorithm, engine, split, message, "joint", done)
         if joint is not None:
             together = joint.sum(0)
             whole = points(together[None], federation.attributes, names)
@@ -229,7 +229,7 @@ def learnt(
         for k in range(len(federation)):
             state = tree.take(engine.states.stacked, k)
             given = {**message, "state": state}
-            sums = _counted(algorithm, engine, split, given, "given", done)
+            sums = counted(algorithm, engine, split, given, "given", done)
             assert sums is not None  # all clients of a simulation reply
             each.append(points(sums.sum(0), federation.attributes, names))
         whole = np.stack(each)
@@ -247,7 +247,7 @@ def learnt(
     )
 
 
-def _counted(
+def counted(
     algorithm: LearnsFront, engine: Engine, split: Split, message: Message, whose: str, done: int
 ) -> NDArray[np.int64] | None:
     """Every client's counts [K, R, 1 + G, C, C], some clients at a time to save memory.
@@ -284,7 +284,7 @@ def front_counts(algorithm: LearnsFront, split: Split, whose: str) -> Phase:
     """
 
     @phase("gather", name=f"measure:{split}:{whose}", counts="group statistic")
-    def counted(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+    def counts_of(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         model, rays = message["model"], message["rays"]
         states = {"own": client.state, "joint": None, "given": message.get("state")}
         state = states[whose]
@@ -304,7 +304,7 @@ def front_counts(algorithm: LearnsFront, split: Split, whose: str) -> Phase:
         shape = (len(rays), -1, task.classes, task.classes)
         return {"counts": total.reshape(shape).round().to(torch.int64)}, client.state
 
-    return counted
+    return counts_of
 
 
 def _outputs(task: Task, same: Params, made: Params, x: Tensor) -> Tensor:

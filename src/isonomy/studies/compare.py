@@ -90,15 +90,15 @@ def run_all(
                     f"'{place.path}' holds a run with another config; choose another folder with "
                     "--to, or replace it with --overwrite."
                 )
-            plans.append((config, place, overwrite))
+            plans.append(Plan(config, place, overwrite))
     errors = _parallel(plans, jobs, listener) if jobs > 1 else _in_turn(plans, listener)
     out, diverged = [], []
-    for (config, place, _), error in zip(plans, errors, strict=True):
+    for plan, error in zip(plans, errors, strict=True):
         if error is None:
-            out.append(record(place))
+            out.append(record(plan.place))
         else:
             diverged.append(error)
-            listener.note(f"{config.label}, seed {config.seed}, is left out: {error}")
+            listener.note(f"{plan.config.label}, seed {plan.config.seed}, is left out: {error}")
     if diverged and not out:
         raise diverged[0]
     return out
@@ -117,7 +117,7 @@ def _in_turn(plans: list[Plan], listener: Listener) -> Iterator[TrainingError | 
 
 def _parallel(plans: list[Plan], jobs: int, listener: Listener) -> Iterator[TrainingError | None]:
     """Several runs at once; the error of each that diverges."""
-    ready = [place.complete and not overwrite for _, place, overwrite in plans]
+    ready = [plan.place.complete and not plan.overwrite for plan in plans]
     made = at_once([plan for plan, done in zip(plans, ready, strict=True) if not done], jobs)
     for done in ready:
         if done:
@@ -139,7 +139,7 @@ def slug(label: str) -> str:
 
 def _base(config: Config) -> dict[str, Any]:
     values = config.plain()
-    for key in ("compare", "versions", "label"):
+    for key in ("compare", "decide", "versions", "label"):
         values.pop(key, None)
     return values
 

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from multiprocessing import connection
-from typing import Any
+from typing import Any, NamedTuple
 
 from isonomy.config.schema import Config
 from isonomy.errors import RunError, TrainingError
@@ -21,7 +21,18 @@ from isonomy.runs.listener import Listener
 from isonomy.runs.training import resume, run
 
 PER_PROCESS = 16  # runs before processes are replaced, because they do not return freed memory
-Plan = tuple[Config, RunFolder, bool]  # config, folder, whether to overwrite
+
+
+class Plan(NamedTuple):
+    """A run to make: its config and folder.
+
+    `overwrite` replaces what the folder holds, and `keep` writes a model that its verdict withholds.
+    """
+
+    config: Config
+    place: RunFolder
+    overwrite: bool = False
+    keep: bool = False
 
 
 @dataclass
@@ -57,12 +68,12 @@ class Report(Listener):
 
 def run_or_resume(plan: Plan, listener: Listener) -> None:
     """Make the run, or resume it if its folder holds an unfinished one."""
-    config, place, overwrite = plan
+    config, place, overwrite, keep = plan
     if place.exists and not overwrite:
         if not place.complete:
-            resume(place.path, listeners=[listener])
+            resume(place.path, listeners=[listener], keep=keep)
     else:
-        run(config, place.path, listeners=[listener], overwrite=overwrite)
+        run(config, place.path, listeners=[listener], overwrite=overwrite, keep=keep)
 
 
 def at_once(plans: Sequence[Plan], jobs: int) -> Iterator[Report]:

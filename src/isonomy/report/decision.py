@@ -1,0 +1,389 @@
+"""The page of a decision, for the person who has to answer for the model.
+
+It is made from the content of decision.json alone, works offline and contains no script.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from isonomy.report.decision_figure import trade_off
+from isonomy.report.markup import escape
+
+Facts = Mapping[str, Any]
+
+_STATUS = {"met": "yes", "not met": "no", "cannot be told": "open"}
+
+_QUESTIONS = (
+    (
+        "EU AI Act, Annex IV 1 and 2 (b): purpose, design choices, trade-offs",
+        "what was required and maximised, the methods that were tried, why this one was chosen",
+        "the intended purpose, the people affected, who is responsible",
+    ),
+    (
+        "Annex IV 2 (d): data, where they come from, how they were prepared",
+        "source, numbers of clients and examples, groups and warnings; the preparation is stored "
+        "with the model",
+        "how and why the data were collected, whether they represent the people affected",
+    ),
+    (
+        "Annex IV 2 (g): validation and test, metrics for accuracy and discrimination",
+        "split of the data, requirements with intervals, results by group and by client, the exact "
+        "command",
+        "a date and a signature; tests under the conditions of use",
+    ),
+    (
+        "Annex IV 3 and 4: limits, accuracy for particular groups, why these metrics",
+        "rates by group, what could not be measured, the statistical meaning of each answer",
+        "why these definitions of fairness are the right ones here; human oversight",
+    ),
+    (
+        "NIST AI RMF, MEASURE 2.3, 2.5 and 2.11: performance, validity, fairness",
+        "measurements on examples that were used neither for training nor for the choice",
+        "monitoring after deployment, harms that no metric shows",
+    ),
+    (
+        "NIST AI RMF, MEASURE 2.10: privacy",
+        "what each method reveals to the server",
+        "the legal basis of the processing; this page claims no differential privacy",
+    ),
+    (
+        "NIST AI RMF, MANAGE 1.1: whether to proceed",
+        "yes or no to the stated requirements, and the nearest trade-offs",
+        "the decision itself",
+    ),
+)
+
+
+def write_page(facts: Facts, path: Path) -> Path:
+    """Write the page."""
+    path.write_text(render(facts), encoding="utf-8")
+    return path
+
+
+def render(facts: Facts) -> str:
+    """The page as HTML text."""
+    body = [
+        "<main>",
+        _answer(facts),
+        _requirements(facts),
+        _why(facts),
+        _pictures(facts),
+        _others(facts),
+        _groups(facts),
+        _clients(facts),
+        _reveals(facts),
+        _limits(facts),
+        _questions(),
+        _repeat(facts),
+        "</main>",
+    ]
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    style = resources.files("isonomy.report").joinpath("decision.css").read_text(encoding="utf-8")
+    head = (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<link rel="icon" href="data:,">\n'
+        f"<title>Decision: {escape(_verdict(facts))}</title>\n<style>{style}</style>\n</head>"
+    )
+    text = "\n".join(part for part in body if part)
+    return f"{head}\n<body>\n{text}\n</body>\n</html>\n"
+
+
+# --- sections ------------------------------------------------------------------------------------
+
+
+def _verdict(facts: Facts) -> str:
+    return "yes" if facts["outcome"] == "met" else "no"
+
+
+def _answer(facts: Facts) -> str:
+    verdict = _verdict(facts)
+    lines = "".join(f"<p>{escape(line)}</p>" for line in facts["lines"])
+    return f'<header class="{verdict}"><h1>Decision: {verdict}</h1>{lines}</header>'
+
+
+def _requirements(facts: Facts) -> str:
+    asked = facts["asked"]
+    text = (
+        f"{_listed(asked['requirements'])}; among the models that meet this, {asked['objective']}."
+    )
+    if not facts["answers"]:
+        rows = [
+            [one, title, "not measured on test examples"]
+            for one, title in zip(asked["requirements"], asked["titles"], strict=True)
+        ]
+        table = _table(["requirement", "what it bounds", "answer"], rows)
+    else:
+        rows = [
+            [
+                one["requirement"],
+                one["title"],
+                _mark(one["status"]),
+                _number(one["value"]),
+                f"{_number(one['low'])} to {_number(one['high'])}",
+                f"{one['examples']:,}",
+                _extra(one),
+            ]
+            for one in facts["answers"]
+        ]
+        heads = [
+            "requirement",
+            "what it bounds",
+            "answer",
+            "measured",
+            "interval",
+            "test examples",
+            "remark",
+        ]
+        table = _table(heads, rows)
+    how = (
+        "The intervals hold for all requirements together with "
+        f"{facts['level']:.0%} confidence. Met: the whole interval is on the right side of the "
+        "bound. Not met: the whole interval is on the wrong side. Cannot be told: the bound is "
+        "inside the interval."
+    )
+    return _section("What was asked", f"<p>{escape(text)}</p>{table}<p>{escape(how)}</p>")
+
+
+def _extra(one: Facts) -> str:
+    parts = []
+    if one["needed"]:
+        parts.append(f"{one['needed']} test examples would be needed")
+    if one["unmeasured"]:
+        parts.append(f"no test examples: {', '.join(one['unmeasured'][:5])}")
+    return "; ".join(parts)
+
+
+def _why(facts: Facts) -> str:
+    chosen = facts["chosen"]
+    number, methods = len(facts["points"]), len(facts["methods"])
+    text = (
+        f"{number:,} models of {methods} methods were compared on validation examples; every "
+        f"method had {facts['passes']} trial{'s' if facts['passes'] != 1 else ''}, the first with "
+        "its defaults."
+    )
+    if chosen is None:
+        return _section(
+            "Why there is none",
+            f"<p>{escape(text)} None of them meets every requirement there, so no model was "
+            "measured on the test examples.</p>",
+        )
+    reason = {
+        "clear": "It has the best objective of those that keep a margin from every bound. The "
+        f"margin is such that the test examples are expected to confirm it in {facts['power']:.0%} "
+        "of cases for each requirement; it follows from the numbers of examples.",
+        "possible": "No model keeps the margin from every bound that the numbers of examples call "
+        "for. This one comes closest, so its test result is less certain.",
+    }[chosen["standing"]]
+    rows = [
+        [text_of, _number(value), _number(margin)]
+        for text_of, value, margin in zip(
+            facts["asked"]["requirements"], chosen["values"], chosen["margins"], strict=True
+        )
+    ]
+    settings = _settings(chosen)
+    return _section(
+        "Why this model",
+        f"<p>{escape(text)} {escape(reason)}</p><p><b>{escape(chosen['name'])}</b>"
+        f"{': ' if settings else ''}{escape(settings)}</p>"
+        + _table(["requirement", "on validation examples", "margin wanted"], rows),
+    )
+
+
+def _settings(row: Facts) -> str:
+    given = ", ".join(f"{key} = {_short(value)}" for key, value in row["settings"].items())
+    return given or "the method's defaults"
+
+
+def _pictures(facts: Facts) -> str:
+    figures = "".join(
+        f"<figure>{trade_off(facts, i)}<figcaption>{escape(_caption(facts, i))}</figcaption>"
+        "</figure>"
+        for i in range(len(facts["asked"]["requirements"]))
+    )
+    return _section("The trade-off", figures)
+
+
+def _caption(facts: Facts, i: int) -> str:
+    asked = facts["asked"]["requirements"][i]
+    return (
+        f"Every point is a model, measured on validation examples. Shaded: where {asked} holds. "
+        "A filled point meets every requirement as measured; the circled one was chosen."
+    )
+
+
+def _others(facts: Facts) -> str:
+    heads = [
+        "model",
+        facts["objective"]["name"],
+        *(text.split(" ")[0] for text in facts["asked"]["requirements"]),
+        "meets all",
+        "settings",
+    ]
+    word = {"clear": "yes, with margin", "possible": "yes, without margin", "missed": "no"}
+    rows = [
+        [
+            row["name"],
+            _number(row["objective"]),
+            *(_number(v) for v in row["values"]),
+            word[row["standing"]],
+            _settings(row) if row["method"] != "Constant prediction" else "",
+        ]
+        for row in [*facts["candidates"], facts["constant"]]
+    ]
+    return _section(
+        "What else was tried",
+        "<p>The best model of each method on validation examples. A constant prediction gives "
+        "everyone the most frequent label; no model is chosen that is not better.</p>"
+        + _table(heads, rows),
+    )
+
+
+def _groups(facts: Facts) -> str:
+    found = facts["by_group"]
+    if not found:
+        return ""
+    binary = "positive_rate" in found[0]
+    heads = ["attribute", "group", "test examples", "accuracy"]
+    heads += ["predicted positive", "true positives", "false positives"] if binary else []
+    keys = ["positive_rate", "true_positive_rate", "false_positive_rate"] if binary else []
+    rows = [
+        [
+            row["attribute"],
+            row["group"],
+            f"{row['examples']:,}",
+            _number(row["accuracy"]),
+            *(_number(row[key]) for key in keys),
+        ]
+        for row in found
+    ]
+    return _section("By group, on test examples", _table(heads, rows))
+
+
+def _clients(facts: Facts) -> str:
+    found = facts["by_client"]
+    if not found:
+        return ""
+    rows = [
+        [
+            row["client"],
+            f"{row['examples']:,}",
+            _number(row["accuracy"]),
+            f"{_number(row['low'])} to {_number(row['high'])}",
+        ]
+        for row in sorted(found, key=lambda row: -1 if row["accuracy"] is None else row["accuracy"])
+    ]
+    table = _table(["client", "test examples", "accuracy", "95 % interval of this client"], rows)
+    if len(rows) > 30:
+        table = f"<details><summary>All {len(rows)} clients, worst first</summary>{table}</details>"
+    return _section("By client, on test examples", table)
+
+
+def _reveals(facts: Facts) -> str:
+    rows = [[one["label"], one["reveals"], str(one["trials"])] for one in facts["methods"]]
+    failures = [f"{one['label']}, {text}" for one in facts["methods"] for text in one["failures"]]
+    failures += [f"{label} was left out: {why}" for label, why in facts["left_out"].items()]
+    more = _list(failures)
+    return _section(
+        "What each method reveals to the server",
+        "<p>Of each client, in training. Trained in a simulation, nothing left this machine.</p>"
+        + _table(["method", "revealed", "trials"], rows)
+        + (f"<h3>Not used</h3>{more}" if more else ""),
+    )
+
+
+def _limits(facts: Facts) -> str:
+    data = facts["data"]
+    sizes = data["sizes"]
+    items = [
+        f"Data: {data['source']}, {data['clients']} clients, {sizes['train']:,} training, "
+        f"{sizes['validation']:,} validation and {sizes['test']:,} test examples.",
+        "The answers are about these clients and about people like those in the test examples. For "
+        "other clients, other people or a later time, nothing was measured.",
+        "The intervals take the test examples of a client or group as independent draws; related "
+        "examples, such as several rows of one person, make them too narrow.",
+        "The test examples were used once, for this one model. Repeating the search with other "
+        "requirements until the answer is yes would make the stated confidence wrong.",
+        "A requirement bounds what it names and nothing else; other notions of fairness are in the "
+        "tables above.",
+        *data["warnings"],
+        *data["notes"],
+    ]
+    return _section("Limits", _list(items))
+
+
+def _questions() -> str:
+    rows = [list(row) for row in _QUESTIONS]
+    return _section(
+        "Questions of reviewers",
+        "<p>Where this page has material for common questions, and what has to be added. It is not "
+        "a statement of compliance.</p>"
+        + _table(["question", "what is here", "what is not here"], rows),
+    )
+
+
+def _repeat(facts: Facts) -> str:
+    repeat = facts["repeat"]
+    versions = ", ".join(f"{name} {number}" for name, number in repeat["versions"].items())
+    trials = f"--trials {facts['passes']}"
+    command = repeat["command"] or "isonomy decide CONFIG"
+    text = (
+        f"<p>Command: <code>{escape(command)}</code></p>"
+        f"<p>The number of trials depends on the speed of the machine: here it was "
+        f"{facts['passes']} for each method, in {facts['seconds']:.0f} s. The same trials are made "
+        f"with <code>{trials}</code> in place of a time. Seed {repeat['seed']}; "
+        f"{escape(versions)}.</p>"
+    )
+    return _section("To repeat it", text)
+
+
+# --- parts ---------------------------------------------------------------------------------------
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>{content}</section>"
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in heads)
+    body = "".join(f"<tr>{''.join(_cell(text) for text in row)}</tr>" for row in rows)
+    return (
+        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _cell(text: str) -> str:
+    if text in _STATUS:
+        return f'<td class="{_STATUS[text]}">{escape(text)}</td>'
+    return f"<td>{escape(text)}</td>"
+
+
+def _mark(status: str) -> str:
+    return status
+
+
+def _list(items: Sequence[str]) -> str:
+    rows = "".join(f"<li>{escape(item)}</li>" for item in items)
+    return f"<ul>{rows}</ul>" if rows else ""
+
+
+def _listed(items: Sequence[str]) -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def _number(value: float | None) -> str:
+    return "not defined" if value is None or math.isnan(value) else f"{value:.3f}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,101 @@
+"""The model of a finished run, to measure it again on any of its clients' examples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isonomy.core import tree
+from isonomy.core.capabilities import LearnsFront
+from isonomy.core.examples import Split
+from isonomy.core.preference import ray_of
+from isonomy.core.work import Work
+from isonomy.engines.base import Engine
+from isonomy.errors import DataError, RunError
+from isonomy.metrics import Counts
+from isonomy.runs import front
+from isonomy.runs.build import Setting, build, engine_of
+from isonomy.runs.client_counts import measure
+from isonomy.runs.folder import RunFolder
+from isonomy.runs.saved_model import SavedModel
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedRun:
+    """A finished run with its data and its model; nothing of it is changed."""
+
+    place: RunFolder
+    setting: Setting
+    saved: SavedModel
+    engine: Engine
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """The names of the clients."""
+        return tuple(self.setting.federation.name(k) for k in range(len(self.setting.federation)))
+
+    @property
+    def personal(self) -> bool:
+        """Whether every client has a model of its own, and none is shared."""
+        return self.setting.algorithm.personal(self.saved.server)
+
+    def counts(self, split: Split, preference: tuple[float, ...] = ()) -> Counts:
+        """Every client's counts on a split.
+
+        `preference` is the point of the front that all clients use: of the common front if there is
+        one, otherwise of each client's own.
+        """
+        if preference:
+            return self.front_counts(split, torch.tensor([preference]))[0]
+        replies = self.engine.cohort(self.engine.everyone(), work=Work(steps=1), round=0).gather(
+            measure(self.setting.algorithm, split), {"model": self.saved.server}
+        )
+        return Counts(
+            counts=replies.value["counts"].numpy().astype(np.int64),
+            loss=replies.value["loss"].numpy().astype(np.float64),
+            attributes=self.setting.federation.attributes,
+        )
+
+    def front_counts(self, split: Split, preferences: Tensor) -> list[Counts]:
+        """Every client's counts at each of some preferences; losses are not measured."""
+        algorithm = self.setting.algorithm
+        if not isinstance(algorithm, LearnsFront):
+            raise RunError(f"'{self.place.path}' learnt one model, not a front.")
+        whose = "joint" if algorithm.joint(self.saved.server) else "own"
+        message = {"model": self.saved.server, "rays": ray_of(preferences)}
+        found = front.counted(algorithm, self.engine, split, message, whose, 0)
+        assert found is not None  # all clients of a simulation reply
+        attributes = self.setting.federation.attributes
+        return [
+            Counts(found[:, r], np.zeros(found[:, r].shape[:3]), attributes)
+            for r in range(found.shape[1])
+        ]
+
+
+def reopen(folder: str | Path) -> FinishedRun:
+    """The finished run in a folder; raises an error if its data are not the same any more."""
+    place = RunFolder(folder)
+    if place.served:
+        raise RunError(
+            f"'{place.path}' is the run of a real federation, whose examples are not here."
+        )
+    saved, threads = place.model(), torch.get_num_threads()
+    setting = build(place.config())
+    require_same_data(place, setting)
+    engine = engine_of(setting)
+    torch.set_num_threads(threads)
+    engine.reset(setting.algorithm.init_client(setting.task, setting.params))
+    engine.states.stacked = tree.like(engine.states.stacked, saved.clients)
+    return FinishedRun(place, setting, saved, engine)
+
+
+def require_same_data(place: RunFolder, setting: Setting) -> None:
+    """Raise a DataError if the tables were changed since the run."""
+    rounds = place.checkpoints()
+    kept = place.load_checkpoint(rounds[0])[1].get("data") if rounds else None
+    if kept is not None and kept != setting.fingerprint:
+        raise DataError("the tables were changed since the run")

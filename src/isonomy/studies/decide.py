@@ -1,0 +1,340 @@
+"""From requirements to a decision: a model that meets them, with evidence, or an honest no.
+
+1. Every method is tried with the same number of trials: first its defaults, then settings drawn by
+   `isonomy.studies.search`. As many passes over all methods are made as fit into the time.
+2. Candidates are compared on validation examples only (`isonomy.studies.selection`).
+3. The chosen candidate, and no other, is measured once on the test examples. The intervals hold for
+   all requirements together, so a requirement that is not fulfilled is called met in at most 2.5 %
+   of cases.
+4. If every requirement is met, the model is exported. Otherwise the answer is no.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from isonomy import algorithms
+from isonomy.config.schema import Config, parse
+from isonomy.core.options import options_of
+from isonomy.errors import ConfigError, IsonomyError, TrainingError
+from isonomy.metrics import Counts
+from isonomy.metrics.requirements import (
+    Answer,
+    Requirement,
+    answers,
+    read_requirement,
+    read_target,
+)
+from isonomy.runs.build import Setting, build, effective
+from isonomy.runs.finished import FinishedRun, reopen
+from isonomy.runs.folder import RunFolder
+from isonomy.runs.listener import Listener
+from isonomy.studies import candidates as found_in
+from isonomy.studies.compare import methods as compared
+from isonomy.studies.compare import slug
+from isonomy.studies.decision import Decision, MethodTried, written
+from isonomy.studies.parallel import Plan, at_once, run_or_resume
+from isonomy.studies.search import Search
+from isonomy.studies.selection import Candidate, Wish, judge, select
+
+PLAIN = ("fedavg", "local")
+SYSTEMS = ("focus", "fedeba", "pffl", "fmtl", "hetpfl")
+FOR_GROUPS = ("fedfb", "fedfair", "equifl")
+FOR_CLIENTS = ("q_fedavg", "fedfv")
+ALIKE = "accuracy"  # the name under which a search is told how good a trial is
+PENALTY = 10.0  # weight of a missed requirement in what a search is told
+
+
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?")
+
+
+def read_time(text: str) -> float:
+    """A time in seconds.
+
+    >>> read_time("90s"), read_time("10m"), read_time("1.5h")
+    (90.0, 600.0, 5400.0)
+    """
+    match = _TIME.fullmatch(text.strip())
+    if match is None or not float(match[1]) > 0:
+        raise ConfigError(f"budget '{text}': give a time such as 90s, 10m or 2h.")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is tried: seconds or trials per method, and runs at once."""
+
+    seconds: float | None = 600.0
+    trials: int | None = None
+    jobs: int = 1
+
+
+def wish_of(config: Config, attributes: Sequence[str]) -> Wish:
+    """What the config's table `decide` asks for. Raises ConfigError if it is not possible."""
+    given = config.decide
+    if not given.require:
+        raise ConfigError(
+            "no requirement was given; give one or more, e.g. "
+            "--require 'demographic_parity(sex) <= 0.05'."
+        )
+    required = tuple(read_requirement(text, attributes) for text in given.require)
+    for i, one in enumerate(required):
+        if one.target in [other.target for other in required[:i]]:
+            raise ConfigError(f"{one.target.text} is required twice; keep the stricter bound.")
+    if given.minimise is not None:
+        return Wish(required, read_target(given.minimise, attributes), "lower")
+    objective = read_target(given.maximise, attributes)
+    if objective.quantity.better == "lower":
+        raise ConfigError(f"maximise {objective.text}: less of it is better; use minimise instead.")
+    return Wish(required, objective, "higher")
+
+
+def tried_methods(config: Config, wish: Wish) -> list[tuple[str, Config]]:
+    """Labels and complete configs of the methods that are tried.
+
+    They are those of `decide.methods` or, without it, plain averaging, local training, the five
+    systems of the package, and further methods that aim at what is required.
+    """
+    groups = [one for one in wish.requirements if one.target.quantity.needs_attribute]
+    clients = [one for one in wish.requirements if one.target.quantity.whose == "clients"]
+    names: list[Any] = list(config.decide.methods)
+    if not names:
+        names = [*PLAIN, *SYSTEMS]
+        names += FOR_GROUPS if groups else ()
+        names += FOR_CLIENTS if clients else ()
+    tables = [{"algorithm": one} if isinstance(one, str) else dict(one) for one in names]
+    changed = config.compare.model_copy(
+        update={"methods": [_aimed(table, groups) for table in tables]}
+    )
+    found = compared(config.model_copy(update={"compare": changed}))
+    return [(method.label, method.config) for method in found]
+
+
+def _aimed(table: dict[str, Any], required: Sequence[Requirement]) -> dict[str, Any]:
+    """The method with its options for notion and attribute set to what is required.
+
+    Only options that are not given are set, and the first requirement on groups decides.
+    """
+    given = table["algorithm"]
+    options = {"name": given} if isinstance(given, str) else dict(given)
+    if not required:
+        return {**table, "algorithm": options}
+    target = required[0].target
+    known = options_of(algorithms.find(options["name"]))
+    if "attribute" in known:
+        options.setdefault("attribute", target.attribute)
+    notion = {"eo": "eo", "equalised_odds": "eo"}.get(target.quantity.rates, "dp")
+    for name in ("notion", "fairness"):
+        if name in known and known[name].default == "dp":
+            options.setdefault(name, notion)
+    return {**table, "algorithm": options}
+
+
+@dataclass
+class _Tried:
+    """A method in progress: its search, its candidates, and what went wrong."""
+
+    label: str
+    config: Config
+    search: Search | None
+    candidates: list[Candidate]
+    failures: list[str]
+    trials: int = 0
+    seconds: float = 0.0
+
+
+def decide(
+    config: Config,
+    folder: str | Path,
+    effort: Effort,
+    *,
+    command: str = "",
+    listener: Listener | None = None,
+    overwrite: bool = False,
+) -> Decision:
+    """Search, choose, verify, and write the decision to a folder."""
+    listener = listener or Listener()
+    place, started = Path(folder), time.monotonic()
+    config = effective(config, listener.note)
+    setting = build(config, listener.note)
+    _require_possible(setting)
+    wish = wish_of(config, [a.name for a in setting.federation.attributes])
+    times = _times(setting)
+    tried, left_out = _prepared(config, wish, place, effort, listener)
+    passes = _search(tried, wish, times, place, effort, started, listener, overwrite)
+    every = [one for method in tried for one in method.candidates]
+    if not every:
+        reasons = "; ".join(f"{m.label}: {m.failures[-1]}" for m in tried if m.failures)
+        raise TrainingError(f"no method could be trained ({reasons}).")
+    selection = select(wish, every, times)
+    chosen = selection.chosen
+    run: FinishedRun | None = None
+    counts: Counts | None = None
+    found: tuple[Answer, ...] = ()
+    if chosen is not None and chosen.candidate.folder is not None:
+        run = reopen(chosen.candidate.folder)
+        counts = found_in.test_counts(run, chosen.candidate)
+        found = answers(wish.requirements, counts, run.clients)
+    return written(
+        place,
+        wish=wish,
+        selection=selection,
+        answers=found,
+        counts=counts,
+        run=run,
+        setting=setting,
+        times=times,
+        methods=[_summary(method) for method in tried],
+        left_out=left_out,
+        passes=passes,
+        seconds=time.monotonic() - started,
+        command=command,
+    )
+
+
+def _require_possible(setting: Setting) -> None:
+    if setting.federation.classes < 2:
+        raise ConfigError("decide needs a task with classes; this one predicts a number.")
+    if setting.attack is not None:
+        raise ConfigError("decide is not for simulated attacks; remove the table `attack`.")
+    for split in ("validation", "test"):
+        if not int(setting.federation.sizes(split).sum()):
+            raise ConfigError(
+                f"the data have no {split} examples; decide chooses on validation examples and "
+                "verifies on test examples, so it needs both."
+            )
+
+
+def _times(setting: Setting) -> float:
+    """How many test examples there are for each validation example."""
+    sizes = [int(setting.federation.sizes(split).sum()) for split in ("test", "validation")]
+    return sizes[0] / sizes[1]
+
+
+def _prepared(
+    config: Config, wish: Wish, place: Path, effort: Effort, listener: Listener
+) -> tuple[list[_Tried], dict[str, str]]:
+    """The methods with their searches, and those that this task does not allow, with the reason."""
+    tried, left_out = [], {}
+    for label, own in tried_methods(config, wish):
+        try:
+            build(own, lambda _: None)
+        except IsonomyError as error:
+            left_out[label] = str(error)
+            continue
+        search = None
+        if effort.trials != 1:
+            search = Search(own, [ALIKE], config.seed, place / "trials" / slug(label))
+        tried.append(_Tried(label, own, search, [], []))
+    if not tried:
+        raise ConfigError(f"no method can be used: {'; '.join(left_out.values())}")
+    for label, why in left_out.items():
+        listener.note(f"{label} is left out: {why}")
+    return tried, left_out
+
+
+def _search(
+    tried: list[_Tried],
+    wish: Wish,
+    times: float,
+    place: Path,
+    effort: Effort,
+    started: float,
+    listener: Listener,
+    overwrite: bool,
+) -> int:
+    """Passes over all methods, one trial each; returns their number."""
+    passes, slowest = 0, 0.0
+    while effort.trials is None or passes < effort.trials:
+        spent = time.monotonic() - started
+        if passes and effort.seconds is not None and spent + slowest > effort.seconds:
+            break
+        begun = time.monotonic()
+        _one_pass(tried, wish, times, place, effort, listener, overwrite)
+        passes += 1
+        slowest = max(slowest, time.monotonic() - begun)
+    return passes
+
+
+def _one_pass(
+    tried: list[_Tried],
+    wish: Wish,
+    times: float,
+    place: Path,
+    effort: Effort,
+    listener: Listener,
+    overwrite: bool,
+) -> None:
+    """One trial of every method."""
+    asked, plans = [], []
+    for method in tried:
+        config = method.config if method.search is None else method.search.ask()
+        config = _cheap(config)
+        asked.append(config)
+        where = place / "trials" / slug(method.label) / f"trial-{method.trials}"
+        plans.append(Plan(config, RunFolder(where), overwrite, keep=True))
+    for method, config, plan, error in zip(
+        tried, asked, plans, _run(plans, effort.jobs, listener), strict=True
+    ):
+        number, method.trials = method.trials, method.trials + 1
+        if error is not None:
+            method.failures.append(f"trial {number}: {error}")
+            if method.search is not None:
+                method.search.tell(number, failed=str(error))
+            continue
+        settings = found_in.settings_of(config, method.config)
+        new = found_in.of_trial(str(plan.place.path), method.label, number, settings)
+        method.candidates += new
+        best = max(_worth(wish, one, times) for one in new)
+        if method.search is not None:
+            method.search.tell(number, {ALIKE: best})
+
+
+def _cheap(config: Config) -> Config:
+    """The config without what a trial does not need: only the last round is evaluated."""
+    values = config.plain()
+    values["evaluate"] |= {"split": "validation", "bootstrap": 0, "every": config.rounds}
+    values["excess"] |= {"clusters": "none"}
+    values["front"] |= {"rays": found_in.RAYS}
+    values["checkpoint"] |= {"every": max(config.rounds, 1)}
+    return parse(values)
+
+
+def _worth(wish: Wish, candidate: Candidate, times: float) -> float:
+    """What a search is told: the objective, less a penalty for what is missed."""
+    judged = judge(wish, candidate, times)
+    return wish.gain(judged.objective) - PENALTY * judged.missed
+
+
+def _run(plans: list[Plan], jobs: int, listener: Listener) -> list[TrainingError | None]:
+    """Make these runs; the error of each that diverges."""
+    out: list[TrainingError | None] = []
+    if jobs > 1:
+        for report in at_once(plans, jobs):
+            report.replay(listener)
+            out.append(report.error)
+        return out
+    for plan in plans:
+        try:
+            run_or_resume(plan, listener)
+        except TrainingError as error:
+            out.append(error)
+        else:
+            out.append(None)
+    return out
+
+
+def _summary(method: _Tried) -> MethodTried:
+    kind = algorithms.find(method.config.algorithm.name)
+    return MethodTried(
+        label=method.label,
+        algorithm=method.config.algorithm.name,
+        trials=method.trials,
+        failures=tuple(method.failures),
+        reveals=getattr(kind, "reveals", ""),
+    )

@@ -1,0 +1,398 @@
+"""A decision: what was asked, the answer, and the evidence; as values, as JSON and as text."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from isonomy.core.examples import SPLITS
+from isonomy.deploy.export import export
+from isonomy.metrics import Counts
+from isonomy.metrics.counts import ratio
+from isonomy.metrics.requirements import LEVEL, POWER, Answer, Cells, Requirement, read_target
+from isonomy.report.decision import write_page
+from isonomy.runs.build import Setting, versions
+from isonomy.runs.files import write_atomically
+from isonomy.runs.finished import FinishedRun
+from isonomy.studies.compare import slug
+from isonomy.studies.selection import (
+    Candidate,
+    Judged,
+    Selection,
+    Wish,
+    constant_candidate,
+    perfect_candidate,
+    undominated,
+)
+
+JSON, PAGE, MODEL = "decision.json", "decision.html", "model"
+
+
+@dataclass(frozen=True)
+class MethodTried:
+    """A method that was tried: how often, what failed, and what it reveals to the server."""
+
+    label: str
+    algorithm: str
+    trials: int
+    failures: tuple[str, ...]
+    reveals: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The answer to a request, and where it was written.
+
+    `outcome` is "met" if one model meets all requirements on the test examples, and "none"
+    otherwise. `answers` say it for each requirement; they are empty if no candidate was worth
+    measuring on the test examples. `facts` is the content of decision.json.
+    """
+
+    outcome: Literal["met", "none"]
+    lines: tuple[str, ...]
+    answers: tuple[Answer, ...]
+    folder: Path
+    facts: dict[str, Any] = field(repr=False)
+
+    @property
+    def model(self) -> Path | None:
+        """The folder of the exported model; None if the answer is no."""
+        return self.folder / MODEL if self.outcome == "met" else None
+
+    def text(self) -> str:
+        """The answer in a few lines."""
+        return "\n".join(self.lines)
+
+
+def written(
+    place: Path,
+    *,
+    wish: Wish,
+    selection: Selection,
+    answers: tuple[Answer, ...],
+    counts: Counts | None,
+    run: FinishedRun | None,
+    setting: Setting,
+    times: float,
+    methods: Sequence[MethodTried],
+    left_out: Mapping[str, str],
+    passes: int,
+    seconds: float,
+    command: str,
+) -> Decision:
+    """Write model, decision.json and decision.html; the model only if everything is met."""
+    met = bool(answers) and all(one.status == "met" for one in answers)
+    place.mkdir(parents=True, exist_ok=True)
+    if (place / MODEL).exists():
+        shutil.rmtree(place / MODEL)  # of an earlier decision in this folder
+    models: list[str] = []
+    if met and run is not None and selection.chosen is not None:
+        models = _export(place, run, selection.chosen.candidate)
+    facts: dict[str, Any] = {
+        "format": 1,
+        "outcome": "met" if met else "none",
+        "asked": {
+            "requirements": [one.text for one in wish.requirements],
+            "objective": _objective_text(wish),
+            "titles": [one.target.title for one in wish.requirements],
+        },
+        "level": LEVEL,
+        "power": POWER,
+        "chosen": _row(wish, selection.chosen) if selection.chosen else None,
+        "answers": [_answer(one) for one in answers],
+        "objective": _objective(wish, selection, counts),
+        "constant": _row(wish, selection.constant),
+        "nearest": [_row(wish, one) for one in selection.nearest],
+        "candidates": [_row(wish, one) for one in _shown(wish, selection)],
+        "points": [_point(wish, one) for one in selection.judged],
+        "methods": [asdict(one) for one in methods],
+        "left_out": dict(left_out),
+        "by_group": _by_group(counts),
+        "by_client": _by_client(counts, run),
+        "too_few": _too_few(wish, selection, times),
+        "data": _data(setting),
+        "models": models,
+        "passes": passes,
+        "seconds": round(seconds, 1),
+        "repeat": {"command": command, "seed": setting.config.seed, "versions": versions()},
+        "config": setting.config.plain(),
+    }
+    facts["lines"] = list(_lines(facts, place))
+    write_atomically(place / JSON, json.dumps(_plain(facts), indent=1, allow_nan=False).encode())
+    write_page(_plain(facts), place / PAGE)
+    return Decision("met" if met else "none", tuple(facts["lines"]), answers, place, _plain(facts))
+
+
+def _export(place: Path, run: FinishedRun, candidate: Candidate) -> list[str]:
+    """Write the chosen model, or one for each client; returns the folders below `place`."""
+    front = {"preference": candidate.preference, "force": True} if candidate.preference else {}
+    if not run.personal:
+        export(run.place.path, place / MODEL, **front)  # type: ignore[arg-type]
+        return [MODEL]
+    out = []
+    for k, name in enumerate(run.clients):
+        where = f"{MODEL}/{slug(name)}" if slug(name) != "run" else f"{MODEL}/client-{k}"
+        export(run.place.path, place / where, client=k, **front)  # type: ignore[arg-type]
+        out.append(where)
+    return out
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+def _row(wish: Wish, one: Judged) -> dict[str, Any]:
+    """A candidate on validation examples."""
+    candidate = one.candidate
+    return {
+        "name": candidate.name,
+        "method": candidate.method,
+        "trial": candidate.trial,
+        "settings": candidate.settings,
+        "preference": list(candidate.preference),
+        "rule": candidate.rule_text,
+        "objective": one.objective,
+        "values": list(one.values),
+        "margins": list(one.margins),
+        "standing": one.standing,
+    }
+
+
+def _point(wish: Wish, one: Judged) -> dict[str, Any]:
+    return {
+        "method": one.candidate.method,
+        "name": one.candidate.name,
+        "objective": one.objective,
+        "values": list(one.values),
+        "standing": one.standing,
+    }
+
+
+def _shown(wish: Wish, selection: Selection) -> list[Judged]:
+    """The best candidate of each method, and the chosen one, best first."""
+    best: dict[str, Judged] = {}
+    for one in selection.judged:
+        now = best.get(one.candidate.method)
+        if now is None or _rank(wish, one) > _rank(wish, now):
+            best[one.candidate.method] = one
+    if selection.chosen is not None:
+        best[selection.chosen.candidate.method] = selection.chosen
+    kept = {id(one) for one in undominated(wish, selection.judged)}
+    return sorted(best.values(), key=lambda one: (_rank(wish, one), id(one) in kept), reverse=True)
+
+
+def _rank(wish: Wish, one: Judged) -> tuple[int, float, float]:
+    order = {"clear": 2, "possible": 1, "missed": 0}[one.standing]
+    return order, -one.missed, wish.gain(one.objective)
+
+
+def _answer(one: Answer) -> dict[str, Any]:
+    return {
+        "requirement": one.requirement.text,
+        "title": one.requirement.target.title,
+        "status": one.status,
+        "value": one.value,
+        "low": one.low,
+        "high": one.high,
+        "examples": one.examples,
+        "needed": None if one.times is None else _needed(one.times, one.examples),
+        "unmeasured": list(one.unmeasured),
+    }
+
+
+def _needed(times: float, examples: int) -> str:
+    if math.isinf(times):
+        return f"more than {1e6 * examples:,.0f}"
+    number = times * examples
+    digits = max(0, math.floor(math.log10(max(number, 1))) - 1)
+    return f"about {math.ceil(number / 10**digits) * 10**digits:,.0f}"
+
+
+def _objective_text(wish: Wish) -> str:
+    return f"{'maximise' if wish.better == 'higher' else 'minimise'} {wish.objective.text}"
+
+
+def _objective(wish: Wish, selection: Selection, counts: Counts | None) -> dict[str, Any]:
+    """The objective of the chosen model on validation and on test examples."""
+    target = wish.objective
+    out: dict[str, Any] = {"name": target.text, "title": target.title}
+    if selection.chosen is not None:
+        out["validation"] = selection.chosen.objective
+    if counts is not None:
+        cells = Cells.of(counts)
+        low, high = target.limits(cells, (1 - LEVEL) / 2)
+        out |= {"test": target.value(cells), "low": low, "high": high}
+    return out
+
+
+def _by_group(counts: Counts | None) -> list[dict[str, Any]]:
+    """Accuracy and rates of every group on the test examples."""
+    if counts is None:
+        return []
+    out = []
+    pooled = counts.pooled()
+    for attribute in counts.attributes:
+        tally = pooled.tally(attribute.name)
+        size, hit = tally.size[0, 1:], tally.hit[0, 1:].sum(-1)
+        for i, level in enumerate(attribute.levels):
+            row: dict[str, Any] = {
+                "attribute": attribute.name,
+                "group": str(level),
+                "examples": int(size[i]),
+                "accuracy": float(ratio(hit, size)[i]),
+            }
+            if tally.classes == 2:
+                predicted, label = tally.predicted[0, 1 + i], tally.label[0, 1 + i]
+                right = tally.hit[0, 1 + i]
+                row["positive_rate"] = float(ratio(predicted[1:], size[i : i + 1])[0])
+                row["true_positive_rate"] = float(ratio(right[1:], label[1:])[0])
+                row["false_positive_rate"] = float(ratio(predicted[1:] - right[1:], label[:1])[0])
+            out.append(row)
+    return out
+
+
+def _by_client(counts: Counts | None, run: FinishedRun | None) -> list[dict[str, Any]]:
+    """Every client's accuracy on its test examples, with its own 95 % interval."""
+    if counts is None or run is None:
+        return []
+    target = read_target("accuracy", ())
+    out = []
+    for k, name in enumerate(run.clients):
+        own = Cells.of(counts.only(k))
+        size = int(counts.sizes[k])
+        low, high = target.limits(own, (1 - LEVEL) / 2) if size else (math.nan, math.nan)
+        out.append(
+            {
+                "client": name,
+                "examples": size,
+                "accuracy": target.value(own),
+                "low": low,
+                "high": high,
+            }
+        )
+    return out
+
+
+def _too_few(wish: Wish, selection: Selection, times: float) -> list[dict[str, Any]]:
+    """Requirements that no model could be shown to meet with so few test examples.
+
+    A perfect model and a constant prediction are considered, with the labels of the validation
+    examples scaled to the number of test examples.
+    """
+    counts = selection.judged[0].candidate.counts
+    number = max(len(wish.requirements), 1)
+    alpha = (1 - LEVEL) / (2 * number)
+    out = []
+    for one in wish.requirements:
+        cells = [
+            Cells.of(make(counts).counts).scaled(times)
+            for make in (perfect_candidate, constant_candidate)
+        ]
+        if not any(_shows(one, each, alpha) for each in cells):
+            out.append({"requirement": one.text, "examples": int(counts.sizes.sum() * times)})
+    return out
+
+
+def _shows(requirement: Requirement, cells: Cells, alpha: float) -> bool:
+    low, high = requirement.target.limits(cells, alpha)
+    return requirement.holds(high if requirement.sign == "<=" else low)
+
+
+def _data(setting: Setting) -> dict[str, Any]:
+    federation = setting.federation
+    return {
+        "source": federation.source,
+        "clients": len(federation),
+        "sizes": {split: int(federation.sizes(split).sum()) for split in SPLITS},
+        "attributes": {a.name: [str(level) for level in a.levels] for a in federation.attributes},
+        "labels": [str(label) for label in federation.labels],
+        "notes": list(federation.notes),
+        "warnings": list(federation.warnings),
+    }
+
+
+# --- text ----------------------------------------------------------------------------------------
+
+
+def _lines(facts: Mapping[str, Any], place: Path) -> list[str]:
+    """The answer in a few lines that need no explanation."""
+    number = len(facts["asked"]["requirements"])
+    every = "the requirement" if number == 1 else f"all {number} requirements"
+    out = []
+    if facts["outcome"] == "met":
+        chosen = facts["chosen"]
+        out.append(f"Yes: {chosen['name']} meets {every}.")
+    elif facts["chosen"] is None:
+        tried = len(facts["methods"])
+        out.append(
+            f"No: none of the {len(facts['points']):,} models of {tried} methods meets {every} on "
+            "validation examples."
+        )
+    else:
+        out.append(f"No: it could not be shown that {facts['chosen']['name']} meets {every}.")
+    out += [answer_line(one) for one in facts["answers"]]
+    if not facts["answers"]:
+        out += [_nearest_line(facts, one) for one in facts["nearest"]]
+    out += [
+        f"No result of {one['examples']:,} test examples could show {one['requirement']}, not even "
+        "that of a perfect model: more test examples are needed."
+        for one in facts["too_few"]
+    ]
+    objective = facts["objective"]
+    constant = facts["constant"]
+    if "test" in objective:
+        out.append(
+            f"{objective['name']} {objective['test']:.3f} on test examples (95 % interval "
+            f"{objective['low']:.3f} to {objective['high']:.3f}); a constant prediction has "
+            f"{constant['objective']:.3f} on validation examples."
+        )
+    where = place / PAGE
+    if facts["models"]:
+        many = len(facts["models"]) > 1
+        what = f"{len(facts['models'])} models, one per client, in" if many else "The model is in"
+        out.append(f"{what} {place / MODEL}; the evidence is in {where}.")
+    else:
+        out.append(f"No model was exported; the evidence is in {where}.")
+    return out
+
+
+def answer_line(one: Mapping[str, Any]) -> str:
+    """One requirement's answer as a sentence."""
+    shown = "not measured" if one["value"] is None else f"{one['value']:.3f}"
+    text = (
+        f"{one['requirement']}: {one['status']} ({shown} on {one['examples']:,} test examples, "
+        f"between {one['low']:.3f} and {one['high']:.3f} with 95 % confidence for all "
+        "requirements together)"
+    )
+    if one["unmeasured"]:
+        text += f"; without test examples: {', '.join(one['unmeasured'][:5])}"
+    if one["needed"]:
+        text += f"; {one['needed']} test examples would be needed"
+    return f"{text}."
+
+
+def _nearest_line(facts: Mapping[str, Any], one: Mapping[str, Any]) -> str:
+    asked = facts["asked"]["requirements"]
+    values = ", ".join(
+        f"{text.split(' ')[0]} {'undefined' if v is None or math.isnan(v) else f'{v:.3f}'}"
+        for text, v in zip(asked, one["values"], strict=True)
+    )
+    return (
+        f"Nearest: {one['name']}, with {values} and {facts['objective']['name']} "
+        f"{one['objective']:.3f} on validation examples."
+    )
+
+
+def _plain(value: Any) -> Any:
+    """As JSON values: None for a number that is not finite."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
