@@ -279,7 +279,7 @@ class CompareConfig(_Section):
 
 
 class DecideConfig(_Section):
-    """What `isonomy decide` is asked for: requirements, and what to improve among what meets them."""
+    """What `isonomy decide` is asked for: requirements, and what to maximise beyond them."""
 
     require: list[str] = Field(
         default_factory=list,

@@ -1,4 +1,4 @@
-"""The candidates that a trial gives: its model, the points of its front, rules for its decisions."""
+"""The candidates of a trial: its model, points of its front, rules for its decisions."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isonomy import algorithms
 from isonomy.config.schema import Config, parse
@@ -39,8 +39,10 @@ from isonomy.studies.compare import methods as compared
 from isonomy.studies.compare import slug
 from isonomy.studies.decision import Decision, MethodTried, written
 from isonomy.studies.parallel import Plan, at_once, run_or_resume
-from isonomy.studies.search import Search
 from isonomy.studies.selection import Candidate, Wish, judge, select
+
+if TYPE_CHECKING:
+    from isonomy.studies.search import Search
 
 PLAIN = ("fedavg", "local")
 SYSTEMS = ("focus", "fedeba", "pffl", "fmtl", "hetpfl")
@@ -229,6 +231,8 @@ def _prepared(
             continue
         search = None
         if effort.trials != 1:
+            from isonomy.studies.search import Search
+
             search = Search(own, [ALIKE], config.seed, place / "trials" / slug(label))
         tried.append(_Tried(label, own, search, [], []))
     if not tried:

@@ -103,13 +103,13 @@ def written(
         },
         "level": LEVEL,
         "power": POWER,
-        "chosen": _row(wish, selection.chosen) if selection.chosen else None,
+        "chosen": _row(selection.chosen) if selection.chosen else None,
         "answers": [_answer(one) for one in answers],
         "objective": _objective(wish, selection, counts),
-        "constant": _row(wish, selection.constant),
-        "nearest": [_row(wish, one) for one in selection.nearest],
-        "candidates": [_row(wish, one) for one in _shown(wish, selection)],
-        "points": [_point(wish, one) for one in selection.judged],
+        "constant": _row(selection.constant),
+        "nearest": [_row(one) for one in selection.nearest],
+        "candidates": [_row(one) for one in _shown(wish, selection)],
+        "points": [_point(one) for one in selection.judged],
         "methods": [asdict(one) for one in methods],
         "left_out": dict(left_out),
         "by_group": _by_group(counts),
@@ -145,7 +145,7 @@ def _export(place: Path, run: FinishedRun, candidate: Candidate) -> list[str]:
 # --- rows ----------------------------------------------------------------------------------------
 
 
-def _row(wish: Wish, one: Judged) -> dict[str, Any]:
+def _row(one: Judged) -> dict[str, Any]:
     """A candidate on validation examples."""
     candidate = one.candidate
     return {
@@ -162,7 +162,7 @@ def _row(wish: Wish, one: Judged) -> dict[str, Any]:
     }
 
 
-def _point(wish: Wish, one: Judged) -> dict[str, Any]:
+def _point(one: Judged) -> dict[str, Any]:
     return {
         "method": one.candidate.method,
         "name": one.candidate.name,

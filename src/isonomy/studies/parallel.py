@@ -26,7 +26,7 @@ PER_PROCESS = 16  # runs before processes are replaced, because they do not retu
 class Plan(NamedTuple):
     """A run to make: its config and folder.
 
-    `overwrite` replaces what the folder holds, and `keep` writes a model that its verdict withholds.
+    `overwrite` replaces what the folder holds; `keep` writes a model that its verdict withholds.
     """
 
     config: Config
