@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from isonomy.core.search_space import SearchSpace
 from isonomy.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
@@ -36,7 +37,8 @@ class Option:
     `type` is an annotation such as `int`, `float | None`, `Literal["a", "b"]` or
     `tuple[int, ...]`; if it is None, it is the type of the default. `choices` lists the allowed
     values, if only some are. The limits `ge` (at least), `gt` (above), `le` (at most) and `lt`
-    (below) apply to a number, or to each number of a list.
+    (below) apply to a number, or to each number of a list. `search` are the values among which
+    `isonomy tune` searches; without it, the option is not tuned.
     """
 
     default: Any
@@ -47,6 +49,7 @@ class Option:
     gt: float | None = None
     le: float | None = None
     lt: float | None = None
+    search: SearchSpace | None = None
 
     @property
     def annotation(self) -> Any:
@@ -67,9 +70,12 @@ class Option:
         return _converted(value, self.annotation, self)
 
 
-def option(default: Any, meaning: str, **limits: float) -> Any:
-    """A field of a dataclass that is an option: its default, its meaning and its limits."""
-    return dataclasses.field(default=default, metadata={"meaning": meaning, "limits": limits})
+def option(
+    default: Any, meaning: str, *, search: SearchSpace | None = None, **limits: float
+) -> Any:
+    """A field of a dataclass that is an option: its default, meaning, search space and limits."""
+    about = {"meaning": meaning, "search": search, "limits": limits}
+    return dataclasses.field(default=default, metadata=about)
 
 
 def options_of(kind: type) -> dict[str, Option]:
@@ -83,7 +89,11 @@ def options_of(kind: type) -> dict[str, Option]:
         about = field.metadata
         if field.init:
             out[field.name] = Option(
-                default, about.get("meaning", ""), hints[field.name], **about.get("limits", {})
+                default,
+                about.get("meaning", ""),
+                hints[field.name],
+                search=about.get("search"),
+                **about.get("limits", {}),
             )
     return out
 

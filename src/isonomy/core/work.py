@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from isonomy.core.options import option
+from isonomy.core.search_space import Grid, Range
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,10 @@ class Work:
     steps: int | None = option(None, "local steps in a round, instead of epochs", ge=1)
     batch: int = option(32, "examples in a batch; 0 means all", ge=0)
     last: Literal["keep", "drop"] = option("keep", "whether a pass's last, short batch is used")
-    optimiser: Literal["sgd", "adam"] = option("sgd", "local optimiser")
-    lr: float = option(0.1, "learning rate", gt=0, lt=math.inf)
+    optimiser: Literal["sgd", "adam"] = option(
+        "sgd", "local optimiser", search=Grid(("sgd", "adam"))
+    )
+    lr: float = option(0.1, "learning rate", gt=0, lt=math.inf, search=Range(0.001, 1.0, log=True))
     momentum: float = option(0.0, "momentum of SGD", ge=0, lt=1)
     nesterov: bool = option(False, "whether momentum has Nesterov's form")
     weight_decay: float = option(0.0, "L2 weight decay, as in torch.optim", ge=0, lt=math.inf)

@@ -24,6 +24,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Grid
 from isonomy.core.task import Batch, Params, Task
 
 
@@ -36,7 +37,9 @@ class FedProx(Algorithm[Global]):
     paper: ClassVar[str] = "Li et al., MLSys 2020"
     reveals: ClassVar[str] = "only the weighted sum of the clients' models, and each client's size"
 
-    mu: float = option(0.1, "strength of the pull towards the server's model")
+    mu: float = option(
+        0.1, "strength of the pull towards the server's model", search=Grid((0.001, 0.01, 0.1, 1.0))
+    )
     weight: Literal["size", "equal"] = option("size", "a client's weight in the mean")
 
     def __post_init__(self) -> None:

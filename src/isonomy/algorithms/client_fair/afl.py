@@ -35,6 +35,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Grid
 from isonomy.core.task import Params, Task
 
 
@@ -56,7 +57,7 @@ class AFL(Algorithm[Server]):
     paper: ClassVar[str] = "Mohri et al., ICML 2019"
     reveals: ClassVar[str] = "each client's loss, and only the weighted sum of the clients' models"
 
-    gamma: float = option(0.1, "step size of lambda")
+    gamma: float = option(0.1, "step size of lambda", search=Grid((0.01, 0.1, 1.0)))
     update: Literal["gradient", "model"] = option(
         "gradient", "a client's work: one step on the full gradient, or local training"
     )

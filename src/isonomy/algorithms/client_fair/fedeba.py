@@ -44,6 +44,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import Part, phase
+from isonomy.core.search_space import Grid, Range
 from isonomy.core.task import Params, Task
 
 
@@ -59,11 +60,17 @@ class FedEBA(Algorithm[Global]):
     )
 
     tau: float = option(
-        1.0, "temperature of the weights: small values favour large losses, inf gives the prior"
+        1.0,
+        "temperature of the weights: small values favour large losses, inf gives the prior",
+        search=Range(0.05, 20.0, log=True),
     )
-    alpha: float = option(0.0, "strength of the alignment, 0 (none) to 1")
+    alpha: float = option(
+        0.0, "strength of the alignment, 0 (none) to 1", search=Grid((0.0, 0.5, 0.9))
+    )
     theta: float = option(
-        30.0, "angle in degrees above which a round is unfair; 0: always, 90: never"
+        30.0,
+        "angle in degrees above which a round is unfair; 0: always, 90: never",
+        search=Grid((0.0, 15.0, 30.0, 45.0, 90.0)),
     )
     align: Literal["auto", "model", "gradient", "none"] = option(
         "auto", "kind of alignment; auto: chosen in each round by the angle"

@@ -37,6 +37,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Grid
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree
 
@@ -59,9 +60,13 @@ class FedFV(Algorithm[Server]):
     reveals: ClassVar[str] = "each client's model and loss"
 
     alpha: float = option(
-        0.1, "share of clients, those with the largest losses, whose updates are not changed"
+        0.1,
+        "share of clients, those with the largest losses, whose updates are not changed",
+        search=Grid((0.0, 0.1, 0.2, 0.5)),
     )
-    tau: int = option(1, "past rounds whose clients are taken into account; 0: none")
+    tau: int = option(
+        1, "past rounds whose clients are taken into account; 0: none", search=Grid((0, 1, 3, 10))
+    )
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:

@@ -31,6 +31,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Grid, Range
 from isonomy.core.task import Params, Task
 
 
@@ -44,9 +45,15 @@ class FedMGDA(Algorithm[Global]):
     reveals: ClassVar[str] = "each client's model"
 
     epsilon: float = option(
-        0.1, "how far a weight may move from lambda0; 0: not at all, 1: anywhere"
+        0.1,
+        "how far a weight may move from lambda0; 0: not at all, 1: anywhere",
+        search=Grid((0.1, 0.5, 1.0)),
     )
-    eta: float = option(1.0, "the server's step size: the length of a step if all updates agree")
+    eta: float = option(
+        1.0,
+        "the server's step size: the length of a step if all updates agree",
+        search=Range(0.1, 3.0, log=True),
+    )
     decay: float = option(1.0, "factor of eta from one round to the next")
     normalise: bool = option(True, "whether updates are scaled to length 1")
     weight: Literal["equal", "size"] = option("equal", "lambda0: equal weights, or by size")

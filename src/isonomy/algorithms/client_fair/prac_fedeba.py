@@ -32,6 +32,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Grid, Range
 from isonomy.core.task import Params, Task
 
 
@@ -55,11 +56,17 @@ class PracFedEBA(Algorithm[Server]):
     )
 
     tau: float = option(
-        1.0, "temperature of the weights: small values favour large losses, inf gives the prior"
+        1.0,
+        "temperature of the weights: small values favour large losses, inf gives the prior",
+        search=Range(0.05, 20.0, log=True),
     )
-    alpha: float = option(0.5, "strength of the alignment, from 0 (none) to below 1")
+    alpha: float = option(
+        0.5, "strength of the alignment, from 0 (none) to below 1", search=Grid((0.0, 0.5, 0.9))
+    )
     theta: float = option(
-        30.0, "angle in degrees above which the next round is unfair; 0: always, 90: never"
+        30.0,
+        "angle in degrees above which the next round is unfair; 0: always, 90: never",
+        search=Grid((0.0, 15.0, 30.0, 45.0, 90.0)),
     )
     prior: Literal["equal", "size"] = option("equal", "a client's weight if all losses are equal")
     weight_loss: Literal["local_after", "global_before"] = option(

@@ -29,6 +29,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Grid
 from isonomy.core.task import Batch, Params, Task
 
 
@@ -41,7 +42,9 @@ class PropFair(Algorithm[Global]):
     paper: ClassVar[str] = "Zhang et al., TMLR 2023"
     reveals: ClassVar[str] = "only the weighted sum of the clients' models, and each client's size"
 
-    M: float = option(5.0, "the loss at which a client's utility is 0")
+    M: float = option(
+        5.0, "the loss at which a client's utility is 0", search=Grid((2.0, 3.0, 5.0))
+    )
     epsilon: float = option(0.2, "utility below which the logarithm is replaced by a line")
     beyond: Literal["tangent", "flat"] = option(
         "tangent", "slope of that line: 1 / epsilon (tangent), or 1 / M (flat)"

@@ -34,6 +34,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Grid
 from isonomy.core.task import Params, Task
 
 
@@ -49,6 +50,7 @@ class QFedAvg(Algorithm[Global]):
     q: float = option(
         1.0,
         "exponent of the loss: 0 is FedAvg with equal weights, large values favour large losses",
+        search=Grid((0.01, 0.1, 1.0, 5.0)),
     )
     lipschitz: float | None = option(
         None, "Lipschitz constant L of the gradients; 1 / learning rate if unset"

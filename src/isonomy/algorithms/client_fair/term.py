@@ -33,6 +33,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Grid
 from isonomy.core.task import Batch, Params, Task
 
 
@@ -48,7 +49,9 @@ class TERM(Algorithm[Global]):
     )
 
     t: float = option(
-        1.0, "tilt of clients: 0 is FedAvg, large values favour large losses, negative ones small"
+        1.0,
+        "tilt of clients: 0 is FedAvg, large values favour large losses, negative ones small",
+        search=Grid((0.1, 1.0, 10.0)),
     )
     tau: float = option(0.0, "tilt of the examples within a client; 0 is the plain mean")
     weight: Literal["size", "equal"] = option("size", "a client's weight before the tilt")

@@ -40,6 +40,7 @@ from isonomy.core.cohort import Cohort, NoReplies
 from isonomy.core.mixture import Mixture
 from isonomy.core.options import option
 from isonomy.core.phase import Part, phase
+from isonomy.core.search_space import Grid
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree
 
@@ -76,7 +77,9 @@ class Focus(Algorithm[Server]):
     )
 
     models: int = option(
-        0, "number of models; 0: the number of clusters found in the clients' gradients"
+        0,
+        "number of models; 0: the number of clusters found in the clients' gradients",
+        search=Grid((0, 2, 3, 4)),
     )
     most: int = option(10, "largest number of models considered if models = 0")
     start: Literal["split", "independent"] = option(

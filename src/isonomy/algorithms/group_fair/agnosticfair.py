@@ -39,6 +39,7 @@ from isonomy.core.cohort import Cohort
 from isonomy.core.disclosure import told
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Grid, Range
 from isonomy.core.task import Batch, Params, Task
 
 
@@ -60,9 +61,13 @@ class AgnosticFair(Algorithm[Server]):
         "sums over all clients of models, group counts, and losses and predictions by kernel"
     )
 
-    penalty: float = option(20.0, "strength of the covariance penalty")
+    penalty: float = option(
+        20.0, "strength of the covariance penalty", search=Range(1.0, 200.0, log=True)
+    )
     tau: float = option(0.0, "largest covariance of prediction and group without a penalty")
-    most: float = option(2.0, "largest weight of a kernel; 1 means no reweighting")
+    most: float = option(
+        2.0, "largest weight of a kernel; 1 means no reweighting", search=Grid((1.0, 2.0, 4.0))
+    )
     pace: float = option(0.2, "fraction of the way to the worst reweighting moved in one round")
     basis: Literal["kernels", "cells"] = option(
         "kernels", "what is reweighted: regions of x, or cells of label and group"

@@ -29,6 +29,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Range
 from isonomy.core.task import Batch, Params, Task
 
 
@@ -41,7 +42,9 @@ class EquiFL(Algorithm[Global]):
     paper: ClassVar[str] = "Makhija et al., 2024"
     reveals: ClassVar[str] = "the weighted sum of the shared part of the models, and client sizes"
 
-    penalty: float = option(2.0, "strength of the fairness penalty")
+    penalty: float = option(
+        2.0, "strength of the fairness penalty", search=Range(0.1, 20.0, log=True)
+    )
     shared: Literal["first_weight", "first_layer", "all"] = option(
         "first_weight", "part of the model that is averaged"
     )

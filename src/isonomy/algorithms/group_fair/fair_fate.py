@@ -39,6 +39,7 @@ from isonomy.core.cohort import Cohort
 from isonomy.core.notions import NOTIONS, NotionCode
 from isonomy.core.options import option
 from isonomy.core.phase import Part, phase
+from isonomy.core.search_space import Grid
 from isonomy.core.task import Params, Task
 
 NEVER = -1e4  # the logarithm of a weight that is 0
@@ -63,10 +64,16 @@ class FairFate(Algorithm[Server]):
         "models"
     )
 
-    lambda0: float = option(0.5, "weight of the momentum in the first round; 0 is FedAvg")
-    rho: float = option(0.05, "growth of that weight from round to round")
-    most: float = option(0.9, "largest weight of the momentum")
-    beta: float = option(0.9, "how much of the momentum is kept from round to round")
+    lambda0: float = option(
+        0.5, "weight of the momentum in the first round; 0 is FedAvg", search=Grid((0.1, 0.5))
+    )
+    rho: float = option(
+        0.05, "growth of that weight from round to round", search=Grid((0.04, 0.05))
+    )
+    most: float = option(0.9, "largest weight of the momentum", search=Grid((0.8, 0.9, 1.0)))
+    beta: float = option(
+        0.9, "how much of the momentum is kept from round to round", search=Grid((0.8, 0.9, 0.99))
+    )
     notion: NotionCode = option("dp", NOTION_OPTION)
     attribute: str = option("", "protected attribute whose groups are compared; the first if empty")
     least: int = option(0, "a client withholds the sums of a cell with fewer examples")

@@ -47,6 +47,7 @@ from isonomy.core.cohort import Cohort
 from isonomy.core.notions import NOTIONS, NotionCode
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Range
 from isonomy.core.task import Params, Task
 
 
@@ -69,7 +70,11 @@ class FairFed(Algorithm[Server]):
         "models"
     )
 
-    beta: float = option(1.0, "how strongly distances change the weights; 0 is FedAvg")
+    beta: float = option(
+        1.0,
+        "how strongly distances change the weights; 0 is FedAvg",
+        search=Range(0.02, 50.0, log=True),
+    )
     notion: NotionCode = option("dp", NOTION_OPTION)
     update: Literal["running", "exponential"] = option(
         "running", "change the previous weights, or compute them from this round's distances alone"

@@ -50,6 +50,7 @@ from isonomy.core.cohort import Cohort
 from isonomy.core.notions import NOTIONS, NotionCode
 from isonomy.core.options import option
 from isonomy.core.phase import Part, phase
+from isonomy.core.search_space import Grid, Range
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree
 
@@ -73,8 +74,12 @@ class FCFL(Algorithm[Server]):
     paper: ClassVar[str] = "Cui et al., NeurIPS 2021"
     reveals: ClassVar[str] = "each client's loss, disparity, size, and the gradients of both"
 
-    epsilon: float = option(0.05, "largest disparity allowed at a client; inf for no limit")
-    first: int = option(100, "number of rounds of stage 1")
+    epsilon: float = option(
+        0.05,
+        "largest disparity allowed at a client; inf for no limit",
+        search=Range(0.01, 0.1, log=True),
+    )
+    first: int = option(100, "number of rounds of stage 1", search=Grid((0, 10, 30, 100)))
     notion: NotionCode = option("dp", NOTION_OPTION)
     delta: float = option(0.5, "initial smoothing of the maxima")
     shrink: float = option(

@@ -39,6 +39,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Range
 from isonomy.core.task import Params, Task
 
 
@@ -61,9 +62,11 @@ class FedFair(Algorithm[Server]):
     )
 
     epsilon: float = option(
-        0.05, "largest difference between the groups' mean losses; inf is FedAvg"
+        0.05,
+        "largest difference between the groups' mean losses; inf is FedAvg",
+        search=Range(0.005, 0.2, log=True),
     )
-    eta: float = option(0.1, "step size of the multipliers")
+    eta: float = option(0.1, "step size of the multipliers", search=Range(0.01, 1.0, log=True))
     most: float = option(1.0, "largest value of a multiplier")
     given: Literal["positive", "all"] = option(
         "positive", "which examples are compared: those with label 1, or all"

@@ -51,6 +51,7 @@ from isonomy.core.cohort import Cohort
 from isonomy.core.notions import NOTIONS, NotionCode
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Range
 from isonomy.core.task import Params, Task
 
 
@@ -76,7 +77,9 @@ class FedFB(Algorithm[Server]):
         "fairness = 'client' each client's loss"
     )
 
-    alpha: float = option(0.3, "step size of the weights; 0 is FedAvg")
+    alpha: float = option(
+        0.3, "step size of the weights; 0 is FedAvg", search=Range(0.001, 2.0, log=True)
+    )
     fairness: Literal[NotionCode, "client"] = option("dp", f"{NOTION_OPTION}, or client parity")
     attribute: str = option("", "protected attribute whose groups are compared; the first if empty")
     least: int = option(0, "a client withholds the sums of a cell with fewer examples")

@@ -32,6 +32,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Range
 from isonomy.core.task import Params, Task
 
 
@@ -48,7 +49,9 @@ class GIFAIR(Algorithm[Global]):
     )
 
     strength: float = option(
-        0.5, "lambda, as a fraction of the largest value for which no weight is negative"
+        0.5,
+        "lambda, as a fraction of the largest value for which no weight is negative",
+        search=Range(0.0, 1.0),
     )
     groups: Literal["attribute", "clients"] = option(
         "attribute", "the groups: those of a protected attribute, or each client"

@@ -34,6 +34,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Range
 from isonomy.core.task import Batch, Params, Task
 
 
@@ -55,7 +56,7 @@ class GroupFedAvg(Algorithm[Server]):
         "sums over the cohort of models and of the groups' sizes, and each client's size"
     )
 
-    power: float = option(1.0, "1: all groups have equal weight; 0: FedAvg")
+    power: float = option(1.0, "1: all groups have equal weight; 0: FedAvg", search=Range(0.0, 2.0))
     attributes: tuple[str, ...] = option(
         (), 'protected attributes; "sex*race" for their intersections; all if empty'
     )

@@ -33,6 +33,7 @@ from isonomy.core.mixture import Mixture
 from isonomy.core.notions import NOTIONS, NotionCode
 from isonomy.core.options import option
 from isonomy.core.phase import Part, phase
+from isonomy.core.search_space import Range
 from isonomy.core.task import Params, Task
 
 
@@ -52,7 +53,9 @@ class LFTEnsemble(Algorithm[Server]):
     paper: ClassVar[str] = "Zeng et al., 2021 (baseline)"
     reveals: ClassVar[str] = "each client's own model and size, to everyone who predicts"
 
-    alpha: float = option(0.3, "step size of a client's weights")
+    alpha: float = option(
+        0.3, "step size of a client's weights", search=Range(0.001, 1.0, log=True)
+    )
     notion: NotionCode = option("dp", NOTION_OPTION)
     attribute: str = option("", "protected attribute whose groups are compared; the first if empty")
 

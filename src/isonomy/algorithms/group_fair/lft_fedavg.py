@@ -30,6 +30,7 @@ from isonomy.core.cohort import Cohort
 from isonomy.core.notions import NOTIONS, NotionCode
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Range
 from isonomy.core.task import Params, Task
 
 
@@ -42,7 +43,9 @@ class LFTFedAvg(Algorithm[Global]):
     paper: ClassVar[str] = "Zeng et al., 2021 (baseline)"
     reveals: ClassVar[str] = "only the weighted sum of the clients' models, and each client's size"
 
-    alpha: float = option(0.3, "step size of a client's weights; 0 is FedAvg")
+    alpha: float = option(
+        0.3, "step size of a client's weights; 0 is FedAvg", search=Range(0.001, 1.0, log=True)
+    )
     notion: NotionCode = option("dp", NOTION_OPTION)
     attribute: str = option("", "protected attribute whose groups are compared; the first if empty")
 

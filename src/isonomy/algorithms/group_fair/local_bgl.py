@@ -44,6 +44,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Range
 from isonomy.core.task import Batch, Params, Task
 
 
@@ -65,9 +66,11 @@ class LocalBGL(Algorithm[Server]):
     reveals: ClassVar[str] = "only the sum of the clients' models"
 
     constraint: Literal["bgl", "cbgl"] = option("bgl", "bounds by group, or by group and label")
-    zeta: float = option(0.6, "bound on the mean loss of every cell")
+    zeta: float = option(0.6, "bound on the mean loss of every cell", search=Range(0.3, 0.7))
     zetas: tuple[float, ...] = option((), "with cbgl, one bound for each label; inf for no bound")
-    B: float = option(10.0, "upper bound on the sum of a client's multipliers")
+    B: float = option(
+        10.0, "upper bound on the sum of a client's multipliers", search=Range(1.0, 100.0, log=True)
+    )
     beta: float = option(1.0, "weight of the client's mean loss")
     eta: float | None = option(
         None,

@@ -75,6 +75,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import Part, phase
+from isonomy.core.search_space import Range
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.verdict import About, Verdict
 from isonomy.errors import ConfigError
@@ -114,10 +115,12 @@ class PFFL(Algorithm[Server]):
     constraint: str = option(
         "bgl", "the constraints: bgl, cbgl, minmax, or the import path of your own class"
     )
-    zeta: float = option(0.6, "bound on the mean loss of every cell")
+    zeta: float = option(0.6, "bound on the mean loss of every cell", search=Range(0.3, 0.7))
     zetas: tuple[float, ...] = option((), "with cbgl, one bound for each label; inf for no bound")
     B: float = option(
-        10.0, "upper bound on the sum of the multipliers: the strength of the constraints"
+        10.0,
+        "upper bound on the sum of the multipliers: the strength of the constraints",
+        search=Range(1.0, 100.0, log=True),
     )
     beta: float = option(1.0, "weight of the risk")
     eta: float | None = option(

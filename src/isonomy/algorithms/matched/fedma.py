@@ -48,6 +48,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort, Replies
 from isonomy.core.options import option
 from isonomy.core.phase import Part, phase
+from isonomy.core.search_space import Grid, Range
 from isonomy.core.task import Batch, Params, Task
 
 
@@ -71,9 +72,19 @@ class FedMA(Algorithm[Server]):
         "the total number of examples of each class"
     )
 
-    sigma: float = option(1.0, "variance of a client's neuron around the server's")
-    sigma0: float = option(1.0, "variance of the server's neurons around mu0; inf: no pull to mu0")
-    gamma: float = option(7.0, "mass of the buffet process; larger values add more neurons")
+    sigma: float = option(
+        1.0, "variance of a client's neuron around the server's", search=Grid((0.1, 0.5, 1.0))
+    )
+    sigma0: float = option(
+        1.0,
+        "variance of the server's neurons around mu0; inf: no pull to mu0",
+        search=Grid((1.0, 10.0)),
+    )
+    gamma: float = option(
+        7.0,
+        "mass of the buffet process; larger values add more neurons",
+        search=Range(1.0, 50.0, log=True),
+    )
     later: float = option(5.0, "gamma of all rounds after the first")
     bias: float = option(0.1, "mu0 of biases; mu0 of weights is 0")
     grow: float = option(

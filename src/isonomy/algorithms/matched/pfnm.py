@@ -39,6 +39,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Grid
 from isonomy.core.task import Params, Task
 
 
@@ -59,9 +60,19 @@ class PFNM(Algorithm[Server]):
     paper: ClassVar[str] = "Yurochkin et al., ICML 2019"
     reveals: ClassVar[str] = "each client's model, and how many examples of each class it has"
 
-    sigma: float = option(1.0, "variance of a client's neuron around the server's")
-    sigma0: float = option(10.0, "variance of the server's neurons around mu0; inf: no pull to mu0")
-    gamma: float = option(1.0, "mass of the buffet process; larger values add more neurons")
+    sigma: float = option(
+        1.0, "variance of a client's neuron around the server's", search=Grid((0.1, 0.5, 1.0))
+    )
+    sigma0: float = option(
+        10.0,
+        "variance of the server's neurons around mu0; inf: no pull to mu0",
+        search=Grid((1.0, 10.0)),
+    )
+    gamma: float = option(
+        1.0,
+        "mass of the buffet process; larger values add more neurons",
+        search=Grid((0.001, 1.0, 50.0)),
+    )
     bias: float = option(0.1, "mu0 of biases; mu0 of weights is 0")
     grow: float = option(
         7.0, "largest width of the server's layers, in multiples of the clients' width"

@@ -30,6 +30,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Grid
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
 
@@ -45,8 +46,16 @@ class APFL(Algorithm[Global]):
         "only the weighted sum of the clients' global models; personal models are not sent"
     )
 
-    alpha: float = option(0.5, "share of the client's own model; 0 is FedAvg, 1 is local training")
-    adaptive: bool = option(False, "whether each client learns its alpha, starting from this one")
+    alpha: float = option(
+        0.5,
+        "share of the client's own model; 0 is FedAvg, 1 is local training",
+        search=Grid((0.25, 0.5, 0.75)),
+    )
+    adaptive: bool = option(
+        False,
+        "whether each client learns its alpha, starting from this one",
+        search=Grid((False, True)),
+    )
     weight: Literal["equal", "size"] = option("equal", "a client's weight in the common model")
 
     def __post_init__(self) -> None:

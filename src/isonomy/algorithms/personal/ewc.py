@@ -40,6 +40,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Grid, Range
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
@@ -56,13 +57,19 @@ class EWC(Algorithm[Global]):
         "only the weighted sum of the clients' models; personal models are not sent"
     )
 
-    lam: float = option(1.0, "strength of the pull to the global model; 0 is plain fine-tuning")
+    lam: float = option(
+        1.0,
+        "strength of the pull to the global model; 0 is plain fine-tuning",
+        search=Range(0.01, 10.0, log=True),
+    )
     fisher: Literal["examples", "batches"] = option(
         "examples", "squared gradients: of single examples, or of minibatches"
     )
     batches: int = option(4, 'number of minibatches, with fisher = "batches"')
     pull: Literal["gradient", "proximal"] = option("gradient", "how a step applies the pull")
-    epochs: int = option(30, "passes over a client's examples in the last stage")
+    epochs: int = option(
+        30, "passes over a client's examples in the last stage", search=Grid((1, 5, 10, 30))
+    )
     steps: int | None = option(None, "steps of the last stage, instead of epochs")
     lr: float | None = option(None, "learning rate of the last stage; the run's if unset")
     weight: Literal["equal", "size"] = option("equal", "a client's weight in the global model")

@@ -31,6 +31,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Grid
 from isonomy.core.task import Params, Task
 from isonomy.core.work import Work
 
@@ -47,7 +48,9 @@ class Finetune(Algorithm[Global]):
     )
 
     lam: float = option(0.0, "strength of the pull to the global model; 0 is plain fine-tuning")
-    epochs: int = option(30, "passes over a client's examples in the last stage")
+    epochs: int = option(
+        30, "passes over a client's examples in the last stage", search=Grid((1, 5, 10, 30))
+    )
     steps: int | None = option(None, "steps of the last stage, instead of epochs")
     lr: float | None = option(None, "learning rate of the last stage; the run's if unset")
     weight: Literal["equal", "size"] = option("equal", "a client's weight in the global model")

@@ -44,6 +44,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Range
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
@@ -61,7 +62,11 @@ class FMTL(Algorithm[Global]):
         "only the weighted sum of the clients' global models; personal models are not sent"
     )
 
-    lam: float = option(1.0, "strength of the pull to the global model; 0 is local training")
+    lam: float = option(
+        1.0,
+        "strength of the pull to the global model; 0 is local training",
+        search=Range(0.01, 2.0, log=True),
+    )
     lams: tuple[float, ...] = option(
         (), "if given, each client chooses lam from these by validation loss"
     )

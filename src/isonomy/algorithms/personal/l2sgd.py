@@ -32,6 +32,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import Part, phase
+from isonomy.core.search_space import Range
 from isonomy.core.task import Params, Task
 from isonomy.errors import ConfigError
 
@@ -45,8 +46,12 @@ class L2SGD(Algorithm[Global]):
     paper: ClassVar[str] = "Hanzely and Richtarik, 2020"
     reveals: ClassVar[str] = "only the mean of the cohort's models, in the rounds that compute it"
 
-    lam: float = option(1.0, "strength of the pull to the mean; 0 is local training")
-    p: float = option(0.1, "probability of a step towards the mean")
+    lam: float = option(
+        1.0,
+        "strength of the pull to the mean; 0 is local training",
+        search=Range(0.01, 2.0, log=True),
+    )
+    p: float = option(0.1, "probability of a step towards the mean", search=Range(0.05, 0.5))
 
     def __post_init__(self) -> None:
         check_pull("lam", self.lam)

@@ -23,6 +23,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Range
 from isonomy.core.task import Params, Task
 
 
@@ -35,7 +36,11 @@ class L2SGDRunning(Algorithm[Global]):
     paper: ClassVar[str] = "as in the public code of Li et al., 2020"
     reveals: ClassVar[str] = "only the mean of the cohort's personal models"
 
-    lam: float = option(1.0, "strength of the pull to the running mean; 0 is local training")
+    lam: float = option(
+        1.0,
+        "strength of the pull to the running mean; 0 is local training",
+        search=Range(0.01, 10.0, log=True),
+    )
 
     def __post_init__(self) -> None:
         check_pull("lam", self.lam)

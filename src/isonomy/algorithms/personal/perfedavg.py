@@ -32,6 +32,7 @@ from isonomy.core.cohort import Cohort
 from isonomy.core.fold import fold
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Range
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
@@ -49,7 +50,9 @@ class PerFedAvg(Algorithm[Global]):
     )
 
     alpha: float = option(
-        0.01, "rate of the inner step, and of a client's steps after the last round"
+        0.01,
+        "rate of the inner step, and of a client's steps after the last round",
+        search=Range(0.001, 0.1, log=True),
     )
     first_order: bool = option(False, "whether to omit the term with the Hessian")
     batches: Literal["three", "same"] = option(

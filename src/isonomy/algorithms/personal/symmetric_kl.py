@@ -34,6 +34,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Grid, Range
 from isonomy.core.task import Batch, Params, Task
 from isonomy.core.work import Work
 from isonomy.errors import ConfigError
@@ -51,9 +52,13 @@ class SymmetricKL(Algorithm[Global]):
     )
 
     lam: float = option(
-        1.0, "strength of the pull to the global model's predictions; 0 is plain fine-tuning"
+        1.0,
+        "strength of the pull to the global model's predictions; 0 is plain fine-tuning",
+        search=Range(0.01, 10.0, log=True),
     )
-    epochs: int = option(30, "passes over a client's examples in the last stage")
+    epochs: int = option(
+        30, "passes over a client's examples in the last stage", search=Grid((1, 5, 10, 30))
+    )
     steps: int | None = option(None, "steps of the last stage, instead of epochs")
     lr: float | None = option(None, "learning rate of the last stage; the run's if unset")
     weight: Literal["equal", "size"] = option("equal", "a client's weight in the global model")

@@ -40,6 +40,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import Part, phase
+from isonomy.core.search_space import Range
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree, tmap
 from isonomy.core.work import Work
@@ -90,9 +91,15 @@ class HetPFL(Algorithm[Server]):
     fit: Literal["mean", "own"] = option(
         "mean", "the body that a hypernet is trained with: the mean, or the client's own (eq. 12)"
     )
-    share: float = option(0.85, "fraction of the local steps that the hypernet does not train in")
+    share: float = option(
+        0.85,
+        "fraction of the local steps that the hypernet does not train in",
+        search=Range(0.5, 0.95),
+    )
     hypernet_rate: float = option(
-        0.03, "Adam's learning rate for the hypernet; 0 uses the local optimiser"
+        0.03,
+        "Adam's learning rate for the hypernet; 0 uses the local optimiser",
+        search=Range(0.003, 0.1, log=True),
     )
     scalar: Literal["augmented", "logsumexp", "max"] = option(
         "augmented",
@@ -103,7 +110,9 @@ class HetPFL(Algorithm[Server]):
     )
     code: Literal["one-hot", "number"] = option("one-hot", "how groups are encoded in it")
     kappa: float = option(
-        0.05, "Adam's learning rate for the distribution of preferences; 0 keeps it fixed"
+        0.05,
+        "Adam's learning rate for the distribution of preferences; 0 keeps it fixed",
+        search=Range(0.005, 0.2, log=True),
     )
     alpha: float = option(1.05, "initial parameters of the distribution; 1 is uniform")
     limits: tuple[float, ...] = option((1.0, 5.0), "smallest and largest alpha")

@@ -32,6 +32,7 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
+from isonomy.core.search_space import Range
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import tmap
 from isonomy.models import hypernet as nets
@@ -71,9 +72,15 @@ class PraFFL(Algorithm[Server]):
     fit: Literal["mean", "own"] = option(
         "mean", "the body that a hypernet is trained with: the mean, or the client's own (eq. 12)"
     )
-    share: float = option(0.85, "fraction of the local steps that the hypernet does not train in")
+    share: float = option(
+        0.85,
+        "fraction of the local steps that the hypernet does not train in",
+        search=Range(0.5, 0.95),
+    )
     hypernet_rate: float = option(
-        0.03, "Adam's learning rate for the hypernet; 0 uses the local optimiser"
+        0.03,
+        "Adam's learning rate for the hypernet; 0 uses the local optimiser",
+        search=Range(0.003, 0.1, log=True),
     )
     scalar: Literal["augmented", "logsumexp", "max"] = option(
         "augmented",
