@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from isonomy.api import (
     compare,
+    decide,
     excess,
     export,
     load,
@@ -68,6 +69,7 @@ __all__ = [
     "Task",
     "__version__",
     "compare",
+    "decide",
     "descend",
     "excess",
     "export",

@@ -252,7 +252,7 @@ class Counts:
             )
 
 
-def tally_of(counts: NDArray[np.int64], loss: Floats) -> Tally:
+def tally_of(counts: NDArray[np.int64] | Floats, loss: Floats) -> Tally:
     """The sums of counts [..., rows, C, C], with any leading axes."""
     return Tally(
         label=counts.sum(-1).astype(np.float64),

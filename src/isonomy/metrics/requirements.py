@@ -137,7 +137,7 @@ class Cells(NamedTuple):
 class Family(NamedTuple):
     """Proportions that are compared with each other: numerators, denominators, and names."""
 
-    count: Floats
+    hits: Floats
     size: Floats
     names: tuple[str, ...]
 
@@ -199,7 +199,7 @@ class Target:
         found = []
         for family in self.families(cells):
             known = family.size > 0
-            rate = family.count[known] / family.size[known]
+            rate = family.hits[known] / family.size[known]
             if self.quantity.form == "difference":
                 if len(rate) > 1:
                     found.append(float(rate.max() - rate.min()))
@@ -218,7 +218,7 @@ class Target:
         families = [f for f in self.families(cells) if (f.size > 0).sum() >= self._fewest]
         for family in families:
             known = family.size > 0
-            count, size = family.count[known], family.size[known]
+            count, size = family.hits[known], family.size[known]
             if self.quantity.form == "difference":
                 low, high = _largest_difference(count, size, alpha, len(families))
             elif self.quantity.form == "least":

@@ -35,7 +35,7 @@ def test_counts(run: FinishedRun, candidate: Candidate) -> Counts:
 
 def settings_of(config: Config, default: Config) -> dict[str, Any]:
     """What a trial's config has that the method's default has not: names and values."""
-    found = {}
+    found: dict[str, Any] = {}
     for table in ("algorithm", "local"):
         own, usual = config.plain()[table], default.plain()[table]
         found |= {f"{table}.{k}": v for k, v in own.items() if usual.get(k) != v}

@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import time
 from collections.abc import Sequence
@@ -118,16 +120,18 @@ def tried_methods(config: Config, wish: Wish) -> list[tuple[str, Config]]:
 
 
 def _aimed(table: dict[str, Any], required: Sequence[Requirement]) -> dict[str, Any]:
-    """The method with its options for notion and attribute set to what is required.
+    """The method with a label, and its options for notion and attribute set to what is required.
 
     Only options that are not given are set, and the first requirement on groups decides.
     """
     given = table["algorithm"]
     options = {"name": given} if isinstance(given, str) else dict(given)
+    kind = algorithms.find(options["name"])
+    table = {"label": kind.__name__, **table}
     if not required:
         return {**table, "algorithm": options}
     target = required[0].target
-    known = options_of(algorithms.find(options["name"]))
+    known = options_of(kind)
     if "attribute" in known:
         options.setdefault("attribute", target.attribute)
     notion = {"eo": "eo", "equalised_odds": "eo"}.get(target.quantity.rates, "dp")
@@ -167,7 +171,8 @@ def decide(
     _require_possible(setting)
     wish = wish_of(config, [a.name for a in setting.federation.attributes])
     times = _times(setting)
-    tried, left_out = _prepared(config, wish, place, effort, listener)
+    effort = _possible_effort(effort, listener)
+    tried, left_out = _prepared(config, wish, effort, listener)
     passes = _search(tried, wish, times, place, effort, started, listener, overwrite)
     every = [one for method in tried for one in method.candidates]
     if not every:
@@ -212,6 +217,20 @@ def _require_possible(setting: Setting) -> None:
             )
 
 
+def _possible_effort(effort: Effort, listener: Listener) -> Effort:
+    """The effort, or one trial of each method if settings cannot be searched."""
+    if effort.trials == 1:
+        return effort
+    from isonomy.studies.search import require_optuna
+
+    try:
+        require_optuna()
+    except ConfigError as error:
+        listener.note(f"every method is tried with its defaults only: {error}")
+        return Effort(None, 1, effort.jobs)
+    return effort
+
+
 def _times(setting: Setting) -> float:
     """How many test examples there are for each validation example."""
     sizes = [int(setting.federation.sizes(split).sum()) for split in ("test", "validation")]
@@ -219,10 +238,12 @@ def _times(setting: Setting) -> float:
 
 
 def _prepared(
-    config: Config, wish: Wish, place: Path, effort: Effort, listener: Listener
+    config: Config, wish: Wish, effort: Effort, listener: Listener
 ) -> tuple[list[_Tried], dict[str, str]]:
     """The methods with their searches, and those that this task does not allow, with the reason."""
     tried, left_out = [], {}
+    if effort.trials != 1:
+        from isonomy.studies.search import Search
     for label, own in tried_methods(config, wish):
         try:
             build(own, lambda _: None)
@@ -231,9 +252,7 @@ def _prepared(
             continue
         search = None
         if effort.trials != 1:
-            from isonomy.studies.search import Search
-
-            search = Search(own, [ALIKE], config.seed, place / "trials" / slug(label))
+            search = Search(own, [ALIKE], config.seed)
         tried.append(_Tried(label, own, search, [], []))
     if not tried:
         raise ConfigError(f"no method can be used: {'; '.join(left_out.values())}")
@@ -262,7 +281,17 @@ def _search(
         _one_pass(tried, wish, times, place, effort, listener, overwrite)
         passes += 1
         slowest = max(slowest, time.monotonic() - begun)
+        listener.note(_progress_text(passes, effort, time.monotonic() - started, slowest))
     return passes
+
+
+def _progress_text(passes: int, effort: Effort, spent: float, slowest: float) -> str:
+    """How far the search is, and how long it may still take."""
+    done = f"{passes} trial{'s' if passes > 1 else ''} of every method done in {spent:.0f} s"
+    if effort.trials is not None:
+        return f"{done}; about {(effort.trials - passes) * slowest:.0f} s left."
+    left = max((effort.seconds or 0.0) - spent, 0.0)
+    return f"{done}; time for about {int(left // max(slowest, 1e-9))} more."
 
 
 def _one_pass(
@@ -280,7 +309,7 @@ def _one_pass(
         config = method.config if method.search is None else method.search.ask()
         config = _cheap(config)
         asked.append(config)
-        where = place / "trials" / slug(method.label) / f"trial-{method.trials}"
+        where = place / "trials" / slug(method.label) / _digest(config)
         plans.append(Plan(config, RunFolder(where), overwrite, keep=True))
     for method, config, plan, error in zip(
         tried, asked, plans, _run(plans, effort.jobs, listener), strict=True
@@ -297,6 +326,12 @@ def _one_pass(
         best = max(_worth(wish, one, times) for one in new)
         if method.search is not None:
             method.search.tell(number, {ALIKE: best})
+
+
+def _digest(config: Config) -> str:
+    """The name of a trial's folder: the same for the same config, so that its run is used again."""
+    values = {k: v for k, v in config.plain().items() if k not in ("label", "series", "versions")}
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _cheap(config: Config) -> Config:
