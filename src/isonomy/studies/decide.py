@@ -221,7 +221,7 @@ def _possible_effort(effort: Effort, listener: Listener) -> Effort:
     """The effort, or one trial of each method if settings cannot be searched."""
     if effort.trials == 1:
         return effort
-    from isonomy.studies.search import require_optuna
+    from isonomy.studies.optuna_study import require_optuna
 
     try:
         require_optuna()
