@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.capabilities import LearnsFront
 from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.cohort import Replies
 from isonomy.core.examples import Split
 from isonomy.core.phase import Phase, phase
-from isonomy.core.task import Task
+from isonomy.core.task import Batch, Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.metrics import Counts, count
+from isonomy.metrics.scores import Scores, histogram
 
 PAGE = 1024  # examples at a time
 
@@ -32,21 +36,62 @@ def measure(algorithm: Algorithm, split: Split, most: float = math.inf) -> Phase
 
     @phase("gather", name=f"measure:{split}", counts="group statistic", loss="group statistic")
     def measured(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        total: Any = None
-        model, at = message["model"], message.get("ray")
-        chosen = None
-        if at is not None and isinstance(algorithm, LearnsFront):
-            chosen = algorithm.at(task, model, client.state, at)
-        for page in client.pages(split, PAGE):
-            if chosen is None:
-                outputs = algorithm.predict(task, model, client.state, page.x)
-            else:
-                outputs = task.outputs(chosen, page.x)
-            counted = count(task, outputs, page, most)
-            total = counted if total is None else tree.add(total, counted)
+        total = _total(
+            algorithm,
+            split,
+            task,
+            message,
+            client,
+            lambda outputs, page: count(task, outputs, page, most),
+        )
         return total, client.state
 
     return measured
+
+
+def measure_scores(algorithm: Algorithm, split: Split) -> Phase:
+    """The phase in which a client counts its own scores; no score leaves it.
+
+    The message is that of `measure`. The task must have scores (`isonomy.metrics.scores`).
+    """
+
+    @phase("gather", name=f"measure:{split}:scores", scores="group statistic")
+    def measured(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        total = _total(
+            algorithm,
+            split,
+            task,
+            message,
+            client,
+            lambda outputs, page: histogram(task, outputs, page),
+        )
+        return {"scores": total.to(torch.int32)}, client.state  # half the memory of all clients
+
+    return measured
+
+
+def _total(
+    algorithm: Algorithm,
+    split: Split,
+    task: Task,
+    message: Message,
+    client: Client,
+    of_page: Callable[[Tensor, Batch], Tree],
+) -> Any:
+    """The sum over a client's pages of a statistic of its outputs."""
+    total: Any = None
+    model, at = message["model"], message.get("ray")
+    chosen = None
+    if at is not None and isinstance(algorithm, LearnsFront):
+        chosen = algorithm.at(task, model, client.state, at)
+    for page in client.pages(split, PAGE):
+        if chosen is None:
+            outputs = algorithm.predict(task, model, client.state, page.x)
+        else:
+            outputs = task.outputs(chosen, page.x)
+        found = of_page(outputs, page)
+        total = found if total is None else tree.add(total, found)
+    return total
 
 
 def count_all(algorithm: Algorithm, server: Tree, engine: Engine, split: Split) -> Counts:
@@ -66,13 +111,42 @@ def count_answering(
 
     `rays` [clients, objectives] are the points of their fronts at which clients predict.
     """
-    cohort = engine.cohort(engine.everyone(), work=Work(steps=1), round=done)
-    message = {"model": algorithm.deployed(server)}
-    each = None if rays is None else {"ray": rays}
-    replies = cohort.gather(measure(algorithm, split), message, each=each)
+    replies = _asked(algorithm, server, engine, measure(algorithm, split), done, rays)
     counts = Counts(
         counts=replies.value["counts"].numpy().astype(np.int64),
         loss=replies.value["loss"].numpy().astype(np.float64),
         attributes=engine.federation.attributes,
     )
     return counts, [int(k) for k in replies.ids]
+
+
+def scores_answering(
+    algorithm: Algorithm,
+    server: Tree,
+    engine: Engine,
+    split: Split,
+    done: int = 0,
+    rays: Tensor | None = None,
+) -> tuple[Scores, list[int]]:
+    """The histograms of every client that answered after `done` rounds, and their numbers.
+
+    As `count_answering`. The task must have scores.
+    """
+    replies = _asked(algorithm, server, engine, measure_scores(algorithm, split), done, rays)
+    found = Scores(replies.value["scores"].numpy(), engine.federation.attributes)
+    return found, [int(k) for k in replies.ids]
+
+
+def _asked(
+    algorithm: Algorithm,
+    server: Tree,
+    engine: Engine,
+    question: Phase,
+    done: int,
+    rays: Tensor | None,
+) -> Replies:
+    """Every client's reply to a measurement of its model."""
+    cohort = engine.cohort(engine.everyone(), work=Work(steps=1), round=done)
+    message = {"model": algorithm.deployed(server)}
+    each = None if rays is None else {"ray": rays}
+    return cohort.gather(question, message, each=each)
