@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.core.csv_cell import csv_cell
-from isonomy.core.task import Task
+from isonomy.core.task import Task, probabilities
 from isonomy.deploy.rows import Features
 
 PAGE = 1 << 22  # numbers of features at a time
@@ -69,15 +69,6 @@ class Predictions:
         sink = pa.BufferOutputStream()
         pq.write_table(pa.table(self.columns()), sink)
         return bytes(sink.getvalue().to_pybytes())
-
-
-def probabilities(loss: str, outputs: Tensor) -> Tensor | None:
-    """The probability of each class [n, classes]; None if the loss defines none."""
-    if loss == "cross_entropy":
-        return outputs.softmax(-1)
-    if loss == "logistic":
-        return torch.cat([(-outputs).sigmoid(), outputs.sigmoid()], -1)
-    return None
 
 
 def predictions(task: Task, labels: Sequence[str], outputs: Tensor, given: Features) -> Predictions:

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from isonomy.core.mixture import outputs
-from isonomy.core.task import Task
+from isonomy.core.task import Task, probabilities
 from isonomy.deploy.loading import ClientModel, load
 from isonomy.deploy.new_client import Examples
-from isonomy.deploy.predictions import Predictions, in_pages, predictions, probabilities
+from isonomy.deploy.predictions import Predictions, in_pages, predictions
 from isonomy.deploy.rows import Rows, features
 
 

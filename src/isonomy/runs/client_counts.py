@@ -23,26 +23,35 @@ from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.metrics import Counts, count
 from isonomy.metrics.scores import Scores, histogram
+from isonomy.postprocess import Rule
 
 PAGE = 1024  # examples at a time
 
 
-def measure(algorithm: Algorithm, split: Split, most: float = math.inf) -> Phase:
+def measure(
+    algorithm: Algorithm, split: Split, most: float = math.inf, rule: Rule | None = None
+) -> Phase:
     """The phase in which a client counts its own predictions; no prediction leaves it.
 
     If an algorithm learns a front, the message may have a "ray": the client predicts with its model
-    there. A loss above `most` counts as `most`.
+    there. A loss above `most` counts as `most`. With a `rule`, the message has the client's row of
+    it as "rule", and decisions are those of the rule.
     """
 
     @phase("gather", name=f"measure:{split}", counts="group statistic", loss="group statistic")
     def measured(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        total = _total(
+        def decided(outputs: Tensor, page: Batch) -> Tensor | None:
+            if rule is None:
+                return None
+            return rule.decide(message["rule"], task, outputs, page.x, page.groups)
+
+        total = total_of(
             algorithm,
             split,
             task,
             message,
             client,
-            lambda outputs, page: count(task, outputs, page, most),
+            lambda outputs, page: count(task, outputs, page, most, decided(outputs, page)),
         )
         return total, client.state
 
@@ -57,7 +66,7 @@ def measure_scores(algorithm: Algorithm, split: Split) -> Phase:
 
     @phase("gather", name=f"measure:{split}:scores", scores="group statistic")
     def measured(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        total = _total(
+        total = total_of(
             algorithm,
             split,
             task,
@@ -70,7 +79,7 @@ def measure_scores(algorithm: Algorithm, split: Split) -> Phase:
     return measured
 
 
-def _total(
+def total_of(
     algorithm: Algorithm,
     split: Split,
     task: Task,
@@ -106,12 +115,15 @@ def count_answering(
     split: Split,
     done: int = 0,
     rays: Tensor | None = None,
+    rule: Rule | None = None,
 ) -> tuple[Counts, list[int]]:
     """The counts of every client that answered after `done` rounds, and their numbers.
 
-    `rays` [clients, objectives] are the points of their fronts at which clients predict.
+    `rays` [clients, objectives] are the points of their fronts at which clients predict. Decisions
+    are those of the `rule`, if there is one.
     """
-    replies = _asked(algorithm, server, engine, measure(algorithm, split), done, rays)
+    question = measure(algorithm, split, rule=rule)
+    replies = _asked(algorithm, server, engine, question, done, rays, rule)
     counts = Counts(
         counts=replies.value["counts"].numpy().astype(np.int64),
         loss=replies.value["loss"].numpy().astype(np.float64),
@@ -144,9 +156,12 @@ def _asked(
     question: Phase,
     done: int,
     rays: Tensor | None,
+    rule: Rule | None = None,
 ) -> Replies:
     """Every client's reply to a measurement of its model."""
     cohort = engine.cohort(engine.everyone(), work=Work(steps=1), round=done)
     message = {"model": algorithm.deployed(server)}
-    each = None if rays is None else {"ray": rays}
-    return cohort.gather(question, message, each=each)
+    each: Message = {} if rays is None else {"ray": rays}
+    if rule is not None:
+        each["rule"] = rule.stacked(len(engine.federation))
+    return cohort.gather(question, message, each=each or None)

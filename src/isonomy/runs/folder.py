@@ -35,6 +35,7 @@ from isonomy.config.files import read
 from isonomy.config.schema import Config
 from isonomy.core.tree import Tree
 from isonomy.errors import RunError
+from isonomy.postprocess import Rule
 from isonomy.runs import saved_model
 from isonomy.runs.files import decode, encode, flush_to_disk, locked, opened, write_atomically
 from isonomy.runs.saved_model import ModelCard, SavedModel
@@ -312,6 +313,7 @@ class RunFolder:
         summary: dict[str, Any],
         preprocessing: Mapping[str, Any] | None = None,
         verdict: dict[str, Any] | None = None,
+        rule: Rule | None = None,
     ) -> None:
         """Write the model (unless it is withheld), the verdict, the joined client table, and last
         the summary that says 'complete'.
@@ -324,7 +326,9 @@ class RunFolder:
                 self._clear("model")
             else:
                 folder = self.path / "model"
-                saved_model.write(folder, model["server"], model["clients"], card, preprocessing)
+                saved_model.write(
+                    folder, model["server"], model["clients"], card, preprocessing, rule
+                )
             table = self.clients()
             if table is not None:
                 self.write("clients.parquet", _parquet(table))
