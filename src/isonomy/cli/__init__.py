@@ -17,6 +17,7 @@ from isonomy.cli import (
     join,
     keys,
     ls,
+    postprocess,
     predict,
     report,
     reproduce,
@@ -69,6 +70,7 @@ app.command("run")(run.run)
 app.command("resume")(resume.resume)
 app.command("report")(report.report)
 app.command("predict")(predict.predict)
+app.command("postprocess")(postprocess.postprocess)
 app.command("compare")(compare.compare)
 app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)

@@ -137,6 +137,8 @@ class _Training:
                 saved = self._round()
                 if received and not _over(self.setting, self.now):
                     self._stop(received[0], saved)
+        if self.setting.postprocess is not None and self.now.rule is None:
+            self._fit_again()
         self.listener.end(label)
         place = self.place
         lines = self.lines if place is None else place.lines("rounds.jsonl")
@@ -199,6 +201,17 @@ class _Training:
         for text in now.engine.take_notes():
             self.listener.note(text)
         return due
+
+    def _fit_again(self) -> None:
+        """Fit the rule to a model whose rounds are done, and evaluate the last round with it."""
+        assert self.place is not None  # a run in memory fits it in its last round
+        line = self.place.lines("rounds.jsonl")[-1]
+        for old in ("metrics", "metrics_at"):
+            line.pop(old, None)
+        self.now.rule = postprocessing.fit_rule(self.setting, self.now, line)
+        self._evaluate(line, last=True)
+        self.place.replace_last("rounds.jsonl", line)
+        _save(self.place, self.now, self.setting)
 
     def _evaluate(self, line: dict[str, Any], last: bool) -> None:
         """Measure; metrics go into the round's line, tables into the folder."""
