@@ -84,12 +84,11 @@ class Rule(ABC):
         """The rule of one client for everyone; None: of a client that was not in training."""
         return type(self)(self.about, {k: v.unsqueeze(0) for k, v in self.row(client).items()})
 
-    def decide(self, own: Own, task: Task, outputs: Tensor, x: Tensor, groups: Tensor) -> Tensor:
-        """The decision [n] on examples with features x and groups [n, attributes].
+    def decide(self, own: Own, task: Task, outputs: Tensor, x: Tensor, level: Tensor) -> Tensor:
+        """The decision [n] on examples with features x and groups `level` [n].
 
-        An example of unknown group is decided as the model alone would.
+        An example of unknown group is decided as the model alone would. Safe under vmap.
         """
-        level = groups[:, self.about.column]
         count = len(self.about.levels)
         chances = self.chances(own, task, outputs, level.clamp(0, count - 1)).to(torch.float64)
         passed = chances.cumsum(-1)[:, :-1] <= draws(x, self.about.seed).unsqueeze(-1)

@@ -43,7 +43,8 @@ def measure(
         def decided(outputs: Tensor, page: Batch) -> Tensor | None:
             if rule is None:
                 return None
-            return rule.decide(message["rule"], task, outputs, page.x, page.groups)
+            column = rule.about.column
+            return rule.decide(message["rule"], task, outputs, page.x, page.groups[:, column])
 
         total = total_of(
             algorithm,
