@@ -361,6 +361,28 @@ def predictor(
     )
 
 
+def postprocess_run(
+    folder: str | Path,
+    to: str | Path,
+    name: str,
+    *,
+    overwrite: bool = False,
+    listeners: Sequence[Listener] = (),
+    **options: Any,
+) -> Record:
+    """Fit a rule of decisions to the model of a finished run, and write the result as a new run.
+
+    `name` is a post-processing method, such as "logofair", and `options` are its options, such as
+    budget=0.02. Nothing is trained: the result is that of the same run with `postprocess` in its
+    config.
+    """
+    from isonomy.runs import reapply
+
+    return reapply.postprocess_run(
+        folder, to, name, options, overwrite=overwrite, listeners=listeners
+    )
+
+
 def excess(
     folder: str | Path,
     *,

@@ -43,6 +43,7 @@ def test_the_surface_is_this():
         "make_config",
         "methods",
         "phase",
+        "postprocess_run",
         "predictor",
         "resume",
         "run",

@@ -18,6 +18,7 @@ from isonomy.cli import (
     join,
     keys,
     ls,
+    postprocess,
     predict,
     report,
     reproduce,
@@ -70,6 +71,7 @@ app.command("run")(run.run)
 app.command("resume")(resume.resume)
 app.command("report")(report.report)
 app.command("predict")(predict.predict)
+app.command("postprocess")(postprocess.postprocess)
 app.command("compare")(compare.compare)
 app.command("decide")(decide.decide)
 app.command("sweep")(sweep.sweep)

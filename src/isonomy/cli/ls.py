@@ -1,4 +1,4 @@
-"""`ls`: algorithms, data sets, models, partitions, attacks, defences and presets."""
+"""`ls`: algorithms, post-processing, data sets, models, partitions, attacks, defences, presets."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ def ls(
         str | None,
         typer.Argument(
             metavar="WHAT",
-            help="algorithms, data, models, partitions, attacks, defences or presets; all of them "
-            "by default.",
+            help="algorithms, postprocessing, data, models, partitions, attacks, defences or "
+            "presets; all of them by default.",
         ),
     ] = None,
 ) -> None:
-    """List algorithms, data sets, models, partitions, attacks, defences and presets.
+    """List algorithms, post-processing methods, data sets, models, partitions, attacks, defences
+    and presets.
 
     Example: isonomy ls algorithms
     """
@@ -51,6 +52,13 @@ def _algorithms(out: Console) -> None:
         for name, kind in registry().items()
     ]
     print_columns(out, "Algorithms", ("name", "family", "what it is", "paper"), rows)
+
+
+def _postprocessing(out: Console) -> None:
+    from isonomy.postprocess import METHODS
+
+    rows = [(name, first_sentence(kind.__doc__), kind.paper) for name, kind in METHODS.items()]
+    print_columns(out, "Post-processing", ("name", "what it is", "paper"), rows)
 
 
 def _data(out: Console) -> None:
@@ -101,6 +109,7 @@ def _presets(out: Console) -> None:
 
 _LISTS: dict[str, Callable[[Console], None]] = {
     "algorithms": _algorithms,
+    "postprocessing": _postprocessing,
     "data": _data,
     "models": _models,
     "partitions": _partitions,

@@ -57,6 +57,7 @@ _KEPT: dict[str, set[str]] = {  # keys that stay when the table names something 
     "partition": set(),
     "attack": {"fraction", "clients", "labels", "seed"},
     "defence": set(),
+    "postprocess": {"attribute", "notion", "budget", "split"},
 }
 
 

@@ -159,6 +159,14 @@ class DefenceConfig(NamedTable):
     name: str = Field("none", description="name of a defence, see `isonomy ls defences`; or none")
 
 
+class PostprocessConfig(NamedTable):
+    """The rule of decisions that is fitted after training; simulations only."""
+
+    name: str = Field(
+        "none", description="name of a method, see `isonomy ls postprocessing`; or none"
+    )
+
+
 class EngineConfig(_Section):
     """How clients are run; all engines give the same results up to rounding."""
 
@@ -314,6 +322,7 @@ class Config(_Section):
     cohort: CohortConfig = Field(default_factory=CohortConfig)
     attack: AttackConfig = Field(default_factory=lambda: AttackConfig(name="none"))
     defence: DefenceConfig = Field(default_factory=lambda: DefenceConfig(name="none"))
+    postprocess: PostprocessConfig = Field(default_factory=lambda: PostprocessConfig(name="none"))
     engine: EngineConfig = Field(default_factory=EngineConfig)
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
     front: FrontConfig = Field(default_factory=FrontConfig)
@@ -346,6 +355,8 @@ class Config(_Section):
         plain["data"] = {k: v for k, v in plain["data"].items() if k != "path"}
         if self.local.schedule != "cosine":
             del plain["rounds"]
+        if self.postprocess.name == "none":  # as in runs of versions without it
+            del plain["postprocess"]
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 

@@ -17,6 +17,15 @@ Params = Any
 Loss = Literal["cross_entropy", "logistic", "hinge", "squared"]
 
 
+def probabilities(loss: str, outputs: Tensor) -> Tensor | None:
+    """The probability of each class [n, classes]; None if the loss defines none."""
+    if loss == "cross_entropy":
+        return outputs.softmax(-1)
+    if loss == "logistic":
+        return torch.cat([(-outputs).sigmoid(), outputs.sigmoid()], -1)
+    return None
+
+
 class Batch(NamedTuple):
     """Some examples. `weight` is 1 for a real example and 0 for padding."""
 

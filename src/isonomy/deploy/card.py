@@ -125,6 +125,7 @@ class Card(_Model):
     origin: Origin
     data: Data
     measured: tuple[Measured, ...]
+    rule: dict[str, Any] | None = None  # of decisions by group (`isonomy.postprocess`)
     bounds: tuple[MeasuredBound, ...] = ()
     notes: tuple[str, ...] = ()
     files: dict[str, str] = {}

@@ -23,7 +23,7 @@ from isonomy.data.download import fetch
 from isonomy.deploy import network
 from isonomy.deploy.card import Architecture, Card, Data, MeasuredBound, Origin
 from isonomy.deploy.folder import GRAPHS, check_target, save
-from isonomy.deploy.loading import ClientModel, load
+from isonomy.deploy.loading import ClientModel, load, rule_notes
 from isonomy.deploy.measure import measured
 from isonomy.deploy.model import Model, task_of
 from isonomy.errors import ConfigError, RunError, unknown
@@ -84,6 +84,11 @@ def export(
     loaded = load(
         folder, client, preference=preference, limits=limits, force=force, constant=constant
     )
+    if loaded.rule is not None and also:
+        raise RunError(
+            f"a graph ({', '.join(also)}) gives probabilities and cannot hold the rule "
+            f"'{loaded.rule.about.method}' by which this model decides; leave --{also[0]} out."
+        )
     model = measured(place, loaded, _model(place, loaded, limits))
     return Exported(target, save(model, target, also))
 
@@ -167,6 +172,8 @@ def _card(
         ),
         data=_data(config, card),
         measured=(),
+        rule=None if loaded.rule is None else loaded.rule.plain(),
+        notes=rule_notes(loaded.rule, loaded.client),
         bounds=() if choice is None else tuple(_bound(one) for one in choice.bounds),
     )
 

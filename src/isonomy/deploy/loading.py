@@ -25,6 +25,7 @@ from isonomy.deploy.new_client import Examples, labelled_rows, misfit, state_of_
 from isonomy.errors import ConfigError, RunError, unknown
 from isonomy.models import make_task
 from isonomy.models.hypernet import head_of
+from isonomy.postprocess import Rule
 from isonomy.report.front_choice import Choice, choose
 from isonomy.report.front_parts import TOGETHER, parts, splits
 from isonomy.runs.folder import RunFolder
@@ -52,12 +53,13 @@ class ClientModel:
     preparation: Preparation | None = None
     choice: Choice | None = None
     warnings: tuple[str, ...] = ()  # about a new client
+    rule: Rule | None = None  # of decisions, of this client alone
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Why it is this model of a front, and whether it is within its bounds."""
+        """Why it is this model of a front, whether it is within its bounds, how it decides."""
         if self.choice is None:
-            return ()
+            return rule_notes(self.rule, self.client)
         return (*self.choice.notes, *(bound.text() for bound in self.choice.bounds))
 
     @property
@@ -167,8 +169,20 @@ def load(
             constant=constant,
         )
     about = (warned,) if warned else ()
+    rule = None if saved.rule is None else saved.rule.only(None if name is None else at)
     return ClientModel(
-        config, card, algorithm, task, saved.server, state, name, preparation, choice, about
+        config, card, algorithm, task, saved.server, state, name, preparation, choice, about, rule
+    )
+
+
+def rule_notes(rule: Rule | None, client: str | None) -> tuple[str, ...]:
+    """What a user of a model with a rule of decisions has to know."""
+    if rule is None:
+        return ()
+    whose = f"of client '{client}'" if client else "for a client that was not in training"
+    return (
+        f"decisions are those of the rule '{rule.about.method}' {whose}: they depend on the "
+        f"group '{rule.about.attribute}' of a row and can differ from the most probable class.",
     )
 
 

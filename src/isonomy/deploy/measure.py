@@ -40,7 +40,7 @@ def measured(place: RunFolder, loaded: ClientModel, model: Model) -> Model:
     except IsonomyError as error:
         note = f"the data could not be loaded again ({error}); the metrics are those of the run"
         metrics = _recorded(place, loaded, split)
-        notes = (*card.notes, note if metrics else f"{note}, which has none for this preference")
+        notes = (*card.notes, note if metrics else f"{note}, which has none for this model")
         return replace(model, card=card.model_copy(update={"measured": metrics, "notes": notes}))
     federation = setting.federation
     everyone = [k for k, benign in enumerate(setting.benign) if benign]
@@ -54,7 +54,7 @@ def measured(place: RunFolder, loaded: ClientModel, model: Model) -> Model:
             "sizes": {s: int(federation.sizes(s).sum()) for s in SPLITS},
         }
     )
-    notes = (*federation.notes, *federation.warnings)
+    notes = (*card.notes, *federation.notes, *federation.warnings)
     update = {"measured": metrics, "data": data, "notes": notes}
     return replace(model, card=card.model_copy(update=update))
 
@@ -68,13 +68,18 @@ def _measure(
 ) -> Measured:
     """The model's metrics on the examples of some clients."""
     total: Tree = None
+    rule = model.rule
     for k in who:
         rows = torch.arange(federation.x.shape[0])[federation.rows(k, split)]
         for at in torch.split(rows, PAGE) if len(rows) else ():
             batch = Batch(
                 federation.x[at], federation.y[at], federation.groups[at], torch.ones(len(at))
             )
-            page = count(task, model.outputs(batch.x), batch)
+            outputs, decisions = model.outputs(batch.x), None
+            if rule is not None:
+                groups = batch.groups[:, rule.about.column]
+                decisions = rule.decide(rule.row(), task, outputs, batch.x, groups)
+            page = count(task, outputs, batch, decisions=decisions)
             total = page if total is None else tree.add(total, page)
     names = _names(federation)
     if total is None:
@@ -99,8 +104,8 @@ def _metrics(found: Mapping[str, float]) -> dict[str, float | None]:
 
 def _recorded(place: RunFolder, loaded: ClientModel, split: Split) -> tuple[Measured, ...]:
     """The metrics of this model that the run recorded."""
-    if loaded.choice is not None:
-        return ()
+    if loaded.choice is not None or (loaded.rule is not None and loaded.client is None):
+        return ()  # the run measured other preferences, or each client's own rule
     recorded = record(place)
     columns = recorded.clients
     last = [i for i, r in enumerate(columns.get("round", [])) if r == max(columns["round"])]

@@ -15,11 +15,13 @@ from isonomy.core.task import Params, Task
 from isonomy.data import preparation
 from isonomy.deploy import card as cards
 from isonomy.deploy.card import WEIGHTS, Architecture, Card
+from isonomy.deploy.groups import Given
 from isonomy.deploy.network import Network
 from isonomy.deploy.predictions import Predictions, in_pages, predictions
 from isonomy.deploy.rows import Rows, features
 from isonomy.errors import RunError
 from isonomy.models import MODELS, make_task
+from isonomy.postprocess import Rule, read_rule
 
 MEMBER = "members.{}."  # comes before a parameter's name in the weights of a mixture
 SHARE = "share"
@@ -38,16 +40,23 @@ class Model:
         """The names of the classes."""
         return self.card.labels or tuple(str(k) for k in range(self.card.architecture.classes))
 
-    def predict(self, rows: Rows) -> Predictions:
+    @property
+    def rule(self) -> Rule | None:
+        """The rule of decisions, if one was fitted after training."""
+        return None if self.card.rule is None else read_rule(self.card.rule)
+
+    def predict(self, rows: Rows, groups: Given | None = None) -> Predictions:
         """The predictions of raw rows: a path, an array, a table or a mapping of columns.
 
         Tables are raw, as the data set publishes them: columns by name, in any order. Arrays of
-        bytes are images; other arrays are features.
+        bytes are images; other arrays are features. If decisions depend on a protected attribute
+        (`card.rule`), a table needs its column, and an array its `groups`.
         """
         kept = self.card.preprocessing
         how = preparation.of(kept) if kept is not None else None
-        given = features(rows, how, self.card.architecture.inputs)
-        return predictions(self.task, self.labels, self.outputs(given.x), given)
+        rule = self.rule
+        given = features(rows, how, self.card.architecture.inputs, rule, groups)
+        return predictions(self.task, self.labels, self.outputs(given.x), given, rule)
 
     def outputs(self, x: Tensor) -> Tensor:
         """The raw outputs [n, o] from features: logits, log-odds, margins or numbers."""

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from isonomy.core import tree
 from isonomy.core.mixture import Mixture, mixed
-from isonomy.core.task import Params, Task
-from isonomy.deploy.predictions import probabilities
+from isonomy.core.task import Params, Task, probabilities
 from isonomy.errors import RunError
 
 EXTRA = "onnx"

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.core.csv_cell import csv_cell
-from isonomy.core.task import Task
+from isonomy.core.task import Task, probabilities
 from isonomy.deploy.rows import Features
+from isonomy.postprocess import Rule
 
 PAGE = 1 << 22  # numbers of features at a time
 
@@ -71,28 +72,37 @@ class Predictions:
         return bytes(sink.getvalue().to_pybytes())
 
 
-def probabilities(loss: str, outputs: Tensor) -> Tensor | None:
-    """The probability of each class [n, classes]; None if the loss defines none."""
-    if loss == "cross_entropy":
-        return outputs.softmax(-1)
-    if loss == "logistic":
-        return torch.cat([(-outputs).sigmoid(), outputs.sigmoid()], -1)
-    return None
+def predictions(
+    task: Task,
+    labels: Sequence[str],
+    outputs: Tensor,
+    given: Features,
+    rule: Rule | None = None,
+) -> Predictions:
+    """The predictions from a network's raw outputs [n, o] for the given features.
 
-
-def predictions(task: Task, labels: Sequence[str], outputs: Tensor, given: Features) -> Predictions:
-    """The predictions from a network's raw outputs [n, o] for the given features."""
+    With a `rule` of one row, the classes are those that it decides, and the probabilities are
+    still those of the network.
+    """
     if not task.classes:
         return Predictions(outputs.squeeze(-1).tolist(), notes=given.notes)
     names = tuple(labels) or tuple(str(k) for k in range(task.classes))
     found = probabilities(task.loss_name, outputs)
     return Predictions(
-        values=[names[k] for k in task.decide(outputs).tolist()],
+        values=[names[k] for k in decided(task, outputs, given, rule).tolist()],
         labels=names,
         probabilities=None if found is None else found.numpy(),
         margins=outputs.squeeze(-1).numpy() if found is None else None,
         notes=given.notes,
     )
+
+
+def decided(task: Task, outputs: Tensor, given: Features, rule: Rule | None) -> Tensor:
+    """The class of each row: that of the task, or that of a rule."""
+    if rule is None:
+        return task.decide(outputs)
+    assert given.groups is not None  # `features` was given the rule
+    return rule.decide(rule.row(), task, outputs, given.x, given.groups)
 
 
 def in_pages(outputs: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from isonomy.core.mixture import outputs
-from isonomy.core.task import Task
+from isonomy.core.task import Task, probabilities
+from isonomy.deploy.groups import Given, given_groups
 from isonomy.deploy.loading import ClientModel, load
 from isonomy.deploy.new_client import Examples
-from isonomy.deploy.predictions import Predictions, in_pages, predictions, probabilities
-from isonomy.deploy.rows import Rows, features
+from isonomy.deploy.predictions import Predictions, decided, in_pages, predictions
+from isonomy.deploy.rows import Features, Rows, features
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,23 +47,32 @@ class Predictor:
                 return outputs(model.task, model.weights(), x)
             return model.algorithm.predict(model.task, model.server, model.state, x)
 
-    def predict(self, x: Tensor) -> Tensor:
-        """The predicted class of every row of features, or the predicted number."""
-        found = self.outputs(x)
-        return self.task.decide(found) if self.task.classes else found.squeeze(-1)
+    def predict(self, x: Tensor, groups: Given | None = None) -> Tensor:
+        """The predicted class of every row of features, or the predicted number.
+
+        `groups` are the rows' groups, for a model whose decisions depend on them.
+        """
+        found, rule = self.outputs(x), self.model.rule
+        if not self.task.classes:
+            return found.squeeze(-1)
+        known = None if rule is None else given_groups(groups, len(x), rule)
+        return decided(self.task, found, Features(x, groups=known), rule)
 
     def probabilities(self, x: Tensor) -> Tensor | None:
         """The probability of each class [n, classes]; None if the loss defines none."""
         return probabilities(self.task.loss_name, self.outputs(x))
 
-    def predict_rows(self, rows: Rows) -> Predictions:
+    def predict_rows(self, rows: Rows, groups: Given | None = None) -> Predictions:
         """The predictions of raw rows: a path, an array, a table or a mapping of columns.
 
         Tables are raw, as the data set publishes them: columns by name, in any order. Arrays of
-        bytes are images; other arrays are features.
+        bytes are images; other arrays are features. If decisions depend on a protected attribute,
+        a table needs its column, and an array its `groups`.
         """
-        given = features(rows, self.model.row_preparation, self.model.card.inputs)
-        return predictions(self.task, self.labels, in_pages(self.outputs, given.x), given)
+        model = self.model
+        given = features(rows, model.row_preparation, model.card.inputs, model.rule, groups)
+        outputs = in_pages(self.outputs, given.x)
+        return predictions(self.task, self.labels, outputs, given, model.rule)
 
 
 def predictor(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.data.preparation import Pixels, Texts, as_features
+from isonomy.data.tables.roles import parts
+from isonomy.deploy.groups import Given, column_groups, given_groups
 from isonomy.errors import DataError, did_you_mean
+from isonomy.postprocess import Rule
 
 if TYPE_CHECKING:
     from isonomy.data.preparation import Preparation
@@ -29,14 +32,39 @@ Rows = Any
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Features [n, ...], and notes on values and columns that the model cannot use."""
+    """Features [n, ...], and notes on values and columns that the model cannot use.
+
+    `groups` [n] are the rows' groups, if decisions depend on them.
+    """
 
     x: Tensor
     notes: tuple[str, ...] = ()
+    groups: Tensor | None = None
 
 
-def features(rows: Rows, preparation: Preparation | None, inputs: Sequence[int]) -> Features:
-    """The features of rows, prepared as the model's training rows were."""
+def features(
+    rows: Rows,
+    preparation: Preparation | None,
+    inputs: Sequence[int],
+    rule: Rule | None = None,
+    groups: Given | None = None,
+) -> Features:
+    """The features of rows, prepared as the model's training rows were.
+
+    With a `rule` of decisions, also their groups: from the columns of a table, or as given.
+    """
+    if rule is None and groups is not None:
+        raise DataError("groups are given, but the model's decisions do not depend on them.")
+    from_table = rule if groups is None else None
+    found = _features(rows, preparation, inputs, from_table)
+    if rule is None or found.groups is not None:
+        return found
+    return replace(found, groups=given_groups(groups, len(found.x), rule))
+
+
+def _features(
+    rows: Rows, preparation: Preparation | None, inputs: Sequence[int], rule: Rule | None
+) -> Features:
     if isinstance(rows, Tensor):
         return _array(rows.detach().cpu().numpy(), preparation, inputs, "the tensor")
     if isinstance(rows, np.ndarray):
@@ -49,12 +77,12 @@ def features(rows: Rows, preparation: Preparation | None, inputs: Sequence[int])
         if isinstance(preparation, Texts):
             return _texts(_arrow(path), preparation, str(path))
         assert preparation is not None
-        return prepared(read(path, preparation), preparation)  # type: ignore[arg-type]
+        return prepared(read(path, preparation), preparation, rule)  # type: ignore[arg-type]
     table, place = _in_memory(rows), "the table"
     _needs_table(preparation, inputs, place)
     if isinstance(preparation, Texts):
         return _texts(table, preparation, place)
-    return prepared(_columns(table, preparation), preparation)  # type: ignore[arg-type]
+    return prepared(_columns(table, preparation), preparation, rule)  # type: ignore[arg-type]
 
 
 def read(path: Path, preparation: Preprocessing) -> Table:
@@ -80,11 +108,15 @@ def _single_file(path: Path) -> Path:
     return found[0]
 
 
-def prepared(table: Table, preparation: Preprocessing) -> Features:
+def prepared(table: Table, preparation: Preprocessing, rule: Rule | None = None) -> Features:
     """The features of a table, with notes on columns and values that the model cannot use."""
     x = torch.from_numpy(preparation.transform(table))
     known = preparation.read(table)
     used = {*preparation.columns, *(r.of for r in preparation.readings if r.of)}
+    groups = None
+    if rule is not None:
+        groups = column_groups(known, preparation, rule)
+        used |= {rule.about.attribute, *parts(rule.about.attribute)}
     unused = [name for name in table.columns if name not in used]
     notes = [f"the model does not use {_listed(unused)}."] if unused else []
     for encoder in preparation.encoders:
@@ -111,7 +143,7 @@ def prepared(table: Table, preparation: Preprocessing) -> Features:
                 f"column '{encoder.name}': {_values(len(where))} unknown to the model, the "
                 f"first '{first}' in row {where[0] + 1}; {effect}."
             )
-    return Features(x, tuple(notes))
+    return Features(x, tuple(notes), groups)
 
 
 def _values(count: int) -> str:

@@ -26,7 +26,13 @@ from isonomy.errors import ConfigError, DataError, unknown
 Floats = NDArray[np.float64]
 
 
-def count(task: Task, outputs: Tensor, batch: Batch, most: float = math.inf) -> dict[str, Tensor]:
+def count(
+    task: Task,
+    outputs: Tensor,
+    batch: Batch,
+    most: float = math.inf,
+    decisions: Tensor | None = None,
+) -> dict[str, Tensor]:
     """Count one page of one client's examples; safe under `torch.func.vmap`.
 
     Returns `counts` [1 + G, C, C] int64, the number of real examples by row, label and predicted
@@ -34,34 +40,29 @@ def count(task: Task, outputs: Tensor, batch: Batch, most: float = math.inf) -> 
     number of classes, or 1 for regression, where every example has label and prediction 0.
     An example whose group value is not a level of the attribute (such as -1 for "unknown") is
     counted with everyone and in no group of that attribute. A loss above `most` counts as `most`.
+    `decisions` [n], if given, are the predicted classes in place of the task's own.
 
     Raises DataError if the model has more outputs than the task has classes.
     """
     classes, rows = max(task.classes, 1), 1 + sum(task.levels)
-    decisions = outputs.shape[-1] if task.loss_name == "cross_entropy" else 2
-    if task.classes and decisions > classes:
+    possible = outputs.shape[-1] if task.loss_name == "cross_entropy" else 2
+    if task.classes and possible > classes:
         # Without this check, such a prediction would be counted in another row.
         raise DataError(
-            f"the model has {decisions} outputs but the task has {classes} classes: give the "
+            f"the model has {possible} outputs but the task has {classes} classes: give the "
             "model as many outputs as there are classes."
         )
     real = batch.weight > 0
     losses = task.each_loss(outputs, batch.y).to(torch.float64).clamp(max=most)
     if task.classes:
-        label, predicted = batch.y.to(torch.int64), task.decide(outputs)
+        label = batch.y.to(torch.int64)
+        predicted = task.decide(outputs) if decisions is None else decisions
     else:
         label = predicted = torch.zeros_like(real, dtype=torch.int64)
 
     # One flat index per example and attribute, so that no one-hot [n, 1 + G, C, C] is needed.
-    row, member = [torch.zeros_like(label)], [real]
-    start = 1
-    for column, levels in enumerate(task.levels):
-        group = batch.groups[:, column]
-        member.append(real & (group >= 0) & (group < levels))
-        row.append(start + group.clamp(0, levels - 1))
-        start += levels
-    rows_of, is_in = torch.stack(row), torch.stack(member)
-    cell = rows_of * classes + label
+    row, is_in = row_index(task, batch)
+    cell = row * classes + label
     # `where`, not a product: the loss of padding may be NaN, and NaN times 0 is NaN.
     loss = torch.where(is_in, losses, torch.zeros_like(losses))
     counts = torch.zeros(rows * classes * classes, dtype=torch.int64, device=outputs.device)
@@ -72,6 +73,23 @@ def count(task: Task, outputs: Tensor, batch: Batch, most: float = math.inf) -> 
         "counts": counts.reshape(rows, classes, classes),
         "loss": sums.reshape(rows, classes),
     }
+
+
+def row_index(task: Task, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The rows that each example is counted in: row numbers and whether it is, [1 + A, n] each.
+
+    There is an entry for everyone and for each of the A attributes. Padding is in no row, and an
+    example of unknown group in no group of that attribute.
+    """
+    real = batch.weight > 0
+    row, member = [torch.zeros_like(real, dtype=torch.int64)], [real]
+    start = 1
+    for column, levels in enumerate(task.levels):
+        group = batch.groups[:, column]
+        member.append(real & (group >= 0) & (group < levels))
+        row.append(start + group.clamp(0, levels - 1))
+        start += levels
+    return torch.stack(row), torch.stack(member)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,12 +230,7 @@ class Counts:
 
     def rows(self, attribute: str) -> slice:
         """The rows of an attribute's groups. Raises ConfigError for an unknown attribute."""
-        start = 1
-        for each in self.attributes:
-            if each.name == attribute:
-                return slice(start, start + len(each.levels))
-            start += len(each.levels)
-        raise ConfigError(unknown("protected attribute", attribute, self._names()))
+        return rows_of(self.attributes, attribute)
 
     def group_sizes(self, attribute: str) -> NDArray[np.int64]:
         """Every client's number of examples of each group, [clients, levels]."""
@@ -260,6 +273,16 @@ def tally_of(counts: NDArray[np.int64] | Floats, loss: Floats) -> Tally:
         hit=np.diagonal(counts, axis1=-2, axis2=-1).astype(np.float64),
         loss=loss,
     )
+
+
+def rows_of(attributes: tuple[Attribute, ...], name: str) -> slice:
+    """The rows of an attribute's groups. Raises ConfigError for an unknown attribute."""
+    start = 1
+    for each in attributes:
+        if each.name == name:
+            return slice(start, start + len(each.levels))
+        start += len(each.levels)
+    raise ConfigError(unknown("protected attribute", name, [each.name for each in attributes]))
 
 
 def with_everyone(rows: slice) -> list[int]:

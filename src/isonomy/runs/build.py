@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from isonomy import algorithms
 from isonomy.config.schema import Config, Data, Model
 from isonomy.core.algorithm import Algorithm
+from isonomy.core.capabilities import GivesVerdict, LearnsFront
 from isonomy.core.task import Params, Task
 from isonomy.data.datasets import DATASETS, load
 from isonomy.data.download.fetch import CACHE
@@ -30,6 +31,8 @@ from isonomy.engines import registry
 from isonomy.engines.base import Engine, Note
 from isonomy.errors import ConfigError, FetchError, unknown
 from isonomy.models import make_task
+from isonomy.postprocess import METHODS, Method
+from isonomy.postprocess import make as make_postprocess
 from isonomy.robust import attacks, combiners
 from isonomy.robust.attacks import Attack
 from isonomy.robust.combiners import Combiner
@@ -56,6 +59,7 @@ class Setting:
     attack: Attack | None = None
     malicious: Tensor = field(default_factory=lambda: torch.arange(0))
     defence: Combiner | None = None
+    postprocess: Method | None = None
     fingerprint: str = ""  # of the user's own tables, to recognise them
     remote: bool = False  # whether the examples are with the participants of a real federation
 
@@ -90,6 +94,9 @@ def build(
     clients = len(federation) if clients is None else clients
     _check_cohort(config, clients, f"'{federation.source}'")
     task = _task(federation, config.model.model_dump_json())
+    rules = _postprocess(config, algorithm, remote=remote)
+    if rules is not None:
+        _check_postprocess(rules, federation, task)
     params = task.init(config.seed)
     if federation not in _warned:
         _warned.add(federation)
@@ -112,6 +119,7 @@ def build(
         attack=attack,
         malicious=bad,
         defence=defence,
+        postprocess=rules,
         fingerprint=own,
         remote=remote,
     )
@@ -119,7 +127,8 @@ def build(
 
 def check_remote(config: Config, clients: int) -> None:
     """Check what a real federation of so many participants can run, before anyone has joined."""
-    _method(config, remote=True)
+    algorithm = _method(config, remote=True)[0]
+    _postprocess(config, algorithm, remote=True)
     _check_cohort(config, clients, "the federation")
     malicious_clients(config, clients)
 
@@ -206,6 +215,64 @@ def _defence(config: Config, algorithm: Algorithm, attack: Attack | None) -> Com
     if refused:
         raise ConfigError(refused)
     return made
+
+
+def _postprocess(config: Config, algorithm: Algorithm, *, remote: bool) -> Method | None:
+    """The config's post-processing, its options checked; refused where a rule does not apply."""
+    given = config.postprocess
+    if given.name == "none":
+        if given.options:
+            key = next(iter(given.options))
+            raise ConfigError(
+                f"postprocess.{key} is set, but postprocess.name is 'none'; name a method "
+                f"({', '.join(METHODS)}), or remove it."
+            )
+        return None
+    made = make_postprocess(given.name, given.options)
+    if remote:
+        raise ConfigError(
+            f"postprocess.name = '{given.name}': a real federation cannot fit a rule of decisions "
+            "yet; remove postprocess, or simulate it with `isonomy run`."
+        )
+    if isinstance(algorithm, LearnsFront):
+        raise ConfigError(
+            f"postprocess.name = '{given.name}' fits a rule to one model, but '{algorithm.name}' "
+            "learns a front of models; remove postprocess, or choose an algorithm with one model."
+        )
+    if isinstance(algorithm, GivesVerdict):
+        raise ConfigError(
+            f"postprocess.name = '{given.name}' changes decisions, but the verdict of "
+            f"'{algorithm.name}' is about the decisions of its model; remove postprocess, or "
+            "choose another algorithm."
+        )
+    return made
+
+
+def _check_postprocess(method: Method, federation: Federation, task: Task) -> None:
+    """Raise a ConfigError if the method cannot fit a rule on this data or with this loss."""
+    about = f"postprocess.name = '{method.name}'"
+    if not federation.classes:
+        raise ConfigError(
+            f"{about} needs classes, but '{federation.source}' has a number to predict; remove "
+            "postprocess."
+        )
+    method.about(federation.attributes, federation.classes, 0)
+    if federation.classes > 2 and not method.several_classes:
+        able = [name for name, kind in METHODS.items() if kind.several_classes]
+        raise ConfigError(
+            f"{about} needs two classes, but '{federation.source}' has {federation.classes}; "
+            f"choose one of {', '.join(able)}, or remove postprocess."
+        )
+    if method.needs != "decisions" and task.loss_name not in ("cross_entropy", "logistic"):
+        raise ConfigError(
+            f"{about} needs probabilities, but the loss '{task.loss_name}' defines none; choose "
+            "model.loss = 'logistic' or 'cross_entropy', or postprocess.name = 'fair_lp'."
+        )
+    if not bool((federation.sizes(method.split) > 0).any()):
+        raise ConfigError(
+            f"{about} is fitted on {method.split} examples, but '{federation.source}' has none; "
+            "set postprocess.split = 'train', or make validation examples."
+        )
 
 
 def _warn_of_attackers(

@@ -55,7 +55,13 @@ def evaluate(setting: Setting, now: Progress, *, last: bool) -> Evaluation:
     rays = None if preferences is None else ray_of(torch.from_numpy(preferences))
     try:
         counts, ids = count_answering(
-            setting.algorithm, now.server, now.engine, config.evaluate.split, now.round, rays
+            setting.algorithm,
+            now.server,
+            now.engine,
+            config.evaluate.split,
+            now.round,
+            rays,
+            now.rule,
         )
     except NoReplies:
         return Evaluation()

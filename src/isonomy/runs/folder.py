@@ -35,6 +35,7 @@ from isonomy.config.files import read
 from isonomy.config.schema import Config
 from isonomy.core.tree import Tree
 from isonomy.errors import RunError
+from isonomy.postprocess import Rule
 from isonomy.runs import saved_model
 from isonomy.runs.files import decode, encode, flush_to_disk, locked, opened, write_atomically
 from isonomy.runs.saved_model import ModelCard, SavedModel
@@ -174,9 +175,14 @@ class RunFolder:
     def append(self, name: str, line: dict[str, Any], *, flush: bool = False) -> None:
         """Append a line to a stream."""
         with saving(self.path), opened(self.path / name, os.O_APPEND) as file:
-            file.write(json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n")
+            file.write(_text([line]))
             if flush:
                 flush_to_disk(file)
+
+    def replace_last(self, name: str, line: dict[str, Any]) -> None:
+        """Replace the last line of a stream."""
+        with saving(self.path):
+            self.write(name, _text([*self.lines(name)[:-1], line]))
 
     def lines(self, name: str) -> list[dict[str, Any]]:
         """A stream's complete lines; a partial last line of a killed run is left out."""
@@ -195,8 +201,7 @@ class RunFolder:
                         f"'{self.path / name}' holds {len(kept)} of the {round} rounds before the "
                         "checkpoint: it was damaged; start the run again with --overwrite."
                     )
-                text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in kept)
-                self.write(name, text.encode())
+                self.write(name, _text(kept))
             joined = self.path / "clients.parquet"
             if joined.exists():  # the run was killed at its end: go back to parts
                 table = pq.read_table(joined)
@@ -211,10 +216,11 @@ class RunFolder:
 
     # --- per-client tables ----------------------------------------------------------------------
 
-    def write_clients(self, round: int, columns: dict[str, Any]) -> None:
+    def write_clients(self, round: int, columns: dict[str, Any] | pa.Table) -> None:
         """Write the table of clients of one evaluation."""
         with saving(self.path):
-            self.write(f"clients/{round:08d}.parquet", _parquet(pa.table(columns)))
+            table = columns if isinstance(columns, pa.Table) else pa.table(columns)
+            self.write(f"clients/{round:08d}.parquet", _parquet(table))
 
     def clients(self) -> pa.Table | None:
         """The tables of clients of all evaluations so far; None if there are none."""
@@ -312,6 +318,7 @@ class RunFolder:
         summary: dict[str, Any],
         preprocessing: Mapping[str, Any] | None = None,
         verdict: dict[str, Any] | None = None,
+        rule: Rule | None = None,
     ) -> None:
         """Write the model (unless it is withheld), the verdict, the joined client table, and last
         the summary that says 'complete'.
@@ -324,7 +331,9 @@ class RunFolder:
                 self._clear("model")
             else:
                 folder = self.path / "model"
-                saved_model.write(folder, model["server"], model["clients"], card, preprocessing)
+                saved_model.write(
+                    folder, model["server"], model["clients"], card, preprocessing, rule
+                )
             table = self.clients()
             if table is not None:
                 self.write("clients.parquet", _parquet(table))
@@ -365,6 +374,12 @@ class RunFolder:
         path = self.path / "summary.json"
         with reading(path):
             return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def _text(lines: list[dict[str, Any]]) -> bytes:
+    """The lines of a stream."""
+    each = (json.dumps(line, separators=(",", ":"), allow_nan=False) for line in lines)
+    return "".join(f"{line}\n" for line in each).encode()
 
 
 def _parquet(table: pa.Table) -> bytes:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from isonomy.core.capabilities import Remarks
-from isonomy.runs import middleware, surrogate
+from isonomy.runs import middleware, postprocessing, surrogate
 from isonomy.runs.build import Setting
 from isonomy.runs.progress import Progress, found_clusters
 
@@ -25,6 +25,9 @@ def notes(
         out.append(f"No FAA: '{setting.config.algorithm.name}' finds no clusters of clients.")
     elif surrogate.rule_of(setting) == "true":
         out.append("No FAA: the true clusters of these clients are not known.")
+    fitted = lines[-1].get("postprocess") if lines else None
+    if fitted is not None:
+        out.append(postprocessing.statement(fitted))
     clusters = found_clusters(setting, now)
     if clusters is not None:
         out.append(_clusters(setting, clusters.tolist()))

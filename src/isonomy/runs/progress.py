@@ -10,6 +10,7 @@ import torch
 from isonomy.core.capabilities import FindsClusters
 from isonomy.core.tree import Tree
 from isonomy.engines.base import Engine
+from isonomy.postprocess import Rule
 from isonomy.runs.build import Setting
 
 
@@ -22,6 +23,7 @@ class Progress:
     round: int = 0  # rounds completed
     lost: int = 0  # rounds in which no client answered
     faults: Counter[str] = field(default_factory=Counter)  # exchanges missed, by client
+    rule: Rule | None = None  # of decisions, fitted after the last round
 
 
 def found_clusters(setting: Setting, now: Progress) -> torch.Tensor | None:

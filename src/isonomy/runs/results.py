@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from isonomy.config.schema import AlgorithmConfig, Config, DefenceConfig
+from isonomy.config.schema import AlgorithmConfig, Config, DefenceConfig, PostprocessConfig
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.record import Record
 
@@ -17,10 +17,12 @@ def method_label(config: Config) -> str:
     label = _with_options(config.algorithm)
     if config.defence.name != "none":
         label += f" + {_with_options(config.defence)}"
+    if config.postprocess.name != "none":
+        label += f" + {_with_options(config.postprocess)}"
     return label
 
 
-def _with_options(table: AlgorithmConfig | DefenceConfig) -> str:
+def _with_options(table: AlgorithmConfig | DefenceConfig | PostprocessConfig) -> str:
     options = ", ".join(f"{k}={v}" for k, v in table.options.items())
     return table.name + (f" ({options})" if options else "")
 

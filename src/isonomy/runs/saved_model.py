@@ -1,6 +1,7 @@
 """The trained model of a run, in its folder `model/`: the only writer and the only reader.
 
-model.safetensors   the state that the server deploys, and the clients' own states
+model.safetensors   the state that the server deploys, the clients' own states, and the rule of
+                    decisions, if one was fitted
 model.json          the card: what the model is, the shapes of its tensors, their checksum
 preprocessing.json  how rows of a table become features, if the data are tables
 """
@@ -20,6 +21,7 @@ from isonomy.core.task import Loss, Task
 from isonomy.core.tree import Tree
 from isonomy.data.federation import Federation
 from isonomy.errors import RunError
+from isonomy.postprocess import Rule, read_rule
 from isonomy.runs.files import decode, encode, write_atomically
 
 CARD, TENSORS, PREPROCESSING = "model.json", "model.safetensors", "preprocessing.json"
@@ -42,6 +44,7 @@ class ModelCard:
     data: str
     splits: dict[str, int]  # examples of all clients
     versions: dict[str, str]
+    rule: dict[str, Any] | None = None  # of decisions, without its tensors
 
     @property
     def shape(self) -> DataShape:
@@ -62,6 +65,7 @@ class SavedModel:
     server: Tree
     clients: Tree
     preprocessing: Mapping[str, Any] | None
+    rule: Rule | None = None
 
 
 def card_of(config: Config, task: Task, federation: Federation) -> ModelCard:
@@ -88,14 +92,16 @@ def write(
     clients: Tree,
     card: ModelCard,
     preprocessing: Mapping[str, Any] | None = None,
+    rule: Rule | None = None,
 ) -> None:
     """Write a model; the card comes last, so a model that has one is complete."""
     if preprocessing is not None:
         text = json.dumps(preprocessing, indent=1, allow_nan=False)
         write_atomically(folder / PREPROCESSING, text.encode())
-    content, description = encode({"server": server, "clients": clients})
+    parts, about = saved(rule)
+    content, description = encode({"server": server, "clients": clients, **parts})
     write_atomically(folder / TENSORS, content)
-    text = json.dumps({**dataclasses.asdict(card), **description}, indent=1)
+    text = json.dumps({**dataclasses.asdict(card), **about, **description}, indent=1)
     write_atomically(folder / CARD, text.encode())
 
 
@@ -112,9 +118,25 @@ def read(folder: Path) -> SavedModel:
         trees = decode((folder / TENSORS).read_bytes(), description)
         file = folder / PREPROCESSING
         preprocessing = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
-        return SavedModel(ModelCard(**values), trees["server"], trees["clients"], preprocessing)
+        card = ModelCard(**values)
+        rule = restored(trees, values)
+        return SavedModel(card, trees["server"], trees["clients"], preprocessing, rule)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(
             f"the model in '{folder}' cannot be read ({error}); start the run again with "
             "--overwrite."
         ) from None
+
+
+def saved(rule: Rule | None) -> tuple[dict[str, Tree], dict[str, Any]]:
+    """What a checkpoint or a model holds of a rule: trees of tensors, and JSON values."""
+    if rule is None:
+        return {}, {}
+    about = {k: v for k, v in rule.plain().items() if k != "parts"}
+    return {"rule": rule.parts}, {"rule": about}
+
+
+def restored(trees: dict[str, Tree], values: dict[str, Any]) -> Rule | None:
+    """The rule of `saved`."""
+    about = values.get("rule")
+    return None if about is None else read_rule(about, trees["rule"])

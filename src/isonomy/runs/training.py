@@ -18,7 +18,7 @@ from isonomy.core.cohort import NoReplies
 from isonomy.core.verdict import About, Verdict
 from isonomy.engines.base import Engine, Meter, Note, sample
 from isonomy.errors import RunError, TrainingError
-from isonomy.runs import middleware, signals
+from isonomy.runs import middleware, postprocessing, signals
 from isonomy.runs.build import Setting, build, engine_of, versions
 from isonomy.runs.evaluate import evaluate, final_fronts
 from isonomy.runs.folder import RunFolder
@@ -29,7 +29,7 @@ from isonomy.runs.notes import notes
 from isonomy.runs.progress import Progress
 from isonomy.runs.record import Record
 from isonomy.runs.results import joined, last_metrics, method_label, record, with_nan
-from isonomy.runs.saved_model import card_of
+from isonomy.runs.saved_model import card_of, restored, saved
 from isonomy.runs.signals import Stopped
 
 __all__ = ["Listener", "Stopped", "method_label", "record", "resume", "run", "train"]
@@ -137,6 +137,8 @@ class _Training:
                 saved = self._round()
                 if received and not _over(self.setting, self.now):
                     self._stop(received[0], saved)
+        if self.setting.postprocess is not None and self.now.rule is None:
+            self._fit_again()
         self.listener.end(label)
         place = self.place
         lines = self.lines if place is None else place.lines("rounds.jsonl")
@@ -169,6 +171,7 @@ class _Training:
             {"metrics": metrics, "notes": list(remarks), "facts": facts},
             self.setting.federation.preprocessing,
             plain,
+            self.now.rule,
         )
         return record(place)
 
@@ -176,10 +179,12 @@ class _Training:
         """One round with its evaluation and its lines; returns whether it was saved."""
         setting, now, place = self.setting, self.now, self.place
         config, begin = setting.config, time.perf_counter()
+        now.rule = None  # that of a run that is made longer
         line = _one_round(setting, now)
         last = _over(setting, now)
         if last:
             now.server = _finish(setting, now, line)
+            now.rule = postprocessing.fit_rule(setting, now, line)
         if last or now.round % config.evaluate.every == 0:
             self._evaluate(line, last)
         _report_faults(setting, now, line, self.listener)
@@ -196,6 +201,17 @@ class _Training:
         for text in now.engine.take_notes():
             self.listener.note(text)
         return due
+
+    def _fit_again(self) -> None:
+        """Fit the rule to a model whose rounds are done, and evaluate the last round with it."""
+        assert self.place is not None  # a run in memory fits it in its last round
+        line = self.place.lines("rounds.jsonl")[-1]
+        for old in ("metrics", "metrics_at"):
+            line.pop(old, None)
+        self.now.rule = postprocessing.fit_rule(self.setting, self.now, line)
+        self._evaluate(line, last=True)
+        self.place.replace_last("rounds.jsonl", line)
+        _save(self.place, self.now, self.setting)
 
     def _evaluate(self, line: dict[str, Any], last: bool) -> None:
         """Measure; metrics go into the round's line, tables into the folder."""
@@ -258,7 +274,9 @@ def _start(
     server = tree.like(server, trees["server"])
     engine.states.stacked = tree.like(engine.states.stacked, trees["clients"])
     place.rewind(round)
-    return Progress(server, engine, round, extra["lost"], Counter(extra.get("faults", {})))
+    faults = Counter(extra.get("faults", {}))
+    rule = restored(trees, extra)
+    return Progress(server, engine, round, extra["lost"], faults, rule)
 
 
 def _over(setting: Setting, now: Progress) -> bool:
@@ -409,8 +427,9 @@ def _covered(setting: Setting) -> str:
 
 def _save(place: RunFolder, now: Progress, setting: Setting) -> None:
     """Write a checkpoint."""
-    trees = {"server": now.server, "clients": now.engine.states.stacked}
-    extra: dict[str, Any] = {"lost": now.lost, "engine": now.engine.saved()}
+    parts, about = saved(now.rule)
+    trees = {"server": now.server, "clients": now.engine.states.stacked, **parts}
+    extra: dict[str, Any] = {"lost": now.lost, "engine": now.engine.saved(), **about}
     extra["config"] = setting.config.digest
     if now.faults:
         extra["faults"] = dict(now.faults)

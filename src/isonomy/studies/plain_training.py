@@ -17,7 +17,7 @@ Server = TypeVar("Server")
 
 def plain_setting(config: Config) -> Setting:
     """The config's data, model and local work, with the algorithm FedAvg."""
-    left_out = ("attack", "defence", "algorithm")
+    left_out = ("attack", "defence", "postprocess", "algorithm")
     kept = {k: v for k, v in config.plain().items() if k not in left_out}
     plain = AlgorithmConfig(name="fedavg", weight="equal")
     return build(Config.model_validate(kept).model_copy(update={"algorithm": plain}))

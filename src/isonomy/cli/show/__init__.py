@@ -19,8 +19,8 @@ def show(
         str,
         typer.Argument(
             metavar="NAME",
-            help="An algorithm, data set, model, partition, attack, defence, preset or metric; "
-            "'config'; or the folder of a run.",
+            help="An algorithm, post-processing method, data set, model, partition, attack, "
+            "defence, preset or metric; 'config'; or the folder of a run.",
         ),
     ],
 ) -> None:
@@ -36,9 +36,18 @@ def show(
 
     if any(page.show(name) for page in (config, preset, run)):  # without importing torch
         return
-    from isonomy.cli.show import algorithm, attack, dataset, defence, metric, model, partition
+    from isonomy.cli.show import (
+        algorithm,
+        attack,
+        dataset,
+        defence,
+        metric,
+        model,
+        partition,
+        postprocessing,
+    )
 
-    pages = (algorithm, dataset, model, attack, defence, metric)
+    pages = (algorithm, postprocessing, dataset, model, attack, defence, metric)
     found = [page for page in pages if page.show(name)]  # a name may belong to several
     if not found and not partition.show(name):
         raise ConfigError(unknown("name", name, _names()))
@@ -50,9 +59,19 @@ def _names() -> list[str]:
     from isonomy.data.datasets import DATASETS
     from isonomy.data.partition import IMAGE_PARTITIONS, PARTITIONS
     from isonomy.models import MODELS
+    from isonomy.postprocess import METHODS
     from isonomy.robust.attacks import ATTACKS
     from isonomy.robust.combiners import COMBINERS
 
-    kinds = (registry(), DATASETS, MODELS, PARTITIONS, IMAGE_PARTITIONS, ATTACKS, COMBINERS)
+    kinds = (
+        registry(),
+        METHODS,
+        DATASETS,
+        MODELS,
+        PARTITIONS,
+        IMAGE_PARTITIONS,
+        ATTACKS,
+        COMBINERS,
+    )
     names = [name for kind in kinds for name in kind]
     return list(dict.fromkeys([*names, *packaged_configs(), "config"]))
