@@ -227,3 +227,16 @@ def test_the_choice_does_not_depend_on_test_examples(tmp_path):
     assert second.outcome == "none"
     assert second.answers[0].value == pytest.approx(1 - first.answers[0].value)
     assert not math.isnan(second.answers[0].value)
+
+
+def test_a_rule_for_the_decisions_is_a_candidate_and_is_exported(tmp_path):
+    """A gap that plain averaging misses is met by thresholds by group."""
+    asked = {"require": ["demographic_parity <= 0.25"], "methods": ["fedavg"], "trials": 1}
+    found = isonomy.decide(small(), tmp_path / "rule", **asked)
+    plain = next(p for p in found.facts["points"] if p["name"] == "FedAvg, trial 0")
+    ruled = [p for p in found.facts["points"] if "thresholds" in p["name"]]
+    assert plain["values"][0] > 0.25
+    assert len(ruled) == 3
+    assert min(p["values"][0] for p in ruled) < 0.15
+    assert "thresholds" in found.facts["chosen"]["name"]
+    assert found.answers[0].value == pytest.approx(found.facts["chosen"]["values"][0], abs=0.15)

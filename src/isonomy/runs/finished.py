@@ -11,15 +11,19 @@ from torch import Tensor
 
 from isonomy.core import tree
 from isonomy.core.capabilities import LearnsFront
+from isonomy.core.cohort import Replies
 from isonomy.core.examples import Split
+from isonomy.core.phase import Phase
 from isonomy.core.preference import ray_of
 from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.errors import DataError, RunError
 from isonomy.metrics import Counts
+from isonomy.metrics.scores import Scores
+from isonomy.postprocess import Rule
 from isonomy.runs import front
 from isonomy.runs.build import Setting, build, engine_of
-from isonomy.runs.client_counts import measure
+from isonomy.runs.client_counts import measure, measure_scores
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.saved_model import SavedModel
 
@@ -43,22 +47,34 @@ class FinishedRun:
         """Whether every client has a model of its own, and none is shared."""
         return self.setting.algorithm.personal(self.saved.server)
 
-    def counts(self, split: Split, preference: tuple[float, ...] = ()) -> Counts:
+    def counts(
+        self, split: Split, preference: tuple[float, ...] = (), rule: Rule | None = None
+    ) -> Counts:
         """Every client's counts on a split.
 
         `preference` is the point of the front that all clients use: of the common front if there is
-        one, otherwise of each client's own.
+        one, otherwise of each client's own. Decisions are those of the `rule`, if there is one.
         """
         if preference:
             return self.front_counts(split, torch.tensor([preference]))[0]
-        replies = self.engine.cohort(self.engine.everyone(), work=Work(steps=1), round=0).gather(
-            measure(self.setting.algorithm, split), {"model": self.saved.server}
-        )
+        replies = self._asked(measure(self.setting.algorithm, split, rule=rule), rule)
         return Counts(
             counts=replies.value["counts"].numpy().astype(np.int64),
             loss=replies.value["loss"].numpy().astype(np.float64),
             attributes=self.setting.federation.attributes,
         )
+
+    def scores(self, split: Split) -> Scores:
+        """Every client's histograms of scores on a split."""
+        replies = self._asked(measure_scores(self.setting.algorithm, split))
+        found = replies.value["scores"].numpy()
+        return Scores(found, self.setting.federation.attributes)
+
+    def _asked(self, question: Phase, rule: Rule | None = None) -> Replies:
+        everyone = self.engine.everyone()
+        cohort = self.engine.cohort(everyone, work=Work(steps=1), round=0)
+        each = None if rule is None else {"rule": rule.stacked(len(everyone))}
+        return cohort.gather(question, {"model": self.saved.server}, each=each)
 
     def front_counts(self, split: Split, preferences: Tensor) -> list[Counts]:
         """Every client's counts at each of some preferences; losses are not measured."""

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from isonomy.config.schema import Config
 from isonomy.core.capabilities import LearnsFront
+from isonomy.core.notions import NOTIONS
 from isonomy.metrics import Counts
+from isonomy.metrics.requirements import Requirement
+from isonomy.metrics.scores import has_scores
+from isonomy.postprocess import fit
 from isonomy.runs.finished import FinishedRun, reopen
 from isonomy.runs.front import preferences_of
+from isonomy.runs.reapply import postprocess_run
 from isonomy.studies.selection import Candidate
 
 RAYS = 100  # preferences of a front, minus one
+SHARED, LOCAL = "thresholds", "logofair"  # post-processing: the same for all clients, or by client
+SHARES = (0.8, 0.5, 0.2)  # of the required bound, as budgets of rules
 
 
 def of_trial(folder: str, method: str, trial: int, settings: dict[str, Any]) -> list[Candidate]:
@@ -28,9 +38,61 @@ def of_trial(folder: str, method: str, trial: int, settings: dict[str, Any]) -> 
     return [Candidate(method, settings, folder, run.counts("validation"), trial)]
 
 
+def rules_for(requirements: Sequence[Requirement]) -> list[dict[str, Any]]:
+    """Options of post-processing that aim at the requirements on groups, strict ones last.
+
+    One attribute can be treated, that of the first requirement on groups.
+    """
+    wanted = [one for one in requirements if one.target.quantity.rates in NOTIONS]
+    if not wanted:
+        return []
+    first = wanted[0].target
+    same = [one for one in wanted if one.target.attribute == first.attribute]
+    notions = {one.target.quantity.rates for one in same}
+    notion = notions.pop() if len(notions) == 1 else "equalised_odds"
+    local = [one.bound for one in same if one.target.quantity.whose == "groups in each client"]
+    out = []
+    for share in SHARES:
+        options: dict[str, Any] = {"name": LOCAL if local else SHARED}
+        options |= {"attribute": first.attribute, "notion": notion}
+        options["budget"] = share * min(one.bound for one in same)
+        if local:
+            options["local_budget"] = share * min(local)
+        out.append(options)
+    return out
+
+
+def with_rules(candidate: Candidate, options: Sequence[dict[str, Any]]) -> list[Candidate]:
+    """The candidate's model with rules for its decisions, fitted on validation examples."""
+    if candidate.folder is None or candidate.preference:
+        return []
+    run = reopen(candidate.folder)
+    if not has_scores(run.setting.task):
+        return []
+    scores, seed, out = run.scores("validation"), run.setting.config.seed, []
+    for one in options:
+        rule = fit(scores=scores, seed=seed, **one)
+        text = f"{one['name']} with {one['notion']} budget {one['budget']:.3g}"
+        counts = run.counts("validation", rule=rule)
+        made = replace(candidate, counts=counts, rule=one, rule_text=text)
+        out.append(made)
+    return out
+
+
+def final_run(candidate: Candidate, place: Path) -> str:
+    """The folder of the run with the candidate's model, and with its rule if it has one."""
+    assert candidate.folder is not None  # a constant prediction is not a candidate
+    if candidate.rule is None:
+        return candidate.folder
+    target, options = place / "with-rule", dict(candidate.rule)
+    name = options.pop("name")
+    postprocess_run(candidate.folder, target, name, options, overwrite=True)
+    return str(target)
+
+
 def test_counts(run: FinishedRun, candidate: Candidate) -> Counts:
-    """The chosen candidate's counts on the test examples."""
-    return run.counts("test", candidate.preference)
+    """The chosen candidate's counts on the test examples; `run` is its `final_run`."""
+    return run.counts("test", candidate.preference, run.saved.rule)
 
 
 def settings_of(config: Config, default: Config) -> dict[str, Any]:

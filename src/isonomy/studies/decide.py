@@ -174,6 +174,7 @@ def decide(
     effort = _possible_effort(effort, listener)
     tried, left_out = _prepared(config, wish, effort, listener)
     passes = _search(tried, wish, times, place, effort, started, listener, overwrite)
+    _add_rules(tried, wish, times, listener)
     every = [one for method in tried for one in method.candidates]
     if not every:
         reasons = "; ".join(f"{m.label}: {m.failures[-1]}" for m in tried if m.failures)
@@ -184,7 +185,7 @@ def decide(
     counts: Counts | None = None
     found: tuple[Answer, ...] = ()
     if chosen is not None and chosen.candidate.folder is not None:
-        run = reopen(chosen.candidate.folder)
+        run = reopen(found_in.final_run(chosen.candidate, place))
         counts = found_in.test_counts(run, chosen.candidate)
         found = answers(wish.requirements, counts, run.clients)
     return written(
@@ -332,6 +333,20 @@ def _digest(config: Config) -> str:
     """The name of a trial's folder: the same for the same config, so that its run is used again."""
     values = {k: v for k, v in config.plain().items() if k not in ("label", "series", "versions")}
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _add_rules(tried: list[_Tried], wish: Wish, times: float, listener: Listener) -> None:
+    """Add candidates with post-processing: of each method, its model of best objective."""
+    options = found_in.rules_for(wish.requirements)
+    for method in tried if options else ():
+        plain = [one for one in method.candidates if not one.preference]
+        if not plain:
+            continue
+        best = max(plain, key=lambda one: wish.gain(judge(wish, one, times).objective))
+        try:
+            method.candidates += found_in.with_rules(best, options)
+        except IsonomyError as error:
+            listener.note(f"no rule for the decisions of {method.label}: {error}")
 
 
 def _cheap(config: Config) -> Config:

@@ -131,7 +131,8 @@ def written(
 def _export(place: Path, run: FinishedRun, candidate: Candidate) -> list[str]:
     """Write the chosen model, or one for each client; returns the folders below `place`."""
     front = {"preference": candidate.preference, "force": True} if candidate.preference else {}
-    if not run.personal:
+    by_client = run.saved.rule is not None and run.saved.rule.rows > 1
+    if not run.personal and not by_client:
         export(run.place.path, place / MODEL, **front)  # type: ignore[arg-type]
         return [MODEL]
     out = []
