@@ -99,9 +99,14 @@ def reopen(folder: str | Path) -> FinishedRun:
         raise RunError(
             f"'{place.path}' is the run of a real federation, whose examples are not here."
         )
-    saved, threads = place.model(), torch.get_num_threads()
     setting = build(place.config())
     require_same_data(place, setting)
+    return opened(place, setting)
+
+
+def opened(place: RunFolder, setting: Setting) -> FinishedRun:
+    """The run's model with the data of a setting."""
+    saved, threads = place.model(), torch.get_num_threads()
     engine = engine_of(setting)
     torch.set_num_threads(threads)
     engine.reset(setting.algorithm.init_client(setting.task, setting.params))

@@ -13,7 +13,7 @@ from isonomy.core.notions import NOTIONS
 from isonomy.metrics import Counts
 from isonomy.metrics.requirements import Requirement
 from isonomy.metrics.scores import has_scores
-from isonomy.postprocess import fit
+from isonomy.postprocess import Rule, fit
 from isonomy.runs.finished import FinishedRun, reopen
 from isonomy.runs.front import preferences_of
 from isonomy.runs.reapply import postprocess_run
@@ -69,14 +69,19 @@ def with_rules(candidate: Candidate, options: Sequence[dict[str, Any]]) -> list[
     run = reopen(candidate.folder)
     if not has_scores(run.setting.task):
         return []
-    scores, seed, out = run.scores("validation"), run.setting.config.seed, []
+    scores, out = run.scores("validation"), []
     for one in options:
-        rule = fit(scores=scores, seed=seed, **one)
+        rule = fit(scores=scores, seed=run.setting.config.seed, **one)
         text = f"{one['name']} with {one['notion']} budget {one['budget']:.3g}"
         counts = run.counts("validation", rule=rule)
         made = replace(candidate, counts=counts, rule=one, rule_text=text)
         out.append(made)
     return out
+
+
+def fitted_rule(run: FinishedRun, options: dict[str, Any]) -> Rule:
+    """The rule with these options for a run's model, fitted on validation examples."""
+    return fit(scores=run.scores("validation"), seed=run.setting.config.seed, **options)
 
 
 def final_run(candidate: Candidate, place: Path) -> str:

@@ -50,7 +50,8 @@ class Decision:
 
     `outcome` is "met" if one model meets all requirements on the test examples, and "none"
     otherwise. `answers` say it for each requirement; they are empty if no candidate was worth
-    measuring on the test examples. `facts` is the content of decision.json.
+    measuring on the test examples. `facts` is the content of decision.json, and `selection` has
+    every candidate.
     """
 
     outcome: Literal["met", "none"]
@@ -58,6 +59,7 @@ class Decision:
     answers: tuple[Answer, ...]
     folder: Path
     facts: dict[str, Any] = field(repr=False)
+    selection: Selection = field(repr=False)
 
     @property
     def model(self) -> Path | None:
@@ -125,7 +127,9 @@ def written(
     facts["lines"] = list(_lines(facts, place))
     write_atomically(place / JSON, json.dumps(_plain(facts), indent=1, allow_nan=False).encode())
     write_page(_plain(facts), place / PAGE)
-    return Decision("met" if met else "none", tuple(facts["lines"]), answers, place, _plain(facts))
+    return Decision(
+        "met" if met else "none", tuple(facts["lines"]), answers, place, _plain(facts), selection
+    )
 
 
 def _export(place: Path, run: FinishedRun, candidate: Candidate) -> list[str]:
