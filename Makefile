@@ -6,7 +6,7 @@ BIN := .venv/bin
 .PHONY: help quickstart test test-all federation lint types format bench clean
 
 help:
-	@echo "make quickstart  install, download data, train and compare; writes runs/quickstart/report.html"
+	@echo "make quickstart  install, download data, search for a fair model; writes runs/quickstart/decision.html"
 	@echo "make test        the test suite, without the tests marked slow; prints its time"
 	@echo "make test-all    every test, including the slow ones"
 	@echo "make federation  all tests of a real federation (kills, unknown keys, bad replies); half an hour"
@@ -20,7 +20,7 @@ help:
 	$(PYTHON) -m venv .venv
 
 .venv/installed: .venv/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tune]'
 	@touch $@
 
 .venv/developing: .venv/bin/python pyproject.toml constraints.txt
@@ -28,7 +28,7 @@ help:
 	@touch $@ .venv/installed
 
 quickstart: .venv/installed
-	$(BIN)/isonomy compare quickstart --to runs/quickstart --overwrite
+	$(BIN)/isonomy decide quickstart --to runs/quickstart
 
 test: .venv/developing
 	$(BIN)/python -m pytest -n 2 --dist worksteal
