@@ -38,6 +38,7 @@ from isonomy.api import (
     suggest,
     table,
     trust,
+    tune,
     write_report,
 )
 
@@ -82,6 +83,7 @@ __all__ = [
     "suggest",
     "table",
     "trust",
+    "tune",
     "write_report",
 ]
 

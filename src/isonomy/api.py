@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from isonomy.studies.compare import Method
     from isonomy.studies.suggest_lam import LamSuggestion
     from isonomy.studies.suggest_zeta import ZetaSuggestion
+    from isonomy.studies.tuned import Tuned
 
 Format = Literal["text", "markdown", "latex", "csv"]
 
@@ -238,6 +239,27 @@ def seeds_of(config: Config, seeds: int | Sequence[int] | None = None) -> list[i
         changed = config.compare.model_copy(update={"seeds": wanted})
         config = config.model_copy(update={"compare": changed})
     return comparison.seeds(config)
+
+
+def tune(
+    config: Config | str | Path,
+    methods: Iterable[str | Mapping[str, Any] | Algorithm] | None = None,
+    folder: str | Path | None = None,
+    *,
+    jobs: int = 1,
+    listeners: Sequence[Listener] = (),
+    **options: Any,
+) -> Tuned:
+    """Tune methods with equally many trials, on validation examples; needs Optuna.
+
+    `options`: trials = 20, objectives (names of metrics; the accuracy, or the loss), seeds, fixed
+    (keys that are not tuned) and overwrite. `tuned.best(method)` is a method's best trial.
+    """
+    from isonomy.studies.tune import prepared
+
+    base = narrowed(_config(config), methods)
+    with prepared(base, folder, jobs=jobs, listeners=listeners, **options) as tuning:
+        return tuning.run()
 
 
 def load(*folders: str | Path) -> list[Record]:

@@ -118,6 +118,22 @@ def check_objectives(objectives: Sequence[str]) -> None:
             raise ConfigError(f"the objective '{name}' is given twice; remove one.")
 
 
+def costs_of(trial: Trial, objectives: Sequence[str]) -> list[float]:
+    """The objectives of a complete trial, all to be minimised."""
+    higher = {name: parse_metric(name).better == "higher" for name in objectives}
+    return [-trial.values[name] if higher[name] else trial.values[name] for name in objectives]
+
+
+def front_of(trials: Sequence[Trial], objectives: Sequence[str]) -> list[Trial]:
+    """The complete trials that no other one beats in all objectives; of equal ones, the first."""
+    rows = [row for row in trials if row.state == "complete"]
+    costs = [costs_of(row, objectives) for row in rows]
+    if len(objectives) == 1:
+        return [rows[costs.index(min(costs))]] if rows else []
+    kept = nondominated(costs)
+    return [row for row, good in zip(rows, kept, strict=True) if good]
+
+
 def trial_base(config: Config, objectives: Sequence[str]) -> Config:
     """The config with everything measured on validation examples, and only what is needed."""
     evaluate = {"split": "validation", "bootstrap": 0}
@@ -185,7 +201,7 @@ class Search:
         """
         import optuna
 
-        number = asked if isinstance(asked, int) else self._number(asked)
+        number = asked if isinstance(asked, int) else self.number(asked)
         trial = optuna.trial.Trial(self._study, self._study.trials[number]._trial_id)
         listed = None
         if values is not None:
@@ -208,6 +224,11 @@ class Search:
         else:
             raise ConfigError("tell was given neither values nor a reason; give one of them.")
 
+    def remaining(self, trials: int) -> int:
+        """How many are to be asked until there are so many trials, all of them told or running."""
+        again = sum(number < trials for number in self._again)
+        return again + max(0, trials - len(self._study.trials))
+
     def pruning(self) -> Pruning:
         """A listener for the run of a trial, which raises Pruned by what was told so far."""
         curves = [
@@ -224,18 +245,9 @@ class Search:
         """All trials in their order."""
         return [self._row(trial) for trial in self._study.trials]
 
-    def best(self, trials: Sequence[Trial] | None = None) -> list[Trial]:
-        """The complete trials that no other is better than in all objectives.
-
-        With one objective it is one trial, the earliest if several are equal.
-        """
-        known = self.trials if trials is None else trials
-        rows = [row for row in known if row.state == "complete"]
-        pairs = list(zip(self.objectives, self.higher, strict=True))
-        costs = [[-row.values[n] if up else row.values[n] for n, up in pairs] for row in rows]
-        if len(self.objectives) == 1:
-            return [rows[costs.index(min(costs))]] if rows else []
-        return [row for row, kept in zip(rows, nondominated(costs), strict=True) if kept]
+    def best(self) -> list[Trial]:
+        """The trials to choose from, see `front_of`; with one objective, one at most."""
+        return front_of(self.trials, self.objectives)
 
     # --- Optuna ---------------------------------------------------------------------------------
 
@@ -340,7 +352,8 @@ class Search:
         changed |= {"label": f"{self.label}, trial {number}", "series": self.label}
         return parse(changed, where=f"{self.label}, trial {number}")
 
-    def _number(self, config: Config) -> int:
+    def number(self, config: Config) -> int:
+        """The number of the trial whose config was asked."""
         if str(config.label) not in self._asked:
             raise ConfigError(f"'{config.label}' is not a trial that was asked; ask for one first.")
         return self._asked[str(config.label)]
@@ -358,7 +371,7 @@ class Search:
 
     def _check_same(self, folder: Path | str | None) -> None:
         """Raise RunError if the folder holds the trials of another search."""
-        config = {k: v for k, v in self.base.plain().items() if k not in ("versions", "compare")}
+        config = {k: v for k, v in self.base.plain().items() if k != "versions"}
         space = {key: _space(option).text for key, option in self.space.items()}
         what = {
             "config": config,
