@@ -255,11 +255,9 @@ def tune(
     `options`: trials = 20, objectives (names of metrics; the accuracy, or the loss), seeds, fixed
     (keys that are not tuned) and overwrite. `tuned.best(method)` is a method's best trial.
     """
-    from isonomy.studies.tune import prepared
+    from isonomy.studies.tune import tune as study
 
-    base = narrowed(_config(config), methods)
-    with prepared(base, folder, jobs=jobs, listeners=listeners, **options) as tuning:
-        return tuning.run()
+    return study(narrowed(_config(config), methods), folder, listeners, jobs=jobs, **options)
 
 
 def load(*folders: str | Path) -> list[Record]:

@@ -26,6 +26,7 @@ from isonomy.cli import (
     show,
     suggest,
     sweep,
+    tune,
 )
 from isonomy.cli.shell import Group
 
@@ -71,6 +72,7 @@ app.command("report")(report.report)
 app.command("predict")(predict.predict)
 app.command("compare")(compare.compare)
 app.command("sweep")(sweep.sweep)
+app.command("tune")(tune.tune)
 app.command("reproduce")(reproduce.reproduce)
 app.command("front")(front.front)
 app.command("excess")(excess.excess)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -392,10 +393,16 @@ class Search:
 
 
 def label_of(config: Config) -> str:
-    """The config's label; without the hyper-parameters, if it was made of them."""
+    """The config's label, without the hyper-parameters that are tuned.
+
+    >>> label_of(parse({"label": "FedProx (mu=0.1)", "algorithm": "fedprox"}))
+    'FedProx'
+    """
     bare = config.model_copy(update={"label": None})
     if config.label and config.label != method_label(bare):
-        return config.label
+        found = re.fullmatch(r"(.+) \((\w+)=[^()]*\)", config.label)
+        tuned = found is not None and f"algorithm.{found[2]}" in space_of(config)
+        return found[1] if found is not None and tuned else config.label
     algorithm = AlgorithmConfig(name=config.algorithm.name)
     return method_label(bare.model_copy(update={"algorithm": algorithm}))
 

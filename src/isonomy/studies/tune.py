@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from isonomy.config.schema import CompareConfig, Config
+from isonomy.engines.base import Note
 from isonomy.errors import ConfigError, RunError, TrainingError, unknown
 from isonomy.runs.build import build, effective
 from isonomy.runs.evaluate import measurable
@@ -41,7 +42,7 @@ from isonomy.studies.search import (
 from isonomy.studies.trial_run import Outcome, TrialJob, run_in_process, run_trial
 from isonomy.studies.tuned import Tuned
 
-__all__ = ["Search", "Trial", "Tuned", "Tuning", "prepared"]
+__all__ = ["Search", "Trial", "Tuned", "Tuning", "prepared", "tune"]
 
 
 class Tuning:
@@ -58,10 +59,9 @@ class Tuning:
         seeds: Sequence[int],
         fixed: Sequence[str],
         jobs: int,
-        listener: Listener,
     ) -> None:
         self.config, self.methods, self.trials = config, list(methods), trials
-        self.jobs, self.listener = jobs, listener
+        self.jobs = jobs
         self.objectives, self.seeds, self.folder = list(objectives), list(seeds), folder
         self.searches = [
             Search(method.config, objectives, config.seed, self._place(method.label), fixed=fixed)
@@ -82,16 +82,18 @@ class Tuning:
                     found += [(label, seed, self.config.rounds) for seed in self.seeds]
         return found
 
-    def run(self) -> Tuned:
+    def run(self, listener: Listener) -> Tuned:
         """Run all trials that are missing; writes the results to the folder."""
         if self.jobs > 1:
-            self._run_at_once()
+            self._run_at_once(listener)
         else:
             for search in self.searches:
                 while search.remaining(self.trials):
                     asked = search.ask()
-                    self._tell(search, asked, run_trial(self._job(search, asked), self.listener))
-        return self._results()
+                    self._tell(
+                        search, asked, run_trial(self._job(search, asked), listener), listener
+                    )
+        return self._results(listener)
 
     def _job(self, search: Search, asked: Config) -> TrialJob:
         place = self._place(search.label)
@@ -99,14 +101,14 @@ class Tuning:
         folder = None if place is None else place / f"trial-{number:03d}"
         return TrialJob(asked, folder, search.pruning())
 
-    def _tell(self, search: Search, asked: Config, got: Outcome) -> None:
+    def _tell(self, search: Search, asked: Config, got: Outcome, listener: Listener) -> None:
         search.tell(asked, got.values, failed=got.failed, pruned=got.pruned, curve=got.curve)
         if got.failed is not None:
-            self.listener.note(f"{asked.label} counts as failed: {got.failed}")
+            listener.note(f"{asked.label} counts as failed: {got.failed}")
         elif got.pruned is not None:
-            self.listener.note(f"{asked.label} was pruned: {got.pruned}.")
+            listener.note(f"{asked.label} was pruned: {got.pruned}.")
 
-    def _run_at_once(self) -> None:
+    def _run_at_once(self, listener: Listener) -> None:
         """Several trials at once: of different methods, if there are as many methods as jobs.
 
         A method's trials then are those that it has alone. If there are fewer methods, a trial is
@@ -130,8 +132,8 @@ class Tuning:
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         search, asked = running.pop(future)
                         outcome, report = future.result()
-                        report.replay(self.listener)
-                        self._tell(search, asked, outcome)
+                        report.replay(listener)
+                        self._tell(search, asked, outcome, listener)
 
     def _next(self, busy: Sequence[Search]) -> Search | None:
         """The search with the fewest trials running, of those that have trials left."""
@@ -140,7 +142,7 @@ class Tuning:
         ready = [one for one in ready if busy.count(one) < most]
         return min(ready, key=busy.count, default=None)
 
-    def _results(self) -> Tuned:
+    def _results(self, listener: Listener) -> Tuned:
         rows = [row for search in self.searches for row in search.trials[: self.trials]]
         configs = {search.label: method.config for search, method in self._pairs()}
         found = Tuned(self.config, configs, self.objectives, self.seeds, rows, self.folder)
@@ -148,7 +150,7 @@ class Tuning:
             raise TrainingError(f"no trial of any method is complete: {rows[0].why}")
         for name in configs:
             if name not in found.usable:
-                self.listener.note(f"no trial of {name} is complete, so it has no best one.")
+                listener.note(f"no trial of {name} is complete, so it has no best one.")
         if self.folder is not None:
             text = json.dumps(found.plain(), indent=1)
             write_atomically(self.folder / "tuned.json", text.encode())
@@ -170,7 +172,7 @@ def prepared(
     fixed: Sequence[str] = (),
     jobs: int = 1,
     overwrite: bool = False,
-    listeners: Sequence[Listener] = (),
+    note: Note = lambda _: None,
 ) -> Iterator[Tuning]:
     """Check everything before anything runs, and keep other processes out of the folder.
 
@@ -184,8 +186,6 @@ def prepared(
         raise ConfigError(f"jobs = {jobs}: give the number of runs to make at once, at least 1.")
     if jobs > 1 and folder is None:
         raise ConfigError(f"jobs = {jobs} needs a folder for the runs; give a folder, or jobs = 1.")
-    listener = Listeners(listeners)
-    note = listener.note
     config = effective(config, note)
     which = listed("seeds", 1 if seeds is None else seeds, config.seed)
     chosen = [_started(method, which, note) for method in methods_of(config)]
@@ -195,7 +195,7 @@ def prepared(
         check_objectives(objectives)
     wanted = _checked(chosen, objectives, which, note)
     options: dict[str, Any] = {"trials": trials, "objectives": wanted, "seeds": which}
-    options |= {"fixed": fixed, "jobs": jobs, "listener": listener}
+    options |= {"fixed": fixed, "jobs": jobs}
     if folder is None:
         yield Tuning(config, chosen, None, **options)
         return
@@ -211,7 +211,19 @@ def prepared(
         yield Tuning(config, chosen, place, **options)
 
 
-def _started(method: Method, seeds: Sequence[int], note: Any) -> Method:
+def tune(
+    config: Config,
+    folder: Path | str | None = None,
+    listeners: Sequence[Listener] = (),
+    **options: Any,
+) -> Tuned:
+    """Tune the methods of a config, with the options of `prepared`."""
+    listener = Listeners(listeners)
+    with prepared(config, folder, note=listener.note, **options) as tuning:
+        return tuning.run(listener)
+
+
+def _started(method: Method, seeds: Sequence[int], note: Note) -> Method:
     """A method with the config that its trials start from: its label, its seeds, its data."""
     config = effective(method.config, note)
     label = label_of(config)
@@ -220,7 +232,7 @@ def _started(method: Method, seeds: Sequence[int], note: Any) -> Method:
 
 
 def _checked(
-    methods: Sequence[Method], objectives: Sequence[str] | None, seeds: Sequence[int], note: Any
+    methods: Sequence[Method], objectives: Sequence[str] | None, seeds: Sequence[int], note: Note
 ) -> list[str]:
     """The objectives; raises ConfigError for a method that cannot run or cannot be measured."""
     wanted = list(objectives or ())
