@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from isonomy import algorithms
 from isonomy.config.overrides import merge
 from isonomy.config.schema import AlgorithmConfig, Config, parse
-from isonomy.core.options import Option, options_of
+from isonomy.core.options import Option, options_of, search_spaces
 from isonomy.core.search_space import SearchSpace
 from isonomy.core.work import Work
 from isonomy.errors import ConfigError, RunError, unknown
@@ -82,14 +82,16 @@ def space_of(config: Config, fixed: Sequence[str] = ()) -> dict[str, Option]:
 
     `fixed` are keys that keep the config's value.
     """
-    tables = {"algorithm": algorithms.find(config.algorithm.name), "local": Work}
-    found = {
+    tables: dict[str, type] = {
+        "algorithm": algorithms.find(config.algorithm.name),
+        "local": Work,
+    }
+    options = {
         f"{table}.{name}": option
         for table, kind in tables.items()
         for name, option in options_of(kind).items()
-        if option.search is not None
     }
-    return {key: option for key, option in found.items() if key not in fixed}
+    return {key: options[key] for key in search_spaces(**tables) if key not in fixed}
 
 
 def check_fixed(configs: Sequence[Config], fixed: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,9 +55,10 @@ def run_trial(job: TrialJob, listener: Listener) -> Outcome:
         watching: list[Listener] = [listener]
         if not found:
             watching.append(job.pruning)
-            if place is not None and place.exists:  # what was measured before an interruption
-                job.pruning.curve.update(_curve(job, place.lines("rounds.jsonl")))
         try:
+            if not found and place is not None and place.exists and not place.complete:
+                for line in place.lines("rounds.jsonl"):  # those before an interruption
+                    job.pruning.round(line["round"], config.rounds, line.get("metrics"))
             found.append(_run(config, place, Listeners(watching)))
         except Pruned as pruned:
             listener.end(str(config.label))
@@ -70,8 +72,10 @@ def run_trial(job: TrialJob, listener: Listener) -> Outcome:
 
 def run_in_process(job: TrialJob) -> tuple[Outcome, Report]:
     """Run a trial in another process; the report is replayed in the one that asked for it."""
-    report = Report()
-    return run_trial(job, report), report
+    report, start = Report(), time.monotonic()
+    outcome = run_trial(job, report)
+    report.seconds = time.monotonic() - start
+    return outcome, report
 
 
 def _run(config: Config, place: RunFolder | None, listener: Listener) -> Record:
