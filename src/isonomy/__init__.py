@@ -40,6 +40,7 @@ from isonomy.api import (
     suggest,
     table,
     trust,
+    tune,
     write_report,
 )
 
@@ -86,6 +87,7 @@ __all__ = [
     "suggest",
     "table",
     "trust",
+    "tune",
     "write_report",
 ]
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from isonomy.studies.decision import Decision
     from isonomy.studies.suggest_lam import LamSuggestion
     from isonomy.studies.suggest_zeta import ZetaSuggestion
+    from isonomy.studies.tuned import Tuned
 
 Format = Literal["text", "markdown", "latex", "csv"]
 
@@ -284,6 +285,25 @@ def seeds_of(config: Config, seeds: int | Sequence[int] | None = None) -> list[i
         changed = config.compare.model_copy(update={"seeds": wanted})
         config = config.model_copy(update={"compare": changed})
     return comparison.seeds(config)
+
+
+def tune(
+    config: Config | str | Path,
+    methods: Iterable[str | Mapping[str, Any] | Algorithm] | None = None,
+    folder: str | Path | None = None,
+    *,
+    jobs: int = 1,
+    listeners: Sequence[Listener] = (),
+    **options: Any,
+) -> Tuned:
+    """Tune methods with equally many trials, on validation examples; needs Optuna.
+
+    `options`: trials = 20, objectives (names of metrics; the accuracy, or the loss), seeds, fixed
+    (keys that are not tuned) and overwrite. `tuned.best(method)` is a method's best trial.
+    """
+    from isonomy.studies.tune import tune as study
+
+    return study(narrowed(_config(config), methods), folder, listeners, jobs=jobs, **options)
 
 
 def load(*folders: str | Path) -> list[Record]:

@@ -50,6 +50,7 @@ def test_the_surface_is_this():
         "suggest",
         "table",
         "trust",
+        "tune",
         "write_report",
     ]
     for name in isonomy.__all__:

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from isonomy.algorithms import registry
-from isonomy.config.reference import option_table, reference
+from isonomy.config.reference import option_table, reference, search_table
 from isonomy.core.options import options_of
+from isonomy.core.work import Work
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -25,3 +26,9 @@ def test_an_algorithms_page_lists_its_options(name):
     assert not options or option_table(options) in page, (
         "write its table again with isonomy.config.reference.with_option_table"
     )
+
+
+def test_the_page_on_tuning_lists_the_search_spaces():
+    page = (DOCS / "tune.md").read_text()
+    for table in (search_table({"every method": Work}), search_table(registry())):
+        assert table in page, "write it again with isonomy.config.reference.search_table"

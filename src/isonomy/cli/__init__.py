@@ -28,6 +28,7 @@ from isonomy.cli import (
     show,
     suggest,
     sweep,
+    tune,
 )
 from isonomy.cli.shell import Group
 
@@ -75,6 +76,7 @@ app.command("postprocess")(postprocess.postprocess)
 app.command("compare")(compare.compare)
 app.command("decide")(decide.decide)
 app.command("sweep")(sweep.sweep)
+app.command("tune")(tune.tune)
 app.command("reproduce")(reproduce.reproduce)
 app.command("front")(front.front)
 app.command("excess")(excess.excess)

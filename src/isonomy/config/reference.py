@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from isonomy.config.fields import Key, keys_of
 from isonomy.config.schema import Config, NamedTable
-from isonomy.core.options import Option
+from isonomy.core.options import Option, options_of
 
 
 def all_keys() -> Iterator[tuple[str, Key]]:
@@ -70,6 +70,17 @@ def option_table(options: Mapping[str, Option]) -> str:
         default = "unset" if option.default is None else f"`{json.dumps(option.default)}`"
         allowed = option.allowed.removeprefix("a ").removeprefix("one of ")
         lines.append(f"| `{name}` | {allowed} | {default} | {option.meaning} |")
+    return "\n".join(lines)
+
+
+def search_table(kinds: Mapping[str, type]) -> str:
+    """The search spaces of the options of these classes, by name, as a Markdown table."""
+    lines = ["| algorithm | option | default | values |", "| --- | --- | --- | --- |"]
+    for algorithm, kind in kinds.items():
+        for name, option in options_of(kind).items():
+            if option.search is not None:
+                default = f"`{json.dumps(option.default)}`"
+                lines.append(f"| {algorithm} | `{name}` | {default} | {option.search.text} |")
     return "\n".join(lines)
 
 

@@ -98,6 +98,21 @@ def options_of(kind: type) -> dict[str, Option]:
     return out
 
 
+def search_spaces(**tables: type) -> dict[str, SearchSpace]:
+    """The search spaces of the options of dataclasses, by keys such as 'local.lr'.
+
+    >>> from isonomy.core.work import Work
+    >>> search_spaces(local=Work)["local.lr"].text
+    '0.001 to 1, logarithmic'
+    """
+    return {
+        f"{table}.{name}": option.search
+        for table, kind in tables.items()
+        for name, option in options_of(kind).items()
+        if option.search is not None
+    }
+
+
 def check(
     table: str, name: str, options: Mapping[str, Option], given: Mapping[str, Any]
 ) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import connection
 from typing import Any, NamedTuple
@@ -87,21 +88,29 @@ def at_once(plans: Sequence[Plan], jobs: int) -> Iterator[Report]:
 
 
 def _together(plans: Sequence[Plan], jobs: int) -> Iterator[Report]:
-    context = multiprocessing.get_context("spawn")
-    threads = max(1, (os.cpu_count() or 1) // jobs)
-    with ProcessPoolExecutor(jobs, context, initializer=_start, initargs=(threads,)) as pool:
+    with processes(jobs) as pool:
         waiting = [pool.submit(_one, plan) for plan in plans]
         try:
             for future in waiting:
                 yield future.result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+@contextmanager
+def processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """A pool of so many processes that share the cores; raises RunError if one is killed."""
+    context = multiprocessing.get_context("spawn")
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    with ProcessPoolExecutor(jobs, context, initializer=_start, initargs=(threads,)) as pool:
+        try:
+            yield pool
         except BrokenProcessPool:
             raise RunError(
                 "a process that made a run was killed, perhaps because memory ran out; repeat the "
                 "command with fewer --jobs, and it continues from there."
             ) from None
-        finally:
-            for future in waiting:
-                future.cancel()
 
 
 def _start(threads: int) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from isonomy import algorithms
 from isonomy.config.overrides import merge
 from isonomy.config.schema import AlgorithmConfig, Config, parse
-from isonomy.core.options import Option, options_of
+from isonomy.core.options import Option, options_of, search_spaces
 from isonomy.core.search_space import SearchSpace
 from isonomy.core.work import Work
 from isonomy.errors import ConfigError, RunError, unknown
@@ -81,14 +82,16 @@ def space_of(config: Config, fixed: Sequence[str] = ()) -> dict[str, Option]:
 
     `fixed` are keys that keep the config's value.
     """
-    tables = {"algorithm": algorithms.find(config.algorithm.name), "local": Work}
-    found = {
+    tables: dict[str, type] = {
+        "algorithm": algorithms.find(config.algorithm.name),
+        "local": Work,
+    }
+    options = {
         f"{table}.{name}": option
         for table, kind in tables.items()
         for name, option in options_of(kind).items()
-        if option.search is not None
     }
-    return {key: option for key, option in found.items() if key not in fixed}
+    return {key: options[key] for key in search_spaces(**tables) if key not in fixed}
 
 
 def check_fixed(configs: Sequence[Config], fixed: Sequence[str]) -> None:
@@ -116,6 +119,22 @@ def check_objectives(objectives: Sequence[str]) -> None:
             )
         if list(objectives).count(name) > 1:
             raise ConfigError(f"the objective '{name}' is given twice; remove one.")
+
+
+def costs_of(trial: Trial, objectives: Sequence[str]) -> list[float]:
+    """The objectives of a complete trial, all to be minimised."""
+    higher = {name: parse_metric(name).better == "higher" for name in objectives}
+    return [-trial.values[name] if higher[name] else trial.values[name] for name in objectives]
+
+
+def front_of(trials: Sequence[Trial], objectives: Sequence[str]) -> list[Trial]:
+    """The complete trials that no other one beats in all objectives; of equal ones, the first."""
+    rows = [row for row in trials if row.state == "complete"]
+    costs = [costs_of(row, objectives) for row in rows]
+    if len(objectives) == 1:
+        return [rows[costs.index(min(costs))]] if rows else []
+    kept = nondominated(costs)
+    return [row for row, good in zip(rows, kept, strict=True) if good]
 
 
 def trial_base(config: Config, objectives: Sequence[str]) -> Config:
@@ -185,7 +204,7 @@ class Search:
         """
         import optuna
 
-        number = asked if isinstance(asked, int) else self._number(asked)
+        number = asked if isinstance(asked, int) else self.number(asked)
         trial = optuna.trial.Trial(self._study, self._study.trials[number]._trial_id)
         listed = None
         if values is not None:
@@ -208,6 +227,11 @@ class Search:
         else:
             raise ConfigError("tell was given neither values nor a reason; give one of them.")
 
+    def remaining(self, trials: int) -> int:
+        """How many are to be asked until there are so many trials, all of them told or running."""
+        again = sum(number < trials for number in self._again)
+        return again + max(0, trials - len(self._study.trials))
+
     def pruning(self) -> Pruning:
         """A listener for the run of a trial, which raises Pruned by what was told so far."""
         curves = [
@@ -224,18 +248,9 @@ class Search:
         """All trials in their order."""
         return [self._row(trial) for trial in self._study.trials]
 
-    def best(self, trials: Sequence[Trial] | None = None) -> list[Trial]:
-        """The complete trials that no other is better than in all objectives.
-
-        With one objective it is one trial, the earliest if several are equal.
-        """
-        known = self.trials if trials is None else trials
-        rows = [row for row in known if row.state == "complete"]
-        pairs = list(zip(self.objectives, self.higher, strict=True))
-        costs = [[-row.values[n] if up else row.values[n] for n, up in pairs] for row in rows]
-        if len(self.objectives) == 1:
-            return [rows[costs.index(min(costs))]] if rows else []
-        return [row for row, kept in zip(rows, nondominated(costs), strict=True) if kept]
+    def best(self) -> list[Trial]:
+        """The trials to choose from, see `front_of`; with one objective, one at most."""
+        return front_of(self.trials, self.objectives)
 
     # --- Optuna ---------------------------------------------------------------------------------
 
@@ -340,7 +355,8 @@ class Search:
         changed |= {"label": f"{self.label}, trial {number}", "series": self.label}
         return parse(changed, where=f"{self.label}, trial {number}")
 
-    def _number(self, config: Config) -> int:
+    def number(self, config: Config) -> int:
+        """The number of the trial whose config was asked."""
         if str(config.label) not in self._asked:
             raise ConfigError(f"'{config.label}' is not a trial that was asked; ask for one first.")
         return self._asked[str(config.label)]
@@ -358,7 +374,7 @@ class Search:
 
     def _check_same(self, folder: Path | str | None) -> None:
         """Raise RunError if the folder holds the trials of another search."""
-        config = {k: v for k, v in self.base.plain().items() if k not in ("versions", "compare")}
+        config = {k: v for k, v in self.base.plain().items() if k != "versions"}
         space = {key: _space(option).text for key, option in self.space.items()}
         what = {
             "config": config,
@@ -379,10 +395,16 @@ class Search:
 
 
 def label_of(config: Config) -> str:
-    """The config's label; without the hyper-parameters, if it was made of them."""
+    """The config's label, without the hyper-parameters that are tuned.
+
+    >>> label_of(parse({"label": "FedProx (mu=0.1)", "algorithm": "fedprox"}))
+    'FedProx'
+    """
     bare = config.model_copy(update={"label": None})
     if config.label and config.label != method_label(bare):
-        return config.label
+        found = re.fullmatch(r"(.+) \((\w+)=[^()]*\)", config.label)
+        tuned = found is not None and f"algorithm.{found[2]}" in space_of(config)
+        return found[1] if found is not None and tuned else config.label
     algorithm = AlgorithmConfig(name=config.algorithm.name)
     return method_label(bare.model_copy(update={"algorithm": algorithm}))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from isonomy.cli.printing import print_columns, print_heading, print_line, print_text
 from isonomy.cli.shell import console, first_sentence
-from isonomy.cli.show.options import example_of, print_options
+from isonomy.cli.show.options import example_of, print_options, print_search_space
 
 if TYPE_CHECKING:
     from isonomy.core.algorithm import Algorithm
@@ -33,8 +33,9 @@ def show(name: str) -> bool:
     """Print the page of an algorithm, given by name or as 'package.module:Class'."""
     from isonomy import algorithms
     from isonomy.core.importing import trust
-    from isonomy.core.options import options_of
+    from isonomy.core.options import options_of, search_spaces
     from isonomy.core.phase import declared
+    from isonomy.core.work import Work
 
     if ":" not in name and name not in algorithms.registry():
         return False
@@ -49,6 +50,8 @@ def show(name: str) -> bool:
     print_heading(out, title, f"algorithm, family {family}; {paper}")
     print_text(out, _description(kind))
     print_options(out, "Hyper-parameters", options)
+    spaces = search_spaces(algorithm=kind, local=Work)
+    print_search_space(out, {key: space.text for key, space in spaces.items()})
     heads = ("phase", "what a client does", "reply", "kind", "server sees")
     print_columns(out, "Phases", heads, [row for one in phases.values() for row in rows(one)])
     if hasattr(kind, "reveals"):

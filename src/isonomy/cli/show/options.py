@@ -57,3 +57,8 @@ def example_of(options: Mapping[str, Option]) -> str:
         if text not in ("unset", "required"):
             return f", {name} = {text}"
     return ""
+
+
+def print_search_space(out: Console, spaces: Mapping[str, str]) -> None:
+    """Print where `isonomy tune` searches: one row per key."""
+    print_columns(out, "Search space of isonomy tune", ("key", "values"), list(spaces.items()))
