@@ -7,6 +7,7 @@ import pytest
 from isonomy.algorithms import registry
 from isonomy.config.reference import option_table, reference
 from isonomy.core.options import options_of
+from isonomy.postprocess import METHODS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -25,3 +26,9 @@ def test_an_algorithms_page_lists_its_options(name):
     assert not options or option_table(options) in page, (
         "write its table again with isonomy.config.reference.with_option_table"
     )
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_page_of_post_processing_lists_the_options(name):
+    page = (DOCS / "postprocessing.md").read_text()
+    assert option_table(options_of(METHODS[name])) in page
