@@ -8,6 +8,7 @@ from isonomy.algorithms import registry
 from isonomy.config.reference import option_table, reference, search_table
 from isonomy.core.options import options_of
 from isonomy.core.work import Work
+from isonomy.postprocess import METHODS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -32,3 +33,9 @@ def test_the_page_on_tuning_lists_the_search_spaces():
     page = (DOCS / "tune.md").read_text()
     for table in (search_table({"every method": Work}), search_table(registry())):
         assert table in page, "write it again with isonomy.config.reference.search_table"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_page_of_post_processing_lists_the_options(name):
+    page = (DOCS / "postprocessing.md").read_text()
+    assert option_table(options_of(METHODS[name])) in page
