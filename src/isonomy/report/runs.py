@@ -18,6 +18,9 @@ from isonomy.errors import RunError
 from isonomy.metrics.names import find_metric, interval_of
 from isonomy.runs.record import Record
 
+CONSTANT = "Most frequent class for everyone"
+"""How tables and figures call the constant prediction."""
+
 _NOT_SETTINGS = {"seed", "seeds", "label", "series", "output", "out", "folder"}
 _MOST_SETTINGS = 3  # if runs differ in more settings, they are numbered
 
@@ -93,6 +96,29 @@ def methods(records: Sequence[Record]) -> list[Method]:
             )
         )
     return found
+
+
+def constant(found: Sequence[Method]) -> dict[str, float]:
+    """The metrics of the constant prediction, means over the runs that have them."""
+    each = [at for method in found for run in method.runs if (at := _constant(run))]
+    names = dict.fromkeys(name for at in each for name in at)
+    return {n: stat(number(at[n]) for at in each if n in at).mean for n in names}
+
+
+def _constant(record: Record) -> Mapping[str, Any]:
+    """What the last evaluation says about the prediction of one class for everyone."""
+    for entry in reversed(record.rounds):
+        if entry.get("constant"):
+            return dict(entry["constant"].get("metrics") or {})
+    return {}
+
+
+def only_class(record: Record) -> str:
+    """The class that the run's model predicts for every evaluated example; empty if several."""
+    for entry in reversed(record.rounds):
+        if entry.get("metrics"):
+            return str(entry.get("only_class") or "")
+    return ""
 
 
 def value(record: Record, name: str) -> float | None:

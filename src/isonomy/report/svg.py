@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from isonomy.report.svg_marks import (
+    COLOURS,
     Band,
     Bars,
     Box,
@@ -38,9 +39,21 @@ from isonomy.report.svg_marks import (
 )
 
 __all__ = [
-    "Axis", "Band", "Bars", "Box", "Cells", "Chart", "Line", "Mark", "Points", "Region", "Rule",
-    "Slider", "nice_ticks",
-]  # fmt: skip
+    "COLOURS",
+    "Axis",
+    "Band",
+    "Bars",
+    "Box",
+    "Cells",
+    "Chart",
+    "Line",
+    "Mark",
+    "Points",
+    "Region",
+    "Rule",
+    "Slider",
+    "nice_ticks",
+]
 
 _MOST_NAMES = 24  # names on an axis
 _ROTATED = 40  # characters of all names, above which they are written at an angle
@@ -107,7 +120,10 @@ class Chart:
         texts = [text for _, text in sx.ticks]
         turned = bool(self.x.names) and sum(map(len, texts)) > _ROTATED
         deep = 0.42 * max(map(len, texts), default=0) + 1.2 if turned else 1.6
-        style = f"height:{self.height}px;margin-left:{0.62 * wide + 0.9:.2f}em;"
+        left = 0.62 * wide + 0.9
+        if turned:  # the first name extends to the left
+            left = max(left, 0.45 * len(texts[0]))
+        style = f"height:{self.height}px;margin-left:{left:.2f}em;"
         style += f"margin-bottom:{deep:.2f}em"
         shaded = [mark for mark in self.marks if isinstance(mark, Region)]
         above = [mark for mark in self.marks if not isinstance(mark, Region)]
