@@ -204,6 +204,10 @@ class _Training:
             line["metrics"] = made.metrics
         if made.at is not None:
             line["metrics_at"] = made.at
+        if made.only_class is not None:
+            line["only_class"] = made.only_class
+        if made.constant is not None:
+            line["constant"] = made.constant
         self.tables.append(made.clients)
         if last:
             self.fronts = final_fronts(self.setting, self.now, made)
