@@ -213,7 +213,7 @@ def test_a_single_round_and_a_single_run_have_no_charts_of_one_point():
 def test_unfinished_runs_are_noted():
     text = prose(render([record("FedAvg", 0), record("q-FFL", 0, rounds=7, complete=False)]))
     assert "q-FFL, seed 0: unfinished, stopped at round 7 of 20." in text
-    assert "q-FFL (unfinished)" in text
+    assert "7 of 20 rounds" in text
 
 
 def test_notes_are_shown():
