@@ -227,7 +227,9 @@ class _Training:
             where = f"; continue with `isonomy resume {self.place.path}`"
             if not saved:
                 _save(self.place, self.now, self.setting)
-        raise Stopped(f"stopped after round {self.now.round}{where}.", number)
+        config, at = self.setting.config, f"round {self.now.round}"
+        inside = f"{method_label(config)}, seed {config.seed}, is at {at} of {config.rounds}"
+        raise Stopped(f"stopped after {at}{where}.", number, inside)
 
 
 def _start(

@@ -25,7 +25,7 @@ def draw(records: list[Record]) -> list[View]:
     what = "accuracy" if "accuracy" in there else "loss"
     return drawn(
         View(metric.title, _chart(found, metric.name, what), group)
-        for group, metric in useful(there)
+        for group, metric in sorted(useful(there), key=lambda entry: not entry[1].compares_groups)
         if metric.name not in ("accuracy", "loss") and metric.better is not None
     )
 
