@@ -18,6 +18,7 @@ from report_records import METHODS, NAMES, plain, record, study
 from isonomy.errors import RunError
 from isonomy.report import figures
 from isonomy.report.page import configuration, render, write
+from isonomy.report.summary import sentences
 from isonomy.report.svg import Band, Box, Line, Points
 from isonomy.runs.record import Record
 
@@ -212,8 +213,42 @@ def test_a_single_round_and_a_single_run_have_no_charts_of_one_point():
 
 def test_unfinished_runs_are_noted():
     text = prose(render([record("FedAvg", 0), record("q-FFL", 0, rounds=7, complete=False)]))
-    assert "q-FFL, seed 0: unfinished, stopped at round 7 of 20." in text
+    assert "q-FFL, seed 0: did not finish: 7 of 20 rounds." in text
     assert "7 of 20 rounds" in text
+
+
+def test_an_unfinished_run_is_on_the_same_data_and_keeps_the_summary():
+    # an unfinished run has not described its data
+    stopped = replace(record("q-FFL", 0, rounds=7, complete=False), facts={})
+    text = prose(render([record("FedAvg", 0), stopped, record("FairFed", 0)]))
+    assert "different data" not in text
+    assert "Demographic-parity gap: sex" in text
+    assert "q-FFL on adult" not in text
+
+
+def test_a_diverged_run_is_in_the_table_and_the_summary():
+    about = {"round": 1, "cure": "lower local.lr (now 0.1)", "error": "..."}
+    lost = replace(
+        record("HetPFL", 0, complete=False), rounds=[], metrics={}, facts={"diverged": about}
+    )
+    text = prose(render([record("FedAvg", 0), lost]))
+    assert "HetPFL, seed 0: diverged in round 1: lower local.lr (now 0.1)." in text
+    assert '<th scope="row" data-value="HetPFL">HetPFL</th>' in text
+
+
+def test_every_attribute_is_in_the_summary_the_worst_first():
+    def run(label: str, male: float, race: float) -> Record:
+        gaps = {"group.male.demographic_parity": male, "group.race.demographic_parity": race}
+        return plain(label, **{"accuracy": 0.8, **gaps})
+
+    records = [run("A", 0.006, 0.14), run("B", 0.01, 0.2)]
+    said = sentences(records)
+    assert said[0] == (
+        "Demographic-parity gap, the worst attribute first: race 0.140 (A) to 0.200 (B); "
+        "male 0.006 (A) to 0.010 (B)."
+    )
+    assert "Worse than A in the mean of every column but costs: B." not in said  # same accuracy
+    assert "Gaps of every protected attribute" in render(records)
 
 
 def test_notes_are_shown():
