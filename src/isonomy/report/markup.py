@@ -59,7 +59,7 @@ def html_table(table: Table, caption: str, sortable: bool = True) -> str:
     kind = ' class="sortable"' if sortable else ""
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
-        f"<table{kind}><caption>{escape(caption)}</caption>"
+        f"<table{kind}><caption><span>{escape(caption)}</span></caption>"
         f"<thead><tr>{''.join(heads)}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 

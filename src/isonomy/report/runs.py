@@ -225,6 +225,17 @@ def attributes(records: Iterable[Record]) -> list[str]:
     return list(dict.fromkeys(m.attribute for m in found if m.attribute and m.compares_groups))
 
 
+def worst_first(records: Sequence[Record], kind: str) -> list[str]:
+    """The protected attributes by the mean of a metric between their groups, the worst first."""
+
+    def size(attribute: str) -> float:
+        values = (value(record, f"group.{attribute}.{kind}") for record in records)
+        mean = stat(at for at in values if at is not None).mean
+        return -mean if math.isfinite(mean) else math.inf
+
+    return sorted(attributes(records), key=size)
+
+
 def last_round(record: Record) -> int | None:
     """The number of the run's last round."""
     rounds = [int(entry["round"]) for entry in record.rounds if "round" in entry]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from isonomy.metrics.names import Metric
 from isonomy.report import runs
 from isonomy.report.figures.drawing import Kind, View, drawn, metric_axis, useful
 from isonomy.report.runs import Method
@@ -23,9 +24,16 @@ def draw(records: list[Record]) -> list[View]:
         return []
     there = runs.metric_names(record.metrics for record in records)
     what = "accuracy" if "accuracy" in there else "loss"
+    order = runs.worst_first(records, "demographic_parity")
+
+    def place(entry: tuple[str, Metric]) -> int:
+        """Gaps come first, those of the worst attribute before the others."""
+        attribute = entry[1].attribute
+        return len(order) if attribute is None else order.index(attribute)
+
     return drawn(
         View(metric.title, _chart(found, metric.name, what), group)
-        for group, metric in sorted(useful(there), key=lambda entry: not entry[1].compares_groups)
+        for group, metric in sorted(useful(there), key=place)
         if metric.name not in ("accuracy", "loss") and metric.better is not None
     )
 

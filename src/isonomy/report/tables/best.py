@@ -125,8 +125,6 @@ def dominated(
     objectives: Mapping[str, Better], found: Sequence[Method], usable: Sequence[bool]
 ) -> dict[int, int]:
     """Which methods are worse than another in the mean of every objective, and than which one."""
-    if len(objectives) < 2:
-        return {}
     means = [{n: runs.stat(m.values(n)).mean for n in objectives} for m in found]
     out: dict[int, int] = {}
     for i, own in enumerate(means):
@@ -134,10 +132,19 @@ def dominated(
             j
             for j, at in enumerate(means)
             if usable[j] and found[j].finished and found[j].data == found[i].data
-            and all((at[n] > own[n]) if way == "higher" else (at[n] < own[n])
-                    for n, way in objectives.items())
-        ]  # fmt: skip
+            if _worse(own, at, objectives)
+        ]
         if worse:
             first, way = next(iter(objectives.items()))
             out[i] = (max if way == "higher" else min)(worse, key=lambda j: means[j][first])
     return out
+
+
+def _worse(
+    own: Mapping[str, float], other: Mapping[str, float], objectives: Mapping[str, Better]
+) -> bool:
+    """Whether one method is worse in each of the two or more objectives that both have."""
+    both = [n for n in objectives if math.isfinite(own[n]) and math.isfinite(other[n])]
+    return len(both) > 1 and all(
+        other[n] > own[n] if objectives[n] == "higher" else other[n] < own[n] for n in both
+    )

@@ -131,11 +131,11 @@ def default_columns(records: Sequence[Record]) -> list[str]:
 
 
 def gap_columns(records: Sequence[Record]) -> list[str]:
-    """The gaps of every protected attribute, by notion."""
+    """The gaps of every protected attribute, by notion; the worst attribute first."""
     names = [
         f"group.{attribute}.{NOTIONS[code].name}"
         for code in SINGLE_RATE
-        for attribute in runs.attributes(records)
+        for attribute in runs.worst_first(records, NOTIONS[code].name)
     ]
     return [n for n in names if any(runs.value(record, n) is not None for record in records)]
 
