@@ -3,13 +3,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help quickstart test test-all federation lint types format bench clean
+.PHONY: help quickstart test test-all federation pages lint types format bench clean
 
 help:
 	@echo "make quickstart  install, download data, search for a fair model; writes runs/quickstart/decision.html"
 	@echo "make test        the test suite, without the tests marked slow; prints its time"
 	@echo "make test-all    every test, including the slow ones"
 	@echo "make federation  all tests of a real federation (kills, unknown keys, bad replies); half an hour"
+	@echo "make pages       tests of pages in Chromium (needs chromium and chromium-driver)"
 	@echo "make lint        check the style; make format fixes it"
 	@echo "make types       check static types"
 	@echo "make bench       measure speed, against a plain PyTorch loop"
@@ -38,6 +39,10 @@ test-all: .venv/developing
 
 federation: .venv/developing
 	$(BIN)/python -m pytest -m 'slow or not slow' tests/federation
+
+pages: .venv/developing
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'selenium>=4.20,<5'
+	$(BIN)/python -m pytest -m slow tests/report/test_pages_in_chromium.py
 
 lint: .venv/developing
 	$(BIN)/ruff check .

@@ -243,7 +243,7 @@ def test_describe_writes_a_page(cli, place):
     assert "page: new/page.html" in result.stderr
     text = (place / "new" / "page.html").read_text(encoding="utf-8")
     assert "<title>Data: synthetic</title>" in text
-    assert 'data-plot="holdings"' in text
+    assert 'data-figure="holdings"' in text
 
 
 @pytest.mark.parametrize(

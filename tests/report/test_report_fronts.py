@@ -6,6 +6,7 @@ import pytest
 
 from isonomy.config.schema import parse
 from isonomy.report import figures, fronts, page
+from isonomy.report.svg import Points
 from isonomy.runs.record import Record
 from isonomy.studies.reproduce import _expanded
 from isonomy.studies.sweep import grid
@@ -68,11 +69,14 @@ def test_tables_figure_and_page() -> None:
         "one b",
         "two a",
     ]
-    plot = figures.setting_fronts.draw(RECORDS)
-    assert plot is not None
-    shown = [trace for trace in plot.data if trace.visible]
-    assert [list(trace.x) for trace in shown] == [[0.8], [0.6, 0.8], [0.7]]
-    assert len(plot.layout.updatemenus[0].buttons) == 2
+    views = figures.setting_fronts.draw(RECORDS)
+    marks = [mark for mark in views[0].chart.marks if isinstance(mark, Points)]
+    assert [(list(mark.x), mark.hollow) for mark in marks] == [
+        ([0.8], True),
+        ([0.6, 0.8], False),
+        ([0.7], False),
+    ]
+    assert len(views) == 2
     text = page.render(RECORDS)
     assert "Pareto points" in text
     assert "Hypervolume" in text
@@ -81,7 +85,7 @@ def test_tables_figure_and_page() -> None:
 def test_no_front_without_several_settings() -> None:
     alone = [run(None, "a", 0, 0.4, 0.6, 0.1), run(None, "b", 0, 0.3, 0.7, 0.1)]
     assert fronts.fronts(alone) == []
-    assert figures.setting_fronts.draw(alone) is None
+    assert figures.setting_fronts.draw(alone) == []
 
 
 def test_a_sweep_and_a_presets_grid_name_their_series() -> None:

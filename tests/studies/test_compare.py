@@ -6,8 +6,10 @@ import signal
 import pytest
 
 import isonomy
+from isonomy import api
 from isonomy.config.schema import parse
 from isonomy.errors import ConfigError, RunError, TrainingError
+from isonomy.report.tables import comparison
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.training import Listener, Stopped
 from isonomy.studies import parallel
@@ -163,8 +165,20 @@ def test_a_run_that_diverges_does_not_cost_the_others(tmp_path):
     good, bad = good_and_bad()
     heard = Heard()
     records = run_all([bad, good], [0], tmp_path / "both", listeners=[heard])
-    assert [record.label for record in records] == ["good"]
-    assert any("bad, seed 0, is left out: round 1" in text for text in heard.notes)
+    assert [(r.label, r.complete, bool(r.metrics)) for r in records] == [
+        ("bad", False, False),
+        ("good", True, True),
+    ]
+    assert any("bad, seed 0, diverged: round 1" in text for text in heard.notes)
+    loaded = {r.label: r for r in api.load(tmp_path / "both")}
+    assert loaded["bad"].facts["diverged"]["round"] == 1
+    table = comparison(list(loaded.values()))
+    assert "diverged in round 1: lower local.lr (now 1e+30)" in table.text()
+    # with a lower rate the folder can be used again
+    cured = Method.of(good.config, "bad")
+    (again,) = run_all([cured], [0], tmp_path / "both")
+    assert again.complete
+    assert "diverged" not in again.facts
     with pytest.raises(TrainingError, match="not finite"):
         run_all([bad], [0], tmp_path / "alone")
 
@@ -175,8 +189,9 @@ def test_runs_made_at_once_are_those_made_in_turn(tmp_path):
     turn = run_all([good], [0, 1, 2], tmp_path / "turn")
     run_all([good], [1], tmp_path / "once")
     once = run_all([bad, good], [0, 1, 2], tmp_path / "once", listeners=[heard], jobs=2)
-    assert [(r.label, r.seed) for r in once] == [("good", 0), ("good", 1), ("good", 2)]
-    assert [r.metrics for r in once] == [r.metrics for r in turn]
+    ended = [r for r in once if r.complete]
+    assert [(r.label, r.seed) for r in ended] == [("good", 0), ("good", 1), ("good", 2)]
+    assert [r.metrics for r in ended] == [r.metrics for r in turn]
     for seed in (0, 2):
         one, other = (tmp_path / way / "good" / f"seed-{seed}" for way in ("turn", "once"))
         files = [path.name for path in (one / "model").iterdir()]
@@ -184,7 +199,7 @@ def test_runs_made_at_once_are_those_made_in_turn(tmp_path):
         for name in files:
             assert (one / "model" / name).read_bytes() == (other / "model" / name).read_bytes()
     assert heard.began == [("bad", 0), ("bad", 1), ("bad", 2), ("good", 0), ("good", 2)]
-    assert sum("bad, seed" in text and "is left out" in text for text in heard.notes) == 3
+    assert sum("bad, seed" in text and "diverged: round 1" in text for text in heard.notes) == 3
 
 
 def test_processes_are_replaced(tmp_path, monkeypatch):

@@ -104,11 +104,11 @@ def test_the_best_has_the_largest_mean_minus_deviation() -> None:
 
 def test_the_plane_has_a_view_a_setting() -> None:
     rows = [*made("a", "clean", 0.9, 0.2), *made("a", "A1", 0.5, 0.3), *made("b", "A1", 0.8, 0.1)]
-    figure = plane(rows, PAIR)
-    assert len(figure.data) == 3
-    assert [(t.x[0], t.y[0]) for t in figure.data] == [(0.9, 0.2), (0.5, 0.3), (0.8, 0.1)]
-    assert [b.label for b in figure.layout.updatemenus[0].buttons] == ["clean", "A1"]
-    assert plane([], PAIR) is None
+    views = plane(rows, PAIR)
+    marks = [mark for view in views for mark in view.chart.marks]
+    assert [(mark.x[0], mark.y[0]) for mark in marks] == [(0.9, 0.2), (0.5, 0.3), (0.8, 0.1)]
+    assert [view.title for view in views] == ["clean", "A1"]
+    assert plane([], PAIR) == []
 
 
 @pytest.mark.parametrize("name", ["fmtl-vehicle", "fmtl-fashion", "fmtl-celeba"])

@@ -65,8 +65,18 @@ def front(
     typer.echo(_drawing(front_parts.best(parts[wanted]), _client_name(names, wanted), heads))
     if "preference.0" in record.front:
         path = out or folder / "front.html"
-        page.write_front([record], path, f"Fronts: {record.label}")
+        page.write_front([record, *_reference(folder)], path, f"Fronts: {record.label}", limits)
         output.print_status(f"front: {path}")
+
+
+def _reference(folder: Path) -> list[Record]:
+    """FedAvg's run of the same comparison and seed, to compare with; none if there is none."""
+    from isonomy import api
+
+    other = folder.resolve().parent.parent / "fedavg" / folder.resolve().name
+    if other == folder.resolve() or not (other / "summary.json").is_file():
+        return []
+    return [record] if (record := api.load_one(other)).front else []
 
 
 def _client_names(record: Record) -> dict[int, str]:

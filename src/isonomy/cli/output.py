@@ -68,6 +68,22 @@ NOT_MET = 3
 """The exit code of a run whose verdict is not `met`, whether its model was kept or not."""
 
 
+DIVERGED = 4
+"""The exit code of a comparison in which a method diverged with every seed."""
+
+
+def exit_if_diverged(records: Sequence[Record]) -> None:
+    """Exit with code `DIVERGED` if a method diverged with every seed; warn if with some."""
+    states: dict[str, list[bool]] = {}
+    for record in records:
+        states.setdefault(record.label, []).append("diverged" in record.facts)
+    for label, each in states.items():
+        if any(each):
+            print_status(f"Warning: {label} diverged in {sum(each)} of {len(each)} runs.")
+    if any(all(each) for each in states.values()):
+        raise typer.Exit(DIVERGED)
+
+
 def exit_if_not_met(folder: Path) -> None:
     """Exit with code `NOT_MET` if the run in the folder has a verdict that is not `met`."""
     from isonomy.runs.folder import RunFolder

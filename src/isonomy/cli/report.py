@@ -26,9 +26,13 @@ def report(
     Example: isonomy report runs/quickstart runs/mine --out both.html
     """
     from isonomy import api
+    from isonomy.report import summary
     from isonomy.report.tables import comparison
 
     records = api.load(*folders)
-    output.print_table(comparison(records))
+    table = comparison(records)
+    output.print_table(table)
+    for sentence in summary.sentences(records, table):
+        typer.echo(sentence)
     title = f"Isonomy: {', '.join(folder.name for folder in folders)}"
     output.write_report(records, out or folders[0] / "report.html", title)

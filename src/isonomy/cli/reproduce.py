@@ -116,15 +116,18 @@ def reproduce(
 
 def _print_pairs(rows: list[dict[str, Any]], pair: tuple[str, str], folder: Path) -> None:
     """Print our grid of mean and deviation and the paper's, and write the figure to a page."""
-    from isonomy.report import robustness_grid
+    from isonomy.report import markup, robustness_grid
+    from isonomy.report.figures import Figure
 
     output.print_table(robustness_grid.grid(rows, pair))
     printed = robustness_grid.grid(rows, pair, "paper")
     if printed.rows:
         typer.echo()
         output.print_table(printed)
-    figure = robustness_grid.plane(rows, pair)
-    if figure is not None:
+    views = robustness_grid.plane(rows, pair)
+    if views:
         path = folder / "robustness_grid.html"
-        output.write_text(path, figure.to_html(include_plotlyjs=True))
+        caption = "One point per method. Further right is more accurate, lower is more even."
+        figure = Figure("grid", "Under attack", caption, tuple(views))
+        output.write_text(path, markup.document("Under attack", [markup.html_figure(figure)]))
         output.print_status(f"figure: {path}")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+import typer
 
 from isonomy.cli import output
 
@@ -36,7 +41,9 @@ def run_and_print(
     """Check every method, run each with every seed, print the table and write the report."""
     from isonomy import api
     from isonomy.cli.progress import show_progress
+    from isonomy.report import summary
     from isonomy.report.tables import comparison
+    from isonomy.runs.signals import Stopped
 
     output.check_format(table.format)
     columns = output.check_columns(table.columns)
@@ -46,14 +53,29 @@ def run_and_print(
         if missing:
             # an error in the last method should not appear after hours of the first
             api.check_methods(methods, seeds[0], columns=columns, listeners=[listener])
-        records = api.run_methods(
-            methods, seeds, folder, overwrite=overwrite, jobs=jobs, listeners=[listener]
-        )
+        try:
+            records = api.run_methods(
+                methods, seeds, folder, overwrite=overwrite, jobs=jobs, listeners=[listener]
+            )
+        except Stopped as stop:
+            text = f"{str(stop).removesuffix('.')}; continue with `{_same_command()}`."
+            raise Stopped(text, stop.number, stop.where) from None
+        except KeyboardInterrupt:
+            text = f"the comparison in '{folder}' was stopped; continue with `{_same_command()}`."
+            raise Stopped(text, signal.SIGINT) from None
     output.print_table(comparison(records, columns), table.format, table.file)
     if not table_only:
+        for sentence in summary.sentences(records):
+            typer.echo(sentence)
         print_fronts(records)
     output.print_status(f"runs: {folder}")
     output.write_report(records, folder / "report.html", f"Isonomy: {folder.name}")
+    output.exit_if_diverged(records)
+
+
+def _same_command() -> str:
+    """The command that was given, without --overwrite, which would start again."""
+    return shlex.join(["isonomy", *(word for word in sys.argv[1:] if word != "--overwrite")])
 
 
 def print_fronts(records: list[Record]) -> None:

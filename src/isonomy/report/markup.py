@@ -1,35 +1,33 @@
 """The building blocks of a page: the document, tables, lists and figures as HTML.
 
-The document needs no network: the plotting library, styles and data are inside, and a content
-security policy forbids everything else, including any script but the two that it contains.
+The document needs no network: styles and figures are inside, and a content security policy forbids
+everything else, including any script but the one that it contains.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import html
-import json
 import math
 from collections.abc import Iterable, Sequence
-from importlib import import_module, resources
-from typing import Any
+from importlib import resources
 
 from isonomy.metrics.names import find_metric
 from isonomy.report.figures import Figure
+from isonomy.report.figures.drawing import View
+from isonomy.report.svg_marks import escape
 from isonomy.report.tables import Cell, Column, Table, parts
+
+__all__ = ["document", "escape", "html_figure", "html_list", "html_table"]
 
 
 def document(title: str, body: Sequence[str]) -> str:
     """The page with this title and body as text."""
-    # Only these two scripts may run; a closing tag inside them would end them early.
-    offline: Any = import_module("plotly.offline")
-    given = (str(offline.get_plotlyjs()), _asset("js"))
-    scripts = [text.replace("</script", r"<\/script") for text in given]
-    allowed = " ".join(f"'sha256-{_digest(text)}'" for text in scripts)
+    # Only this script may run; a closing tag inside it would end it early.
+    script = _asset("page.js").replace("</script", r"<\/script")
     policy = (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src 'sha256-{_digest(script)}'; style-src 'unsafe-inline'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
     )
     head = [
         "<!DOCTYPE html>",
@@ -40,11 +38,11 @@ def document(title: str, body: Sequence[str]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         '<link rel="icon" href="data:,">',
         f"<title>{escape(title)}</title>",
-        f"<style>{_asset('css')}</style>",
+        f"<style>{_asset('page.css')}{_asset('svg.css')}</style>",
         "</head>",
         "<body>",
     ]
-    tail = [*(f"<script>{text}</script>" for text in scripts), "</body>", "</html>"]
+    tail = [f"<script>{script}</script>", "</body>", "</html>"]
     return "\n".join(part for part in (*head, *body, *tail) if part) + "\n"
 
 
@@ -61,7 +59,7 @@ def html_table(table: Table, caption: str, sortable: bool = True) -> str:
     kind = ' class="sortable"' if sortable else ""
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
-        f"<table{kind}><caption>{escape(caption)}</caption>"
+        f"<table{kind}><caption><span>{escape(caption)}</span></caption>"
         f"<thead><tr>{''.join(heads)}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 
@@ -85,7 +83,7 @@ def _td(cell: Cell, column: Column, first: bool) -> str:
         tip = f' title="{escape(find_metric(value).meaning())}"' if column.name == "metric" else ""
         return f'<th scope="row" data-value="{escape(value)}"{tip}>{main}</th>'
     if cell.best:
-        main = f'<strong>{main}</strong><span class="hidden"> (best)</span>'
+        main = f'<strong title="best">{main}</strong>'
     kinds = [kind for kind, on in (("text", column.text), ("best", cell.best)) if on]
     kind = f' class="{" ".join(kinds)}"' if kinds else ""
     rest = f'<span class="rest">{rest}</span>' if rest else ""
@@ -100,22 +98,31 @@ def _js(at: float) -> str:
 
 def html_figure(figure: Figure, after: str = "") -> str:
     """The section of a figure, with its caption, its menu and the HTML that follows it."""
-    given = json.loads(figure.plot.to_json())
-    menus = given["layout"].pop("updatemenus", [])
-    buttons = menus[0]["buttons"] if menus else []
-    given["views"] = [button["args"] for button in buttons]
-    choose = ""
-    if buttons:
-        # The labels were escaped when the figure was drawn.
-        options = "".join(f"<option>{button['label']}</option>" for button in buttons)
-        choose = f'<label class="choose">Show <select>{options}</select></label>'
-    label = escape(f"Figure: {figure.title}. {figure.caption}")
+    charts = []
+    for i, view in enumerate(figure.views):
+        title = f"{figure.title}: {view.title}" if len(figure.views) > 1 else figure.title
+        hidden = " hidden" if i else ""
+        charts.append(f'<div class="view"{hidden}>{view.chart.html(title)}</div>')
     return (
-        f'<section id="{figure.name}"><figure data-plot="{figure.name}">'
-        f"<h2>{escape(figure.title)}</h2><figcaption>{escape(figure.caption)}</figcaption>{choose}"
-        f'<div class="plot" role="img" aria-label="{label}"></div>'
-        f'<script type="application/json">{_json(given)}</script></figure>{after}</section>'
+        f'<section id="{figure.name}"><figure data-figure="{figure.name}">'
+        f"<h2>{escape(figure.title)}</h2><figcaption>{escape(figure.caption)}</figcaption>"
+        f"{_menu(figure.views)}{''.join(charts)}</figure>{after}</section>"
     )
+
+
+def _menu(views: Sequence[View]) -> str:
+    """A select box with the views, by their groups; empty for a single view."""
+    if len(views) < 2:
+        return ""
+    groups: dict[str, list[int]] = {}
+    for i, view in enumerate(views):
+        groups.setdefault(view.group, []).append(i)
+    out = []
+    for group, members in groups.items():
+        options = "".join(f'<option value="{i}">{escape(views[i].title)}</option>' for i in members)
+        named = group and len(groups) > 1
+        out.append(f'<optgroup label="{escape(group)}">{options}</optgroup>' if named else options)
+    return f'<label class="choose">Show <select>{"".join(out)}</select></label>'
 
 
 def html_list(items: Iterable[str]) -> str:
@@ -124,22 +131,9 @@ def html_list(items: Iterable[str]) -> str:
     return f'<ul class="notes">{rows}</ul>' if rows else ""
 
 
-def _json(value: object) -> str:
-    """JSON that cannot end the script element that contains it."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    for letter in "<>&":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return text
-
-
 def _digest(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _asset(kind: str) -> str:
-    return resources.files("isonomy.report").joinpath(f"page.{kind}").read_text(encoding="utf-8")
-
-
-def escape(text: str) -> str:
-    """Text as HTML shows it literally, also inside attributes."""
-    return html.escape(text, quote=True)
+def _asset(name: str) -> str:
+    return resources.files("isonomy.report").joinpath(name).read_text(encoding="utf-8")

@@ -25,25 +25,54 @@
     });
   });
 
-  // Figures: the data are next to each figure as JSON; a select box chooses one of its views.
-  document.querySelectorAll("figure[data-plot]").forEach(function (figure) {
-    var given = JSON.parse(figure.querySelector("script").textContent);
-    var plot = figure.querySelector(".plot");
-    var touch = window.matchMedia("(pointer: coarse), (max-width: 40rem)").matches;
-    var config = {
-      responsive: true, displaylogo: false, displayModeBar: touch ? false : "hover",
-      modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]]
-    };
-    if (touch) given.layout.dragmode = false; // on touch screens, scrolling must not zoom
-    Plotly.newPlot(plot, given.data, given.layout, config);
+  // Figures: a select box chooses one of the views.
+  document.querySelectorAll("figure[data-figure]").forEach(function (figure) {
     var select = figure.querySelector("select");
-    if (select) {
-      select.addEventListener("change", function () {
-        var args = given.views[select.selectedIndex];
-        Plotly.update(plot, args[0], args[1]);
-      });
+    if (!select) return;
+    var views = figure.querySelectorAll(".view");
+    function choose() {
+      views.forEach(function (view, i) { view.hidden = String(i) !== select.value; });
     }
+    select.addEventListener("change", choose);
+    choose(); // browsers may keep the choice when a page is loaded again
   });
+
+  // A slider moves the ring of its chart, and shows the text of the point.
+  document.querySelectorAll(".slider").forEach(function (slider) {
+    var stops = JSON.parse(slider.dataset.stops);
+    var ring = slider.parentNode.querySelector(".ring");
+    var input = slider.querySelector("input"), output = slider.querySelector("output");
+    function move() {
+      var stop = stops[Number(input.value)];
+      ring.setAttribute("x", stop[0]);
+      ring.setAttribute("y", stop[1]);
+      output.textContent = stop[2];
+    }
+    input.addEventListener("input", move);
+    move();
+  });
+
+  // The text of a mark follows the pointer or a touch; without this script it is a tooltip.
+  var tip = document.createElement("div");
+  tip.className = "tip";
+  tip.hidden = true;
+  document.body.appendChild(tip);
+  document.querySelectorAll(".chart title").forEach(function (title) {
+    title.parentNode.dataset.tip = title.textContent;
+    title.remove();
+  });
+  function show(event) {
+    var mark = event.target.closest ? event.target.closest("[data-tip]") : null;
+    tip.hidden = !mark;
+    if (!mark) return;
+    tip.textContent = mark.dataset.tip;
+    var wide = document.documentElement.clientWidth;
+    var left = Math.min(event.clientX + 12, wide - tip.offsetWidth - 8);
+    tip.style.left = Math.max(8, left) + window.scrollX + "px";
+    tip.style.top = event.clientY + window.scrollY + 14 + "px";
+  }
+  document.addEventListener("pointermove", show);
+  document.addEventListener("pointerdown", show);
 
   var opened = [];
   window.addEventListener("beforeprint", function () {

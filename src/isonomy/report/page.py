@@ -7,6 +7,7 @@ import math
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import tomli_w
 
 from isonomy.errors import RunError
 from isonomy.metrics.names import find_metric
-from isonomy.report import data, figures, fronts, runs, tables
+from isonomy.report import data, figures, fronts, runs, summary, tables
+from isonomy.report.figures import learnt_fronts, learnt_preferences
 from isonomy.report.markup import document, escape, html_figure, html_list, html_table
 from isonomy.report.phrases import counted, listed
 from isonomy.report.runs import Method
@@ -39,12 +41,21 @@ def write_data(facts: dict[str, Any], path: str | Path, title: str = "Data") -> 
     return _write(render_data(facts, title), Path(path))
 
 
-def write_front(records: list[Record], path: str | Path, title: str = "Fronts") -> Path:
-    """Write a page on fronts alone."""
+def write_front(
+    records: list[Record],
+    path: str | Path,
+    title: str = "Fronts",
+    bounds: Mapping[str, float] | None = None,
+) -> Path:
+    """Write a page on fronts alone; `bounds` such as {"dp": 0.05} are drawn as lines."""
+    learnt, about = learnt_fronts.FIGURE, learnt_preferences.FIGURE
     drawn = [
-        figure
-        for figure in figures.all_figures(records)
-        if figure.name in ("learnt", "preferences")
+        figures.Figure(kind.name, kind.title, kind.caption, tuple(views))
+        for kind, views in (
+            (learnt, learnt_fronts.draw(records, bounds)),
+            (about, about.draw(records)),
+        )
+        if views
     ]
     body = [
         "<header>",
@@ -54,7 +65,7 @@ def write_front(records: list[Record], path: str | Path, title: str = "Fronts") 
         "<main>",
         *(html_figure(figure) for figure in drawn),
         "</main>",
-        "<noscript><p>The figure needs JavaScript.</p></noscript>",
+        "<noscript><p>The slider and the menus need JavaScript.</p></noscript>",
     ]
     return _write(document(title, body), Path(path))
 
@@ -83,7 +94,7 @@ def render(records: list[Record], title: str = "Isonomy report") -> str:
     drawn = figures.all_figures(records)
     table = tables.comparison(records)
     marks = any(cell.best for row in table.rows for cell in row)
-    shaded = "At the last evaluation" + ("; the best value is shaded." if marks else ".")
+    shaded = "At the last evaluation." + (f" Shaded: {table.best}" if marks else "")
     links = [("comparison", "Comparison"), *((f.name, f.title) for f in drawn)]
     judged = tables.verdicts(records)
     links += [("verdicts", "Verdicts")] if judged is not None else []
@@ -92,7 +103,7 @@ def render(records: list[Record], title: str = "Isonomy report") -> str:
         "<header>",
         f"<h1>{escape(title)}</h1>",
         _facts(records, found),
-        _best_methods(table, found),
+        _summary(records, table),
         _warnings(records, found),
         "<nav aria-label='Contents'>",
         *(f'<a href="#{name}">{escape(text)}</a>' for name, text in links),
@@ -104,14 +115,15 @@ def render(records: list[Record], title: str = "Isonomy report") -> str:
         "once, so a large client has more weight. <strong>Over clients</strong>: each client "
         "counts once, whatever its size. Click a heading to sort.</p>",
         html_table(table, shaded),
-        html_list(table.footnotes),
+        _every_attribute(records),
+        _folded("What the columns and marks mean", html_list(table.footnotes)),
         "</section>",
         *(html_figure(f, _after_figure(f.name, records)) for f in drawn),
         _verdicts(records, judged) if judged is not None else "",
         _every_metric(records),
         _runs(records),
         "</main>",
-        "<noscript><p>The figures need JavaScript; the tables do not.</p></noscript>",
+        "<noscript><p>The menus of figures need JavaScript.</p></noscript>",
     ]
     return document(title, body)
 
@@ -131,7 +143,7 @@ def render_data(facts: dict[str, Any], title: str = "Data") -> str:
         "<main>",
         *(html_figure(figure, _data_section(records)) for figure in drawn),
         "</main>",
-        "<noscript><p>The figure needs JavaScript; the tables do not.</p></noscript>",
+        "<noscript><p>The menus of figures need JavaScript.</p></noscript>",
     ]
     return document(title, body)
 
@@ -190,26 +202,29 @@ def _clients(record: Record) -> int:
     return int(sum(n for n in total if math.isfinite(n)))
 
 
-def _best_methods(table: Table, found: Sequence[Method]) -> str:
-    """Which method has the best value of each column, if all methods are on the same data."""
-    if len(found) < 2 or len({method.data for method in found}) > 1:
+def _summary(records: list[Record], table: Table) -> str:
+    """The comparison in a few sentences."""
+    items = "".join(f"<li>{escape(text)}</li>" for text in summary.sentences(records, table))
+    return f'<ul class="summary">{items}</ul>' if items else ""
+
+
+def _every_attribute(records: list[Record]) -> str:
+    """The gaps of every protected attribute, if there are several."""
+    names = tables.gap_columns(records)
+    if len(runs.attributes(records)) < 2 or not names:
         return ""
-    items = []
-    for i, column in enumerate(table.columns):
-        best = [row for row in table.rows if row[i].best]
-        if not best or len(best) == len(table.rows) or column.scope == "per run":
-            continue
-        top = "highest" if column.better == "higher" else "lowest"
-        who = listed([str(row[0].value) for row in best], _NAMED)
-        value = tables.shown(best[0][i], column).replace("± ", "±\u00a0")
-        name = f"{top} {escape(column.title)}"
-        items.append(f"<li>{name}: <strong>{escape(who)}</strong>, {escape(value)}</li>")
-    if not items:
-        return ""
-    after = "differences smaller than the spread over seeds may be due to chance"
-    if all(len(method.runs) == 1 for method in found):
-        after = "with one seed each, differences may be due to chance"
-    return f"<p>At the last evaluation ({after}):</p><ul>{''.join(items)}</ul>"
+    table = tables.comparison(records, names, "Gaps of every protected attribute")
+    kept = [i for i, column in enumerate(table.columns) if column.name != "remark"]
+    less = replace(
+        table,
+        columns=tuple(table.columns[i] for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
+    )
+    return f"<h3>{escape(table.title)}</h3>" + html_table(less, "At the last evaluation.")
+
+
+def _folded(title: str, inner: str) -> str:
+    return f"<details><summary>{escape(title)}</summary>{inner}</details>" if inner else ""
 
 
 def _warnings(records: Sequence[Record], found: Sequence[Method]) -> str:
@@ -217,11 +232,7 @@ def _warnings(records: Sequence[Record], found: Sequence[Method]) -> str:
     for record in records:
         who = f"{record.label}, seed {record.seed}"
         if not record.complete:
-            at = runs.last_round(record)
-            planned = _planned(record)
-            where = "before its first round ended" if at is None else f"at round {at}"
-            of = f" of {planned}" if planned and at is not None else ""
-            notes.setdefault(f"unfinished, stopped {where}{of}.", []).append(who)
+            notes.setdefault(f"did not finish: {runs.state(record)}.", []).append(who)
         for note in record.notes:
             notes.setdefault(str(note), []).append(who)
     if len({method.data for method in found}) > 1:
@@ -260,14 +271,6 @@ def _verdicts(records: Sequence[Record], table: Table) -> str:
         text = f"<p>{escape(str(record.verdict.get('text', '')))}</p>"
         parts.append(f"<details><summary>{escape(head)}</summary>{text}{grid}</details>")
     return "".join([*parts, "</section>"])
-
-
-def _planned(record: Record) -> int | None:
-    """The number of rounds in the configuration, at its top level or one level below."""
-    for holder in (record.config, *record.config.values()):
-        if isinstance(holder, Mapping) and isinstance(holder.get("rounds"), int):
-            return int(holder["rounds"])
-    return None
 
 
 def _after_figure(name: str, records: list[Record]) -> str:

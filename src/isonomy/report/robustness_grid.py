@@ -9,16 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-from isonomy.report.figures.drawing import (
-    Plot,
-    Views,
-    axis_titles,
-    colour,
-    go,
-    metric_axis,
-    safe,
-    symbol,
-)
+from isonomy.report.figures.drawing import View, drawn, metric_axis
+from isonomy.report.svg import Chart, Points
 from isonomy.report.tables import Cell, Column, Table
 
 Rows = list[dict[str, Any]]
@@ -64,42 +56,24 @@ def grid(rows: Rows, pair: Pair, whose: Whose = "ours") -> Table:
     return Table(f"{title}: mean (deviation)", heads, tuple(body), notes)
 
 
-def plane(rows: Rows, pair: Pair) -> Plot | None:
+def plane(rows: Rows, pair: Pair) -> list[View]:
     """Accuracy against its deviation over clients: one point per method, one view per setting.
 
     Lower right is better: further right is more accurate under attack, lower is fairer.
-    Returns None if no method has both numbers.
+    Returns no view if no method has both numbers.
     """
     found = _points(rows, pair, "ours")
     methods = list(dict.fromkeys(row["method"] for row in rows))
-    views = Views()
+    views = []
     for setting in dict.fromkeys(row["setting"] for row in rows):
-        axes = axis_titles(x=metric_axis(pair[0]), y=metric_axis(pair[1]))
-        views.view(setting or "all", **axes)
+        chart = Chart(metric_axis(pair[0]), metric_axis(pair[1]), height=420)
         for i, method in enumerate(methods):
-            if (method, setting) not in found:
-                continue
-            mean, std = found[method, setting]
-            name = safe(method)
-            views.add(
-                go.Scatter(
-                    x=[mean],
-                    y=[std],
-                    mode="markers",
-                    name=name,
-                    marker={
-                        "color": colour(i),
-                        "size": 12,
-                        "symbol": symbol(i),
-                    },
-                    hovertemplate=f"{name}<br>%{{x:.4g}} (%{{y:.4g}})<extra></extra>",
-                )
-            )
-    figure = views.figure()
-    if figure is not None:  # beside the plot, away from the menu of settings
-        legend = {"orientation": "v", "x": 1.02, "xanchor": "left", "y": 1, "yanchor": "top"}
-        figure.update_layout(legend=legend, height=640)
-    return figure
+            if (method, setting) in found:
+                mean, std = found[method, setting]
+                tip = f"{method}\n{mean:.4g} ({std:.4g})"
+                chart.add(Points([mean], [std], series=i, name=method, tips=[tip], size=6))
+        views.append(View(setting or "all", chart))
+    return drawn(views)
 
 
 def _points(rows: Rows, pair: Pair, whose: Whose) -> dict[tuple[str, str], tuple[float, float]]:

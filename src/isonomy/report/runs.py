@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,12 @@ import numpy as np
 from isonomy.errors import RunError
 from isonomy.metrics.names import find_metric, interval_of
 from isonomy.runs.record import Record
+
+CONSTANT = "constant prediction"
+"""How tables and figures call the constant prediction."""
+
+WORST = "*"
+"""In place of an attribute: the one with the largest gap, or the worst loss."""
 
 _NOT_SETTINGS = {"seed", "seeds", "label", "series", "output", "out", "folder"}
 _MOST_SETTINGS = 3  # if runs differ in more settings, they are numbered
@@ -62,8 +68,9 @@ def methods(records: Sequence[Record]) -> list[Method]:
     if not records:
         raise RunError("no run to report on; give at least one run folder.")
     groups: dict[tuple[str, str, str], list[Record]] = {}
+    same = _same_data(records)
     for record in records:
-        key = (record.label, _text(_flat(record.config)), _data_identity(record))
+        key = (record.label, _text(_flat(record.config)), _data_identity(same(record)))
         groups.setdefault(key, []).append(record)
 
     labels = _distinguished(
@@ -74,7 +81,7 @@ def methods(records: Sequence[Record]) -> list[Method]:
     )
     data: dict[str, Record] = {}
     for key, runs in groups.items():
-        data.setdefault(key[2], runs[0])
+        data.setdefault(key[2], same(runs[0]))
     named = _distinguished([(data_name(run), "", _data_settings(run)) for run in data.values()])
     data_names = dict(zip(data, named, strict=True))
     found = []
@@ -95,10 +102,36 @@ def methods(records: Sequence[Record]) -> list[Method]:
     return found
 
 
+def constant(found: Sequence[Method]) -> dict[str, float]:
+    """The metrics of the constant prediction, means over the runs that have them."""
+    each = [at for method in found for run in method.runs if (at := _constant(run))]
+    names = dict.fromkeys(name for at in each for name in at)
+    return {n: stat(number(at[n]) for at in each if n in at).mean for n in names}
+
+
+def _constant(record: Record) -> Mapping[str, Any]:
+    """What the last evaluation says about the prediction of one class for everyone."""
+    for entry in reversed(record.rounds):
+        if entry.get("constant"):
+            return dict(entry["constant"].get("metrics") or {})
+    return {}
+
+
+def only_class(record: Record) -> str:
+    """The class that the run's model predicts for every evaluated example; empty if several."""
+    for entry in reversed(record.rounds):
+        if entry.get("metrics"):
+            return str(entry.get("only_class") or "")
+    return ""
+
+
 def value(record: Record, name: str) -> float | None:
     """A metric of the last evaluation, or a cost of the run; None if the run does not have it."""
     if name in record.metrics:
         return number(record.metrics[name])
+    if name.startswith(f"group.{WORST}."):
+        by = _by_attribute(record, name)
+        return by[_worst(by, name)] if by else None
     if name == "seconds":
         return record.seconds or None
     if name in ("bytes", "bytes.down", "bytes.up"):
@@ -108,6 +141,34 @@ def value(record: Record, name: str) -> float | None:
         down, up = (sum(way[i] for way in each) for i in (0, 1))
         return {"bytes": down + up, "bytes.down": down, "bytes.up": up}[name]
     return None
+
+
+def worst_attribute(records: Sequence[Record], name: str) -> str:
+    """The attribute that is worst in the mean over runs; empty unless the name asks for it."""
+    if not name.startswith(f"group.{WORST}."):
+        return ""
+    pages = [_by_attribute(record, name) for record in records]
+    means = {
+        attribute: stat(page[attribute] for page in pages if attribute in page).mean
+        for attribute in dict.fromkeys(a for page in pages for a in page)
+    }
+    return _worst(means, name) if means else ""
+
+
+def _by_attribute(record: Record, name: str) -> dict[str, float]:
+    """The metric of each protected attribute that has it, without NaN unless all are NaN."""
+    kind = name.removeprefix(f"group.{WORST}.")
+    found = {
+        attribute: number(record.metrics[key])
+        for attribute in attributes([record])
+        if (key := f"group.{attribute}.{kind}") in record.metrics
+    }
+    return {a: v for a, v in found.items() if not math.isnan(v)} or found
+
+
+def _worst(each: Mapping[str, float], name: str) -> str:
+    way = find_metric(name).better
+    return (min if way == "higher" else max)(each, key=lambda attribute: each[attribute])
 
 
 def traffic(entry: Mapping[str, Any]) -> tuple[float, float] | None:
@@ -142,6 +203,8 @@ def stat(values: Iterable[float]) -> Stat:
 
 def interval(record: Record, name: str) -> tuple[float, float] | None:
     """The ends of the metric's interval, if the run has both and they are finite."""
+    if name.startswith(f"group.{WORST}."):
+        name = name.replace(WORST, worst_attribute([record], name), 1)
     low, high = (number(record.metrics.get(f"{name}:{end}")) for end in ("low", "high"))
     return (low, high) if math.isfinite(low) and math.isfinite(high) else None
 
@@ -162,10 +225,41 @@ def attributes(records: Iterable[Record]) -> list[str]:
     return list(dict.fromkeys(m.attribute for m in found if m.attribute and m.compares_groups))
 
 
+def worst_first(records: Sequence[Record], kind: str) -> list[str]:
+    """The protected attributes by the mean of a metric between their groups, the worst first."""
+
+    def size(attribute: str) -> float:
+        values = (value(record, f"group.{attribute}.{kind}") for record in records)
+        mean = stat(at for at in values if at is not None).mean
+        return -mean if math.isfinite(mean) else math.inf
+
+    return sorted(attributes(records), key=size)
+
+
 def last_round(record: Record) -> int | None:
     """The number of the run's last round."""
     rounds = [int(entry["round"]) for entry in record.rounds if "round" in entry]
     return max(rounds, default=None)
+
+
+def planned(record: Record) -> int | None:
+    """The number of rounds in the configuration, at its top level or one level below."""
+    for holder in (record.config, *record.config.values()):
+        if isinstance(holder, Mapping) and isinstance(holder.get("rounds"), int):
+            return int(holder["rounds"])
+    return None
+
+
+def state(record: Record) -> str:
+    """What became of a run that did not finish; empty for one that did."""
+    if record.complete:
+        return ""
+    diverged = record.facts.get("diverged")
+    if isinstance(diverged, Mapping):
+        where = diverged.get("round")
+        return f"diverged{f' in round {where}' if where else ''}: {diverged.get('cure')}"
+    done, of = last_round(record) or 0, planned(record)
+    return f"{done} of {of} rounds" if of else f"unfinished, {done} rounds"
 
 
 def data_name(record: Record) -> str:
@@ -258,6 +352,25 @@ def _data_settings(record: Record) -> dict[str, str]:
         groups = facts.get("groups")
         found["attributes"] = ", ".join(map(str, groups)) if isinstance(groups, Mapping) else ""
     return found
+
+
+def _same_data(records: Sequence[Record]) -> Callable[[Record], Record]:
+    """A function that gives a run with the same data whose data are described.
+
+    A run that did not finish has no description of its data; they are those of a finished run with
+    the same settings of data.
+    """
+    described: dict[str, Record] = {}
+    for record in records:
+        if isinstance(record.facts.get("data"), Mapping):
+            described.setdefault(_text(_flat({"data": record.config.get("data", {})})), record)
+
+    def find(record: Record) -> Record:
+        if "data" in record.facts or record.complete:
+            return record
+        return described.get(_text(_flat({"data": record.config.get("data", {})})), record)
+
+    return find
 
 
 def _data_identity(record: Record) -> str:

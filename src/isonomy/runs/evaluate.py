@@ -15,7 +15,7 @@ from isonomy.core.capabilities import FindsClusters, LearnsFront, objectives
 from isonomy.core.cohort import NoReplies
 from isonomy.core.preference import ray_of
 from isonomy.errors import TrainingError
-from isonomy.metrics import Counts, client_loss, excess, faa, per_client, summarise
+from isonomy.metrics import Counts, client_loss, constant, excess, faa, per_client, summarise
 from isonomy.metrics.front import coordinates
 from isonomy.runs import excess as risk
 from isonomy.runs import front, surrogate
@@ -42,6 +42,8 @@ class Evaluation:
     fronts: front.Fronts | None = None
     validation: front.Fronts | None = None
     excess: risk.ExcessRisk | None = None  # at the end only
+    only_class: str | None = None  # if the models predict one class for every example
+    constant: dict[str, Any] | None = None  # predicting the most frequent class; at the end only
 
 
 def evaluate(setting: Setting, now: Progress, *, last: bool) -> Evaluation:
@@ -75,7 +77,37 @@ def evaluate(setting: Setting, now: Progress, *, last: bool) -> Evaluation:
         metrics |= _ends(setting, found, validation)
     above = _add_excess(setting, counts, ids, now, metrics, rows, rays, last=last)
     finite = {k: v if v is not None and math.isfinite(v) else None for k, v in metrics.items()}
-    return Evaluation(finite, rows, _stated(setting, preferences), found, validation, above)
+    return Evaluation(
+        finite,
+        rows,
+        _stated(setting, preferences),
+        found,
+        validation,
+        above,
+        constant.only_class(counts.only(setting.benign[ids]), setting.federation.labels),
+        _constant(setting, counts.only(setting.benign[ids])) if last else None,
+    )
+
+
+def _constant(setting: Setting, counts: Counts) -> dict[str, Any] | None:
+    """The metrics of predicting the most frequent class of the training labels for everyone.
+
+    The training labels of a real federation are not known, so there it is that of the evaluated
+    ones. None for regression.
+    """
+    if counts.regression:
+        return None
+    data = setting.clean
+    labels: Any = constant.label_counts(counts)
+    if not setting.remote:
+        rows = [data.y[data.rows(k)] for k in range(len(data))]
+        labels = torch.bincount(torch.cat(rows), minlength=data.classes).numpy()
+    top = constant.most_frequent(labels)
+    found = constant.constant_metrics(counts, top)
+    return {
+        "class": data.labels[top] if top < len(data.labels) else f"class {top}",
+        "metrics": {k: v if math.isfinite(v) else None for k, v in found.items()},
+    }
 
 
 def _validation_fronts(setting: Setting, now: Progress, last: bool) -> front.Fronts | None:

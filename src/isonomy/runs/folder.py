@@ -10,6 +10,7 @@
     federation.json  of a real federation: the charter, and the fitted preprocessing
     verdict.json     the algorithm's verdict on its model, if it gives one
     summary.json     the last metrics; it exists once the run is complete
+    diverged.json    in a comparison, where training diverged, if it did
     timing.jsonl     seconds; separate, because everything else is the same in every repetition
 
 All files except the *.jsonl streams are written atomically, by renaming a complete file.
@@ -141,6 +142,7 @@ class RunFolder:
             "verdict.json",
             "report.html",
             "federation.json",
+            "diverged.json",
         ):
             (self.path / name).unlink(missing_ok=True)
         (self.path / "config.toml").unlink(missing_ok=True)
@@ -368,6 +370,17 @@ class RunFolder:
         path = self.path / "verdict.json"
         with reading(path):
             return dict(json.loads(path.read_text())) if path.exists() and self.complete else None
+
+    def diverged(self) -> dict[str, Any] | None:
+        """In which round training diverged, and what to change; None if it did not, or is complete.
+
+        A comparison keeps the folders of such runs, so that reports show them.
+        """
+        path = self.path / "diverged.json"
+        with reading(path):
+            return (
+                dict(json.loads(path.read_text())) if path.exists() and not self.complete else None
+            )
 
     def summary(self) -> dict[str, Any]:
         """The content of summary.json; empty if the run is not complete."""

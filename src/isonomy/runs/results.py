@@ -33,7 +33,8 @@ def record(place: RunFolder) -> Record:
     table = place.clients()
     summary = place.summary()
     rounds = place.lines("rounds.jsonl")
-    metrics = summary.get("metrics") or last_metrics(rounds)
+    diverged = place.diverged()
+    metrics = {} if diverged else summary.get("metrics") or last_metrics(rounds)
     return Record(
         label=method_label(config),
         seed=config.seed,
@@ -44,7 +45,7 @@ def record(place: RunFolder) -> Record:
         seconds=sum(line["seconds"] for line in place.lines("timing.jsonl")),
         complete=place.complete,
         notes=tuple(summary.get("notes", ())),
-        facts=summary.get("facts", {}),
+        facts={"diverged": diverged} if diverged else summary.get("facts", {}),
         front=place.front(),
         excess=place.excess(),
         verdict=place.verdict(),

@@ -12,10 +12,11 @@ from isonomy.errors import IsonomyError
 
 
 class Stopped(IsonomyError):
-    """The run was interrupted; it saved its state first."""
+    """The run was interrupted; it saved its state first. `where` says how far it came."""
 
-    def __init__(self, message: str, number: int) -> None:
+    def __init__(self, message: str, number: int, where: str = "") -> None:
         super().__init__(message)
+        self.number, self.where = number, where
         self.exit_code = 128 + number
 
 

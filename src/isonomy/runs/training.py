@@ -220,6 +220,10 @@ class _Training:
             line["metrics"] = made.metrics
         if made.at is not None:
             line["metrics_at"] = made.at
+        if made.only_class is not None:
+            line["only_class"] = made.only_class
+        if made.constant is not None:
+            line["constant"] = made.constant
         self.tables.append(made.clients)
         if last:
             self.fronts = final_fronts(self.setting, self.now, made)
@@ -239,7 +243,9 @@ class _Training:
             where = f"; continue with `isonomy resume {self.place.path}`"
             if not saved:
                 _save(self.place, self.now, self.setting)
-        raise Stopped(f"stopped after round {self.now.round}{where}.", number)
+        config, at = self.setting.config, f"round {self.now.round}"
+        inside = f"{method_label(config)}, seed {config.seed}, is at {at} of {config.rounds}"
+        raise Stopped(f"stopped after {at}{where}.", number, inside)
 
 
 def _start(

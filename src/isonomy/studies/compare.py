@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,11 +12,12 @@ from typing import Any
 from isonomy.config.overrides import merge
 from isonomy.config.schema import Config, parse
 from isonomy.errors import ConfigError, RunError, TrainingError
-from isonomy.runs.build import effective
+from isonomy.runs.build import effective, versions
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.listener import Listener, Listeners
 from isonomy.runs.record import Record
 from isonomy.runs.results import method_label, record
+from isonomy.runs.signals import Stopped
 from isonomy.studies.parallel import Plan, at_once, run_or_resume
 
 
@@ -74,7 +76,9 @@ def run_all(
     """Run every method with every seed in subfolders of `folder`; complete runs are used again.
 
     With `jobs` above 1, so many runs are made at once, each in its own process. A run that diverges
-    is reported and left out; if all runs diverge, the first one's error is raised.
+    is reported, and its record has no metrics and says where it diverged (`facts["diverged"]`); if
+    all runs diverge, the first one's error is raised. Raises Stopped, with the comparison's folder,
+    if it is interrupted.
     """
     folder = Path(folder)
     listener = Listeners(listeners)
@@ -85,23 +89,42 @@ def run_all(
         for seed in which:
             config = effective(method.config.model_copy(update={"seed": seed}), listener.note)
             place = RunFolder(folder / slug(method.label) / f"seed-{seed}")
+            again = overwrite
             if place.exists and not overwrite and not _same(place.config(), config):
+                again = place.diverged() is not None
+            if place.exists and not again and not _same(place.config(), config):
                 raise RunError(
                     f"'{place.path}' holds a run with another config; choose another folder with "
                     "--to, or replace it with --overwrite."
                 )
-            plans.append(Plan(config, place, overwrite))
+            plans.append(Plan(config, place, again))
     errors = _parallel(plans, jobs, listener) if jobs > 1 else _in_turn(plans, listener)
     out, diverged = [], []
-    for plan, error in zip(plans, errors, strict=True):
-        if error is None:
+    try:
+        for plan, error in zip(plans, errors, strict=True):
+            if error is not None:
+                diverged.append(error)
+                _keep_diverged(plan.config, plan.place, error)
+                listener.note(f"{plan.config.label}, seed {plan.config.seed}, diverged: {error}")
             out.append(record(plan.place))
-        else:
-            diverged.append(error)
-            listener.note(f"{plan.config.label}, seed {plan.config.seed}, is left out: {error}")
-    if diverged and not out:
+    except Stopped as stop:
+        at = f"{len(out)} of {len(plans)} runs"
+        text = f"the comparison in '{folder}' was stopped after {at}; {stop.where}"
+        raise Stopped(text.rstrip("; ") + ".", stop.number, stop.where) from None
+    if diverged and len(diverged) == len(out):
         raise diverged[0]
     return out
+
+
+def _keep_diverged(config: Config, place: RunFolder, error: TrainingError) -> None:
+    """Write down that a run diverged, so that every report of the comparison says so."""
+    if not place.exists:  # a run without a checkpoint was removed
+        place.create(config.model_copy(update={"versions": versions()}))
+    text = str(error)
+    found = re.match(r"round (\d+):", text)
+    cure = text.rpartition("; ")[2].removesuffix(".").removesuffix(", and run again")
+    about = {"round": int(found[1]) if found else None, "cure": cure, "error": text}
+    place.write("diverged.json", json.dumps(about, indent=1).encode())
 
 
 def _in_turn(plans: list[Plan], listener: Listener) -> Iterator[TrainingError | None]:

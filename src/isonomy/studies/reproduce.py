@@ -133,7 +133,7 @@ def reproduce(
     records = run_all(chosen, which, folder, listeners=listeners, overwrite=overwrite, jobs=jobs)
     rows = []
     for table, method in zip(_selected(preset, scaled(preset, scale), only), chosen, strict=True):
-        ours = [r for r in records if r.label == method.label]
+        ours = [r for r in records if r.label == method.label and r.complete]
         lost = len(which) - len(ours)  # runs that diverged
         for metric in preset.metrics:
             values = [r.metrics[metric] for r in ours if metric in r.metrics]

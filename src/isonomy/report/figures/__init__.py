@@ -1,9 +1,9 @@
 """Figures of runs, for a notebook or for the page; one file per figure.
 
-Each file has a function `draw` that takes records and returns a plotly figure, or None if the runs
-contain nothing to draw, and a `FIGURE` with its title and caption. To add a figure, write such a
-file and add it to `FIGURES`. If a figure has several views, a menu in the figure selects one (the
-page turns the menu into a select box).
+Each file has a function `draw` that takes records and returns views, each a chart
+(`isonomy.report.svg`) with its entry in the figure's menu, or none if the runs contain nothing to
+draw; and a `FIGURE` with its title and caption. To add a figure, write such a file and add it to
+`FIGURES`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from isonomy.report.figures import (
     setting_fronts,
     trade_off,
 )
-from isonomy.report.figures.drawing import Kind, Plot
+from isonomy.report.figures.drawing import Kind, View
 from isonomy.runs.record import Record
 
 FIGURES: tuple[Kind, ...] = (
@@ -31,9 +31,9 @@ FIGURES: tuple[Kind, ...] = (
     trade_off.FIGURE,
     learnt_fronts.FIGURE,
     learnt_preferences.FIGURE,
+    groups.FIGURE,
     clients.FIGURE,
     excess.FIGURE,
-    groups.FIGURE,
     rounds.FIGURE,
     recorded.FIGURE,
     holdings.FIGURE,
@@ -49,14 +49,14 @@ class Figure:
     name: str
     title: str
     caption: str
-    plot: Plot
+    views: tuple[View, ...]
 
 
 def all_figures(records: list[Record]) -> list[Figure]:
     """Every figure that the runs have data for, in the order of the page."""
     found = []
     for kind in FIGURES:
-        plot = kind.draw(records)
-        if plot is not None:
-            found.append(Figure(kind.name, kind.title, kind.caption, plot))
+        views = kind.draw(records)
+        if views:
+            found.append(Figure(kind.name, kind.title, kind.caption, tuple(views)))
     return found

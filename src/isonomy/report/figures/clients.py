@@ -3,94 +3,73 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from isonomy.metrics.names import find_metric
 from isonomy.report import runs
-from isonomy.report.figures.drawing import (
-    Kind,
-    Plot,
-    Views,
-    axis_titles,
-    colour,
-    dash,
-    faint_colour,
-    go,
-    metric_axis,
-    name_ticks,
-    ordered,
-    safe,
-    symbol,
-)
+from isonomy.report.figures.drawing import Kind, View, drawn, metric_axis, useful
 from isonomy.report.runs import Method
+from isonomy.report.svg import Axis, Box, Chart, Line, Points
 from isonomy.runs.record import Record
 
-_MANY_POINTS = 4000  # above which boxes show outliers only
+_MANY_POINTS = 1500  # above which boxes have no points
 
 
-def draw(records: list[Record]) -> Plot | None:
+def draw(records: list[Record]) -> list[View]:
     """Each client's own value under each method, as boxes with points and as sorted curves."""
     found = runs.methods(records)
     columns = [_per_client(method) for method in found]
-    names = ordered(dict.fromkeys(name for column in columns for name in column))
-    boxes = {
-        **name_ticks([method.title for method in found]),
-        "xaxis.range": [-0.6, len(found) - 0.4],
-        "xaxis.showgrid": False,
-        "xaxis.ticksuffix": "",
-    }
-    sorted_axis = {
-        **name_ticks(None),
-        "xaxis.range": [0, 100],
-        "xaxis.showgrid": True,
-        "xaxis.ticksuffix": " %",
-    }
-    views = Views()
-    for name in names:
-        about = "" if name in ("accuracy", "loss") else " inside a client"
-        text = metric_axis(name, "of each client")
-        title = f"{find_metric(name).title}{about}"
-        views.view(title, **axis_titles(x="", y=text), **boxes)
-        drawn = [(i, m, at[name]) for i, (m, at) in enumerate(zip(found, columns, strict=True))
-                 if at.get(name)]  # fmt: skip
-        points = sum(len(at) for _, _, at in drawn)
-        for i, method, at in drawn:
-            views.add(
-                go.Box(
-                    y=[client.value for client in at],
-                    x=[i] * len(at),
-                    width=0.55,
-                    name=safe(method.title),
-                    marker={"color": colour(i), "size": 6, "symbol": symbol(i), "opacity": 0.75},
-                    line={"width": 1.5},
-                    fillcolor=faint_colour(i),
-                    boxpoints="all" if points <= _MANY_POINTS else "outliers",
-                    jitter=0.5,
-                    pointpos=0,
-                    customdata=_hover_data(method, at),
-                    hovertemplate=_HOVER_CLIENT,
-                    showlegend=False,
-                )
-            )
-        along = "clients, from the lowest value to the highest"
-        views.view(f"{title}, sorted", **axis_titles(x=along, y=text), **sorted_axis)
-        for i, method, at in drawn:
-            order = sorted(at, key=lambda client: client.value)
-            share = [100 * (k + 0.5) / len(order) for k in range(len(order))]
-            views.add(
-                go.Scatter(
-                    x=share,
-                    y=[client.value for client in order],
-                    name=safe(method.title),
-                    mode="lines+markers" if points <= 400 else "lines",
-                    line={"color": colour(i), "width": 2, "shape": "hvh", "dash": dash(i)},
-                    marker={"size": 6, "symbol": symbol(i)},
-                    customdata=_hover_data(method, order),
-                    hovertemplate=_HOVER_CLIENT,
-                )
-            )
-    return views.figure()
+    views = []
+    for name in _shown(dict.fromkeys(name for column in columns for name in column)):
+        title = find_metric(name).title
+        at = [(i, m, own[name]) for i, (m, own) in enumerate(zip(found, columns, strict=True))
+              if own.get(name)]  # fmt: skip
+        if name in ("accuracy", "loss"):
+            views.append(View(title, _boxes(name, at), "Each client"))
+            views.append(View(f"{title}, sorted", _sorted(name, at), "Each client"))
+        else:
+            views.append(View(f"{title}, inside each client", _boxes(name, at), "Groups"))
+    return drawn(views)
+
+
+def _shown(names: Iterable[str]) -> list[str]:
+    return [metric.name for _, metric in useful(names)]
+
+
+def _boxes(name: str, drawn: Sequence[tuple[int, Method, list[_Client]]]) -> Chart:
+    """A box for each method, with a point for each client."""
+    chart = Chart(Axis(names=[m.title for _, m, _ in drawn]), metric_axis(name, "of each client"))
+    few = sum(len(at) for _, _, at in drawn) <= _MANY_POINTS
+    for k, (i, method, at) in enumerate(drawn):
+        values = [client.value for client in at]
+        quarters = [float(v) for v in np.quantile(values, (0, 0.25, 0.5, 0.75, 1))]
+        least, low, middle, high, most = quarters
+        tip = f"{method.title}\nmedian {middle:.4g}, middle half {low:.4g} to {high:.4g}"
+        chart.add(Box(k, (least, low, middle, high, most), series=i, tip=tip))
+        if few:
+            # spread sideways in a fixed pattern, so that equal values can be told apart
+            x = [k + 0.36 * (((j * 0.618) % 1) - 0.5) for j in range(len(at))]
+            chart.add(Points(x, values, series=i, tips=_tips(method, at), size=3))
+    return chart
+
+
+def _sorted(name: str, drawn: Sequence[tuple[int, Method, list[_Client]]]) -> Chart:
+    """The clients of each method from the lowest value to the highest."""
+    along = Axis("clients", "from the lowest value to the highest", low=0, high=100, suffix=" %")
+    chart = Chart(along, metric_axis(name, "of each client"))
+    few = sum(len(at) for _, _, at in drawn) <= 400
+    for i, method, at in drawn:
+        order = sorted(at, key=lambda client: client.value)
+        share = [100 * (k + 0.5) / len(order) for k in range(len(order))]
+        values = [client.value for client in order]
+        chart.add(Line(share, values, series=i, name=method.title, step="hvh"))
+        if few:
+            tips = _tips(method, order)
+            chart.add(Points(share, values, series=i, name=method.title, tips=tips, size=3.2))
+    return chart
 
 
 @dataclass(frozen=True)
@@ -101,10 +80,6 @@ class _Client:
     n: int
 
 
-_HOVER_CLIENT = (
-    "%{customdata[0]}<br>%{customdata[1]}, %{customdata[2]} examples"
-    "<br>%{y:.4g} (seeds: %{customdata[3]})<extra></extra>"
-)
 _NOT_VALUES = {
     "round",
     "client",
@@ -143,10 +118,12 @@ def _per_client(method: Method) -> dict[str, list[_Client]]:
     return found
 
 
-def _hover_data(method: Method, at: Sequence[_Client]) -> list[list[object]]:
+def _tips(method: Method, at: Sequence[_Client]) -> list[str]:
     size = [f"{c.size:,.0f}" if math.isfinite(c.size) else "an unknown number of" for c in at]
-    title = safe(method.title)
-    return [[title, safe(c.name), size[i], c.n] for i, c in enumerate(at)]
+    return [
+        f"{method.title}\n{c.name}, {size[i]} examples\n{c.value:.4g} (seeds: {c.n})"
+        for i, c in enumerate(at)
+    ]
 
 
 FIGURE = Kind(

@@ -5,54 +5,51 @@ from __future__ import annotations
 import math
 
 from isonomy.report import runs
-from isonomy.report.figures.drawing import (
-    PALETTE,
-    Kind,
-    Plot,
-    Views,
-    axis_titles,
-    go,
-    safe,
-)
+from isonomy.report.figures.drawing import Kind, View, drawn
+from isonomy.report.runs import Method
+from isonomy.report.svg import Axis, Bars, Chart
 from isonomy.runs.record import Record
 
 
-def draw(records: list[Record]) -> Plot | None:
+def draw(records: list[Record]) -> list[View]:
     """Seconds and bytes of each method."""
     found = runs.methods(records)
-    views = Views()
-    for name, way in (("seconds", ""), ("bytes.down", "down"), ("bytes.up", "up")):
-        if name != "bytes.up":
-            title = "seconds" if name == "seconds" else "traffic, bytes"
-            views.view(title, **axis_titles(x=title))
-        at = [(m, runs.stat(m.values(name))) for m in found if m.values(name)]
-        at = [(m, stat) for m, stat in at if math.isfinite(stat.mean)]
+    return drawn(
+        [View("seconds", _chart(found, "seconds")), View("traffic", _chart(found, "bytes"))]
+    )
+
+
+def _chart(found: list[Method], what: str) -> Chart:
+    names = [method.title for method in found]
+    unit = "bytes sent" if what == "bytes" else "seconds of a run"
+    chart = Chart(
+        Axis(unit, zero=True), Axis(names=names, reverse=True), height=30 + 34 * len(names)
+    )
+    ways = ("bytes.down", "bytes.up") if what == "bytes" else ("seconds",)
+    titles = {"bytes.down": "server to clients", "bytes.up": "clients to server"}
+    starts = [0.0] * len(found)
+    for j, name in enumerate(ways):
+        stats = [runs.stat(method.values(name)) for method in found]
+        at = [i for i, stat in enumerate(stats) if math.isfinite(stat.mean) and stat.n]
         if not at:
             continue
-        views.add(
-            go.Bar(
-                y=[safe(m.title) for m, _ in at],
-                x=[stat.mean for _, stat in at],
-                orientation="h",
-                marker={"color": PALETTE[2 if way == "up" else 0]},
-                name={"down": "server to clients", "up": "clients to server"}.get(way, "seconds"),
-                showlegend=bool(way),
-                error_x={
-                    "array": [stat.spread or 0 for _, stat in at],
-                    "thickness": 1.5,
-                    "visible": not way and any(stat.spread for _, stat in at),
-                    "color": PALETTE[8],
-                },
-                hovertemplate="%{y}: %{x:.4s}<extra></extra>",
+        tips = [f"{names[i]}: {stats[i].mean:,.4g} {titles.get(name, 'seconds')}" for i in at]
+        chart.add(
+            Bars(
+                at,
+                [starts[i] for i in at],
+                [starts[i] + stats[i].mean for i in at],
+                series=2 * j,
+                name=titles.get(name, ""),
+                tips=tips,
+                error=[stats[i].spread for i in at] if name == "seconds" else None,
+                horizontal=True,
+                width=0.65,
             )
         )
-    plot = views.figure(
-        yaxis={"type": "category", "autorange": "reversed", "ticklabelstandoff": 6},
-        xaxis={"rangemode": "tozero"},
-        barmode="stack",
-        height=170 + 38 * len(found),
-    )
-    return None if plot is None else plot.update_layout(legend={"traceorder": "normal"})
+        for i in at:
+            starts[i] += stats[i].mean
+    return chart
 
 
 FIGURE = Kind(

@@ -5,26 +5,15 @@ from __future__ import annotations
 import math
 
 from isonomy.report import runs
-from isonomy.report.figures.drawing import (
-    Kind,
-    Plot,
-    Views,
-    axis_titles,
-    colour,
-    dash,
-    finite,
-    go,
-    name_ticks,
-    safe,
-    symbol,
-)
+from isonomy.report.figures.drawing import Kind, View, drawn
 from isonomy.report.runs import Method
+from isonomy.report.svg import Axis, Chart, Line, Points, Rule
 from isonomy.runs.record import Record
 
 Z = 1.96  # standard errors on each side of a client's excess
 
 
-def draw(records: list[Record]) -> Plot | None:
+def draw(records: list[Record]) -> list[View]:
     """Each client's excess with its interval, and FAA against the surrogate's length."""
     found = [
         (i, m, [run for run in m.runs if run.excess]) for i, m in enumerate(runs.methods(records))
@@ -33,26 +22,26 @@ def draw(records: list[Record]) -> Plot | None:
     names = list(
         dict.fromkeys(n for _, _, at in found for run in at for n in run.excess["clients"])
     )
-    views = Views()
-    views.view(
-        "excess risk of each client",
-        **axis_titles(x="", y="excess loss over the surrogate (0: as good)"),
-        **name_ticks(names),
+    clients = Chart(
+        Axis(names=names), Axis("excess loss over the surrogate", "0: as good as the surrogate")
+    )
+    lengths = Chart(
+        Axis("steps of a surrogate that is not chosen", zero=True), Axis("FAA", "lower is better")
     )
     for i, method, at in found:
-        views.add(_clients(i, method, at, names, len(found)))
-    views.view(
-        "FAA against the surrogate's length",
-        **axis_titles(x="steps of a surrogate that is not chosen", y="FAA (lower is better)"),
-        **name_ticks(None),
+        clients.add(_clients(i, method, at, names, len(found)))
+        lengths.add(*_lengths(i, method, at))
+    if clients.marks:
+        clients.add(Rule(y=0.0))
+    return drawn(
+        [
+            View("excess risk of each client", clients),
+            View("FAA against the surrogate's length", lengths),
+        ]
     )
-    for i, method, at in found:
-        for trace in _lengths(i, method, at):
-            views.add(trace)
-    return views.figure()
 
 
-def _clients(i: int, method: Method, at: list[Record], names: list[str], of: int) -> object:
+def _clients(i: int, method: Method, at: list[Record], names: list[str], of: int) -> Points:
     """The mean excess over seeds, with the interval of a single client's excess over examples."""
     values: dict[str, list[tuple[float, float]]] = {}
     for run in at:
@@ -64,19 +53,18 @@ def _clients(i: int, method: Method, at: list[Record], names: list[str], of: int
     mean = [sum(v for v, _ in values[n]) / len(values[n]) for n in shown]
     aside = 0.5 * (i / (of - 1) - 0.5) if of > 1 else 0.0  # so that methods do not overlap
     error = [math.sqrt(sum(e * e for _, e in values[n])) / len(values[n]) for n in shown]
-    return go.Scatter(
-        x=[names.index(n) + aside for n in shown],
-        y=[finite(v) for v in mean],
-        error_y={"array": [finite(Z * e) for e in error], "thickness": 1.2, "width": 3},
-        mode="markers",
-        name=safe(method.title),
-        marker={"color": colour(i), "symbol": symbol(i), "size": 8},
-        customdata=[safe(n) for n in shown],
-        hovertemplate="%{customdata}: %{y:.4g}<extra></extra>",
+    return Points(
+        [names.index(n) + aside for n in shown],
+        mean,
+        series=i,
+        name=method.title,
+        y_error=[Z * e for e in error],
+        tips=[f"{method.title}\n{n}: {v:.4g}" for n, v in zip(shown, mean, strict=True)],
+        size=4,
     )
 
 
-def _lengths(i: int, method: Method, at: list[Record]) -> list[object]:
+def _lengths(i: int, method: Method, at: list[Record]) -> list[Line | Points]:
     """FAA by the number of steps, and as a level line with the chosen surrogate."""
     steps = at[0].excess["lengths"]
     same = [run.excess["by_length"] for run in at if run.excess["lengths"] == steps]
@@ -85,29 +73,17 @@ def _lengths(i: int, method: Method, at: list[Record]) -> list[object]:
         for column in zip(*same, strict=True)
     ]
     chosen = [run.excess["faa"] for run in at if run.excess["faa"] is not None]
-    out = [
-        go.Scatter(
-            x=steps,
-            y=mean,
-            mode="lines+markers",
-            name=safe(method.title),
-            line={"color": colour(i), "width": 2, "dash": dash(i)},
-            marker={"symbol": symbol(i), "size": 6},
-            hovertemplate="%{x} steps: %{y:.4g}<extra></extra>",
-        )
+    tips = ["" if v is None else f"{method.title}\n{n} steps: {v:.4g}"
+            for n, v in zip(steps, mean, strict=True)]  # fmt: skip
+    out: list[Line | Points] = [
+        Line(steps, mean, series=i, name=method.title),
+        Points(steps, mean, series=i, name=method.title, tips=tips, size=3.2),
     ]
     if chosen:
         level = sum(chosen) / len(chosen)
-        out.append(
-            go.Scatter(
-                x=[steps[0], steps[-1]],
-                y=[level, level],
-                mode="lines",
-                name=safe(f"{method.title}, chosen surrogate"),
-                line={"color": colour(i), "width": 1.2, "dash": "dot"},
-                hovertemplate="chosen: %{y:.4g}<extra></extra>",
-            )
-        )
+        name = f"{method.title}, chosen surrogate"
+        ends = [steps[0], steps[-1]]
+        out.append(Line(ends, [level] * 2, series=i, name=name, dotted=True, tip=f"{level:.4g}"))
     return out
 
 

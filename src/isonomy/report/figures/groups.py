@@ -7,23 +7,13 @@ import math
 from isonomy.metrics.names import find_metric
 from isonomy.metrics.registry import RATES
 from isonomy.report import runs
-from isonomy.report.figures.drawing import (
-    Kind,
-    Plot,
-    Views,
-    axis_titles,
-    colour,
-    go,
-    metric_axis,
-    name_ticks,
-    plus_minus,
-    safe,
-    symbol,
-)
+from isonomy.report.figures.drawing import Kind, View, drawn, metric_axis, plus_minus
+from isonomy.report.runs import Method
+from isonomy.report.svg import Axis, Chart, Points
 from isonomy.runs.record import Record
 
 
-def draw(records: list[Record]) -> Plot | None:
+def draw(records: list[Record]) -> list[View]:
     """The rates, accuracy and loss of each protected group: one point per method."""
     found = runs.methods(records)
     rates: dict[tuple[str, str], dict[str, str]] = {}
@@ -32,42 +22,43 @@ def draw(records: list[Record]) -> Plot | None:
         if metric.attribute is not None and metric.level is not None:
             rates.setdefault((metric.attribute, metric.kind), {})[metric.level] = name
     order = [*(r for r in RATES if RATES[r].binary), "accuracy", "loss"]
-    views = Views()
-    for (attribute, what), levels in sorted(rates.items(), key=lambda r: order.index(r[0][1])):
-        views.view(
+    attributes = list(dict.fromkeys(attribute for attribute, _ in rates))
+    shown = sorted(rates.items(), key=lambda r: (attributes.index(r[0][0]), order.index(r[0][1])))
+    return drawn(
+        View(
             f"{RATES[what].title} by {attribute}",
-            **axis_titles(x=safe(attribute), y=metric_axis(what, "over examples")),
-            **name_ticks(list(levels)),
-            **{"xaxis.range": [-0.6, len(levels) - 0.4]},
+            _chart(found, attribute, what, levels),
+            f"Groups of {attribute}",
         )
-        width = 0.5 / len(found)
-        for i, method in enumerate(found):
-            stats = [(k, runs.stat(method.values(name))) for k, name in enumerate(levels.values())]
-            stats = [(k, at) for k, at in stats if math.isfinite(at.mean)]
-            if not stats:
-                continue
+        for (attribute, what), levels in shown
+    )
+
+
+def _chart(found: list[Method], attribute: str, what: str, levels: dict[str, str]) -> Chart:
+    axis = metric_axis(next(iter(levels.values())), "over examples")
+    y = Axis(RATES[what].title, axis.detail, rate=axis.rate)
+    chart = Chart(Axis(attribute, names=list(levels)), y)
+    names = list(levels)
+    width = 0.6 / len(found)
+    for i, method in enumerate(found):
+        stats = [(k, runs.stat(method.values(name))) for k, name in enumerate(levels.values())]
+        stats = [(k, at) for k, at in stats if math.isfinite(at.mean)]
+        if stats:
             shift = width * (i - (len(found) - 1) / 2)
-            title = safe(method.title)
-            level_names = [safe(level) for level in levels]
-            views.add(
-                go.Scatter(
-                    x=[k + shift for k, _ in stats],
-                    y=[at.mean for _, at in stats],
-                    error_y={
-                        "array": [at.spread or 0 for _, at in stats],
-                        "thickness": 1.5,
-                        "width": 4,
-                        "visible": any(at.spread for _, at in stats),
-                    },
-                    mode="markers",
-                    marker={"color": colour(i), "size": 11, "symbol": symbol(i)},
-                    name=title,
-                    customdata=[[title, plus_minus(at.spread), level_names[k]] for k, at in stats],
-                    hovertemplate="%{customdata[0]}<br>%{customdata[2]}: %{y:.4g}"
-                    "%{customdata[1]}<extra></extra>",
+            chart.add(
+                Points(
+                    [k + shift for k, _ in stats],
+                    [at.mean for _, at in stats],
+                    series=i,
+                    name=method.title,
+                    y_error=[at.spread for _, at in stats],
+                    tips=[
+                        f"{method.title}\n{names[k]}: {at.mean:.4g}{plus_minus(at.spread)}"
+                        for k, at in stats
+                    ],
                 )
             )
-    return views.figure(xaxis={"showgrid": False})
+    return chart
 
 
 FIGURE = Kind(

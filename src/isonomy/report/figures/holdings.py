@@ -7,26 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isonomy.report import runs
-from isonomy.report.figures.drawing import (
-    PALETTE,
-    Kind,
-    Layout,
-    Plot,
-    Views,
-    axis_titles,
-    finite,
-    go,
-    name_ticks,
-    safe,
-    shortened,
-)
+from isonomy.report.figures.drawing import Kind, View, drawn
 from isonomy.report.runs import Method
+from isonomy.report.svg import COLOURS, Axis, Bars, Cells, Chart
 from isonomy.runs.record import Record
 
 _MANY_CLIENTS = 40  # above which bars are not named on the axis
 
 
-def draw(records: list[Record]) -> Plot | None:
+def draw(records: list[Record]) -> list[View]:
     """What each client holds: rows and shares of each label and of each group.
 
     Reads from `facts["data"]` those that are there of `names`, `sizes`, `labels`, `label_shares`
@@ -34,7 +23,7 @@ def draw(records: list[Record]) -> Plot | None:
     A few clients are shown in their own order under their names; many clients are ordered by their
     shares, or by size if there are no shares. An attribute with many levels is drawn as a heat map.
     """
-    views = Views()
+    views: list[View] = []
     found = runs.methods(records)
     several = len({method.data for method in found}) > 1
     first: dict[str, Method] = {}
@@ -60,7 +49,7 @@ def draw(records: list[Record]) -> Plot | None:
             even = [
                 [runs.number(r[j]) if j < len(r) else math.nan for j in range(many)] for r in rows
             ]
-            if many > len(PALETTE):
+            if many > COLOURS:
                 _add_share_map(
                     views, f"share of each {what}{after}", what, names, level_names, even
                 )
@@ -70,12 +59,11 @@ def draw(records: list[Record]) -> Plot | None:
             _add_shares(views, f"share of each {what}{after}", names, level_names, even)
         if sizes and (not shares or len(sizes) > _MANY_CLIENTS):
             _add_rows(views, f"rows of each client{after}", names, sizes, [""], [[1.0]] * number)
-    plot = views.figure(barmode="stack", showlegend=True)
-    return None if plot is None else plot.update_layout(legend={"traceorder": "normal"})
+    return drawn(views)
 
 
 def _add_rows(
-    views: Views,
+    views: list[View],
     title: str,
     names: Sequence[str],
     sizes: Sequence[float],
@@ -87,24 +75,20 @@ def _add_rows(
     if len(sizes) > _MANY_CLIENTS:
         order.sort(key=lambda k: -sizes[k])
     axis = _client_axis([names[k] for k in order], "from the most rows to the fewest")
-    views.view(title, **axis_titles(y="training rows"), **axis, **_level_axis(None))
-    for j, level in enumerate(levels):
-        text = safe(level)
-        views.add(
-            go.Bar(
-                x=list(range(len(order))),
-                y=[finite(sizes[k] * shares[k][j]) for k in order],
-                name=text,
-                marker={"color": PALETTE[j], "line": {"width": 0}},
-                customdata=[[safe(names[k]), text] for k in order],
-                hovertemplate="%{customdata[0]}: %{y:,.0f} rows %{customdata[1]}<extra></extra>",
-                showlegend=bool(level),
-            )
-        )
+    rows = [[sizes[k] * shares[k][j] for j in range(len(levels))] for k in order]
+    tips = [
+        [
+            f"{names[k]}: {at:,.0f} rows {level}".strip()
+            for at, level in zip(row, levels, strict=True)
+        ]
+        for k, row in zip(order, rows, strict=True)
+    ]
+    chart = Chart(axis, Axis("training rows", zero=True))
+    views.append(View(title, _stacked(chart, levels, rows, tips), "Rows"))
 
 
 def _add_shares(
-    views: Views,
+    views: list[View],
     title: str,
     names: Sequence[str],
     levels: Sequence[str],
@@ -113,47 +97,54 @@ def _add_shares(
     """Each client as a bar of the same height, divided by the shares of levels."""
     order = _by_share(shares)
     axis = _client_axis([names[k] for k in order], "ordered by their shares")
-    views.view(title, **axis_titles(y="share of training rows"), **axis, **_level_axis(None))
+    rows = [[shares[k][j] for j in range(len(levels))] for k in order]
+    tips = [
+        [f"{names[k]}: {at:.1%} are {level}" for at, level in zip(row, levels, strict=True)]
+        for k, row in zip(order, rows, strict=True)
+    ]
+    chart = Chart(axis, Axis("share of training rows", low=0, high=1))
+    views.append(View(title, _stacked(chart, levels, rows, tips), "Shares"))
+
+
+def _stacked(
+    chart: Chart,
+    levels: Sequence[str],
+    rows: Sequence[Sequence[float]],
+    tips: Sequence[Sequence[str]],
+) -> Chart:
+    """Add a bar for each row, with a segment for each level."""
+    starts = [0.0] * len(rows)
+    width = 1.0 if len(rows) > _MANY_CLIENTS else 0.82
     for j, level in enumerate(levels):
-        text = safe(level)
-        views.add(
-            go.Bar(
-                x=list(range(len(order))),
-                y=[finite(shares[k][j]) for k in order],
-                name=text,
-                marker={"color": PALETTE[j], "line": {"width": 0}},
-                customdata=[[safe(names[k]), text] for k in order],
-                hovertemplate="%{customdata[0]}: %{y:.1%} are %{customdata[1]}<extra></extra>",
-            )
+        own = [row[j] if math.isfinite(row[j]) else 0.0 for row in rows]
+        ends = [a + b for a, b in zip(starts, own, strict=True)]
+        texts = [tip[j] for tip in tips]
+        chart.add(
+            Bars(range(len(rows)), starts, ends, series=j, name=level, tips=texts, width=width)
         )
+        starts = ends
+    return chart
 
 
 def _add_share_map(
-    views: Views,
+    views: list[View],
     title: str,
     what: str,
     names: Sequence[str],
     levels: Sequence[str],
     shares: Sequence[Sequence[float]],
 ) -> None:
-    """A heat map: clients on the x axis, levels on the y axis, the share as colour."""
+    """A map of cells: clients on the x axis, levels on the y axis, the share as shade."""
     order = _by_share(shares)
     axis = _client_axis([names[k] for k in order], "ordered by their shares")
-    views.view(title, **axis_titles(y=safe(what)), **axis, **_level_axis(levels))
-    views.add(
-        go.Heatmap(
-            z=[[finite(shares[k][j]) for k in order] for j in range(len(levels))],
-            x=list(range(len(order))),
-            y=list(range(len(levels))),
-            text=[[safe(names[k]) for k in order]] * len(levels),
-            customdata=[[safe(level)] * len(order) for level in levels],
-            zmin=0,
-            colorscale=[[0, "rgba(47,134,201,0.03)"], [1, "rgba(47,134,201,1)"]],
-            colorbar={"title": {"text": "share"}, "tickformat": ".0%", "thickness": 12},
-            hovertemplate="%{text}: %{z:.1%} are %{customdata}<extra></extra>",
-            showlegend=False,
-        )
-    )
+    top = max((v for row in shares for v in row if math.isfinite(v)), default=0.0) or 1.0
+    shades = [[shares[k][j] / top for k in order] for j in range(len(levels))]
+    tips = [[f"{names[k]}: {shares[k][j]:.1%} are {level}" for k in order]
+            for j, level in enumerate(levels)]  # fmt: skip
+    detail = f"darkest: {top:.0%} of a client's rows"
+    height = max(240, min(640, 16 * len(levels)))
+    chart = Chart(axis, Axis(what, detail, names=levels), height=height)
+    views.append(View(title, chart.add(Cells(shades, tips)), "Shares"))
 
 
 def _by_share(shares: Sequence[Sequence[float]]) -> list[int]:
@@ -168,28 +159,16 @@ def _by_share(shares: Sequence[Sequence[float]]) -> list[int]:
     return sorted(order, key=lambda k: (top[k], -shares[k][top[k]]))
 
 
-def _level_axis(levels: Sequence[str] | None) -> Layout:
-    """The layout that puts names at 0, 1, 2, ... of the y axis; None restores its numbers."""
-    most = 31  # names that fit
-    step = 1 if levels is None else -(-len(levels) // most)
-    return {
-        "yaxis.tickmode": "auto" if levels is None else "array",
-        "yaxis.tickvals": None if levels is None else list(range(0, len(levels), step)),
-        "yaxis.ticktext": None if levels is None else [safe(shortened(v)) for v in levels[::step]],
-    }
-
-
 def _items(holder: Mapping[str, Any], key: str) -> list[Any]:
     found = holder.get(key)
     return [] if found is None else list(found)
 
 
-def _client_axis(names: Sequence[str], order: str = "") -> Layout:
+def _client_axis(names: Sequence[str], order: str = "") -> Axis:
     """The axis of clients: with names if they are few, else with the order they are shown in."""
-    many = len(names) > _MANY_CLIENTS
-    title = f"clients ({len(names)})" + (f", {order}" if many and order else "")
-    gap = 0.0 if many else 0.15
-    return {**name_ticks(None if many else names), "xaxis.title.text": title, "bargap": gap}
+    if len(names) <= _MANY_CLIENTS:
+        return Axis(f"clients ({len(names)})", names=names)
+    return Axis(f"clients ({len(names)})", order, low=-0.5, high=len(names) - 0.5, whole=True)
 
 
 FIGURE = Kind(

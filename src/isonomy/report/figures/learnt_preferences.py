@@ -14,41 +14,39 @@ import numpy as np
 
 from isonomy.metrics.counts import Floats
 from isonomy.report import runs
-from isonomy.report.figures.drawing import Kind, Plot, Views, axis_titles, colour, dash, go, safe
+from isonomy.report.figures.drawing import Kind, View, drawn
 from isonomy.report.runs import Method
+from isonomy.report.svg import Axis, Band, Chart, Line, Points
 from isonomy.runs.record import Record
 
-_POINTS = 200
+_POINTS = 100
 _MANY_CLIENTS = 20  # the largest number of clients drawn one by one
 
 
-def draw(records: list[Record]) -> Plot | None:
+def draw(records: list[Record]) -> list[View]:
     """One view per method and kind: densities of sampled preferences, fusion weights."""
-    views = Views()
+    views = []
     for method in runs.methods(records):
         facts = method.runs[0].facts
         if "preference_distributions" in facts:
-            _distributions(views, method, facts["preference_distributions"])
+            chart = _distributions(method, facts["preference_distributions"])
+            views.append(View("sampled preferences", chart, method.title))
         if "fusion_weights" in facts:
-            _weights(views, method, facts["fusion_weights"])
-    return views.figure()
+            chart = _weights(method, facts["fusion_weights"])
+            views.append(View("fusion weights", chart, method.title))
+    return drawn(views)
 
 
-def _distributions(views: Views, method: Method, found: dict[str, Any]) -> None:
+def _distributions(method: Method, found: dict[str, Any]) -> Chart:
     """Each client's density of the share of the error; with more objectives, its mean shares."""
     alpha, weight = np.array(found["alpha"]), np.array(found["weight"])  # [K, parts, m], [K, parts]
     names = _clients(method, len(alpha))
     first, *others = _objectives(method, alpha.shape[2])
-    title = f"{method.title}: sampled preferences"
     if len(others) > 1:
-        _mean_shares(views, title, names, (first, *others), alpha, weight)
-        return
-    views.view(
-        title,
-        **axis_titles(
-            x=f"share of {safe(first)} in the preference", y="density of sampled preferences"
-        ),
-        **{"yaxis.rangemode": "tozero"},
+        return _mean_shares(names, (first, *others), alpha, weight)
+    chart = Chart(
+        Axis(f"share of {first} in the preference", low=0, high=1),
+        Axis("density of sampled preferences", zero=True),
     )
     share = (np.arange(_POINTS) + 0.5) / _POINTS  # the ends may be 0, or where densities jump
     for i, name in enumerate(names[:_MANY_CLIENTS]):
@@ -60,27 +58,14 @@ def _distributions(views: Views, method: Method, found: dict[str, Any]) -> None:
             + (f" (weight {w:.2f})" if len(alpha[i]) > 1 else "")
             for w, a in zip(weight[i], alpha[i], strict=True)
         )
-        views.add(
-            go.Scatter(
-                x=share.tolist(),
-                y=np.round(density, 5).tolist(),
-                name=safe(name),
-                mode="lines",
-                line={"color": colour(i), "width": 2, "dash": dash(i)},
-                hovertemplate=f"{safe(name)}<br>share %{{x:.2f}}, density %{{y:.3g}}"
-                f"<br>alpha {shown}<extra></extra>",
-            )
-        )
+        tip = f"{name}\nalpha {shown}"
+        chart.add(Line(share.tolist(), np.asarray(density).tolist(), series=i, name=name, tip=tip))
+    return chart
 
 
 def _mean_shares(
-    views: Views,
-    title: str,
-    names: Sequence[str],
-    objectives: Sequence[str],
-    alpha: Floats,
-    weight: Floats,
-) -> None:
+    names: Sequence[str], objectives: Sequence[str], alpha: Floats, weight: Floats
+) -> Chart:
     """The mean share of each objective and its standard deviation, by client."""
     total = alpha.sum(-1, keepdims=True)
     part = alpha / total  # [K, parts, m]
@@ -88,51 +73,49 @@ def _mean_shares(
     second = (weight[..., None] * (part * (1 - part) / (total + 1) + part**2)).sum(1)
     scale = len(objectives) - 1
     mean, deviation = (1 - ray) / scale, np.sqrt(np.maximum(second - ray**2, 0)) / scale
-    views.view(title, **axis_titles(x="client", y="mean share ± standard deviation"))
+    chart = Chart(Axis(names=names), Axis("mean share", "± standard deviation"))
     for j, objective in enumerate(objectives):
-        views.add(
-            go.Scatter(
-                x=[safe(name) for name in names],
-                y=mean[:, j].tolist(),
-                error_y={"type": "data", "array": deviation[:, j].tolist()},
-                mode="markers",
-                name=safe(objective),
-                marker={"color": colour(j), "size": 8},
+        places = [k + 0.15 * (j - (len(objectives) - 1) / 2) for k in range(len(names))]
+        chart.add(
+            Points(
+                places,
+                mean[:, j].tolist(),
+                series=j,
+                name=objective,
+                y_error=deviation[:, j].tolist(),
+                tips=[f"{name}\n{objective}: {v:.3g}" for name, v in
+                      zip(names, mean[:, j], strict=True)],
             )
-        )
+        )  # fmt: skip
+    return chart
 
 
-def _weights(views: Views, method: Method, found: dict[str, Any]) -> None:
+def _weights(method: Method, found: dict[str, Any]) -> Chart:
     """The weight of each client's hypernet in the common one, stacked, over the preference."""
     rays, weights = np.array(found["rays"]), np.array(found["weights"])  # [R, m], [R, K]
+    first = _objectives(method, rays.shape[1])[0]
+    chart = Chart(
+        Axis(f"share of {first} in the preference"),
+        Axis("weight of each client's hypernet", zero=True),
+    )
     if weights.shape[1] < 2:
-        return  # the hypernets were fused to one, whatever the preference
+        return chart  # the hypernets were fused to one, whatever the preference
     share = (1 - rays[:, 0]) / (rays.shape[1] - 1)
     order = np.argsort(share, kind="stable")
-    first = _objectives(method, rays.shape[1])[0]
-    views.view(
-        f"{method.title}: fusion weights",
-        **axis_titles(
-            x=f"share of {safe(first)} in the preference",
-            y="weight of each client's hypernet",
-        ),
-        **{"yaxis.rangemode": "tozero"},
-    )
-    stacked = rays.shape[1] == 2
+    xs = share[order].tolist()
+    below = np.zeros(len(order))
     for i, name in enumerate(_clients(method, weights.shape[1])):
-        views.add(
-            go.Scatter(
-                x=share[order].tolist(),
-                y=np.round(weights[order, i], 5).tolist(),
-                name=safe(name) if i < _MANY_CLIENTS else None,
-                showlegend=i < _MANY_CLIENTS,
-                mode="lines" if stacked else "markers",
-                stackgroup="weights" if stacked else None,
-                line={"color": colour(i), "width": 1},
-                marker={"color": colour(i), "size": 5},
-                hovertemplate=f"{safe(name)}<br>share %{{x:.2f}}, weight %{{y:.3f}}<extra></extra>",
-            )
-        )
+        own = weights[order, i]
+        key = name if i < _MANY_CLIENTS else ""
+        if rays.shape[1] == 2:
+            chart.add(Band(xs, below.tolist(), (below + own).tolist(), series=i, name=key))
+            chart.add(Line(xs, (below + own).tolist(), series=i, tip=name))
+            below = below + own
+        else:
+            tips = [f"{name}\nshare {x:.2f}, weight {v:.3f}"
+                    for x, v in zip(xs, own, strict=True)]  # fmt: skip
+            chart.add(Points(xs, own.tolist(), series=i, name=key, tips=tips, size=3.2))
+    return chart
 
 
 def beta_density(x: Floats, a: float, b: float) -> Floats:

@@ -7,27 +7,28 @@ from functools import partial
 from typing import Any
 
 from isonomy.report import runs
-from isonomy.report.figures.drawing import Kind, Plot, Views, axis_titles, safe
-from isonomy.report.figures.rounds import add_lines, over_rounds
+from isonomy.report.figures.drawing import Kind, View, drawn
+from isonomy.report.figures.rounds import over_rounds
+from isonomy.report.svg import Axis
 from isonomy.runs.record import Record
 
 
-def draw(records: list[Record]) -> Plot | None:
+def draw(records: list[Record]) -> list[View]:
     """Any recorded entry over rounds: one line per method, and a band over its seeds."""
     found = runs.methods(records)
     each = [entry.get("recorded") or {} for record in records for entry in record.rounds]
     shown: dict[tuple[str, str | None], str] = {}  # a name and a word of it, with their title
     for name, value in (item for entry in each for item in entry.items()):
+        title = name.replace("_", " ")
         if isinstance(value, str):
-            shown[name, value] = f"{name} = {value}"
+            shown[name, value] = f"{title} = {value}"
         else:
             largest = isinstance(value, Mapping)
-            shown.setdefault((name, None), f"{name}, largest of a client" if largest else name)
-    views = Views()
-    for (name, word), title in shown.items():
-        views.view(title, **axis_titles(y=safe(title)))
-        add_lines(views, found, partial(_read, name=name, word=word))
-    return over_rounds(views)
+            shown.setdefault((name, None), f"{title}, largest of a client" if largest else title)
+    return drawn(
+        View(title, over_rounds(found, Axis(title), partial(_read, name=name, word=word)))
+        for (name, word), title in shown.items()
+    )
 
 
 def _read(entry: Mapping[str, Any], name: str, word: str | None) -> float | None:

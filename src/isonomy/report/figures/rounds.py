@@ -7,40 +7,30 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from isonomy.metrics.names import find_metric
 from isonomy.report import runs
-from isonomy.report.figures.drawing import (
-    Kind,
-    Plot,
-    Views,
-    axis_titles,
-    colour,
-    dash,
-    faint_colour,
-    finite,
-    go,
-    metric_axis,
-    ordered,
-    plus_minus,
-    safe,
-    symbol,
-)
+from isonomy.report.figures.drawing import Kind, View, drawn, metric_axis, plus_minus, useful
 from isonomy.report.runs import Method
+from isonomy.report.svg import Axis, Band, Chart, Line, Points
 from isonomy.runs.record import Record
 
 Read = Callable[[Mapping[str, Any]], float | None]
 """Reads a value from a round's entry; None if the entry does not have it."""
 
+_MANY_ROUNDS = 30  # above which single rounds have no marks
 
-def draw(records: list[Record]) -> Plot | None:
-    """Any metric over rounds: one line per method, and a band over its seeds."""
+
+def draw(records: list[Record]) -> list[View]:
+    """Metrics over rounds: one line per method, and a band over its seeds."""
     found = runs.methods(records)
     pages = [entry.get("metrics") or {} for record in records for entry in record.rounds]
-    views = Views()
-    for name in ordered(runs.metric_names(pages)):
-        views.view(find_metric(name).title, **axis_titles(y=metric_axis(name)))
-        add_lines(views, found, partial(_metric, name=name))
-    return over_rounds(views)
+    return drawn(
+        View(
+            metric.title,
+            over_rounds(found, metric_axis(metric.name), partial(_metric, name=metric.name)),
+            group,
+        )
+        for group, metric in useful(runs.metric_names(pages))
+    )
 
 
 def _metric(entry: Mapping[str, Any], name: str) -> float | None:
@@ -48,56 +38,30 @@ def _metric(entry: Mapping[str, Any], name: str) -> float | None:
     return runs.number(metrics[name]) if name in metrics else None
 
 
-def add_lines(views: Views, methods: list[Method], read: Read) -> None:
-    """Add to the current view a line for each method whose rounds have the value."""
+def over_rounds(methods: list[Method], y: Axis, read: Read) -> Chart:
+    """A line for each method with the value at two or more rounds; empty if there is none."""
+    chart = Chart(Axis("round", whole=True), y)
     for i, method in enumerate(methods):
         at = _over_rounds(method, read)
-        if not at:
-            continue
+        if len(at) < 2:
+            continue  # a single round is no course; the tables have its number
         stats = {t: runs.stat(values) for t, values in at.items()}
         ts = sorted(stats)
-        means = [finite(stats[t].mean) for t in ts]
         band = [t for t in ts if stats[t].spread is not None]
         if band:
-            tops = [stats[t].mean + (stats[t].spread or 0) for t in band]
             lows = [stats[t].mean - (stats[t].spread or 0) for t in band]
-            views.add(
-                go.Scatter(
-                    x=band + band[::-1],
-                    y=[finite(v) for v in tops + lows[::-1]],
-                    fill="toself",
-                    fillcolor=faint_colour(i),
-                    line={"width": 0},
-                    mode="lines",
-                    hoverinfo="skip",
-                    showlegend=False,
-                    legendgroup=str(i),
-                )
-            )
-        views.add(
-            go.Scatter(
-                x=ts,
-                y=means,
-                name=safe(method.title),
-                legendgroup=str(i),
-                mode="lines+markers" if len(ts) <= 30 else "lines",
-                line={"color": colour(i), "width": 2, "dash": dash(i)},
-                marker={"size": 5, "symbol": symbol(i)},
-                customdata=[
-                    [plus_minus(stats[t].spread), stats[t].n, safe(method.title)] for t in ts
-                ],
-                hovertemplate="%{customdata[2]}<br>round %{x}: %{y:.4g}"
-                "%{customdata[0]} (seeds: %{customdata[1]})<extra></extra>",
-            )
-        )
-
-
-def over_rounds(views: Views) -> Plot | None:
-    """The figure of such views, with rounds on its x axis."""
-    plot = views.figure(xaxis={"title": {"text": "round"}, "tickformat": "d"})
-    if plot is not None and max(len(trace.x) for trace in plot.data) == 1:
-        plot.update_xaxes(nticks=3)
-    return plot
+            tops = [stats[t].mean + (stats[t].spread or 0) for t in band]
+            chart.add(Band(band, lows, tops, series=i))
+        means = [stats[t].mean for t in ts]
+        chart.add(Line(ts, means, series=i, name=method.title))
+        if len(ts) <= _MANY_ROUNDS:
+            tips = [
+                f"{method.title}\nround {t}: {stats[t].mean:.4g}{plus_minus(stats[t].spread)} "
+                f"(seeds: {stats[t].n})"
+                for t in ts
+            ]
+            chart.add(Points(ts, means, series=i, name=method.title, tips=tips, size=3.2))
+    return chart
 
 
 def _over_rounds(method: Method, read: Read) -> dict[int, list[float]]:

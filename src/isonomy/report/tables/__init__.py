@@ -5,7 +5,7 @@
 """
 
 from isonomy.report.tables.cells import ABSENT, UNDEFINED, Cell, Column, parts, shown
-from isonomy.report.tables.methods import comparison, everything
+from isonomy.report.tables.methods import comparison, everything, gap_columns
 from isonomy.report.tables.published import reproduction
 from isonomy.report.tables.remarks import surrogates
 from isonomy.report.tables.table import Table
@@ -19,6 +19,7 @@ __all__ = [
     "Table",
     "comparison",
     "everything",
+    "gap_columns",
     "outcomes",
     "parts",
     "reproduction",

@@ -40,7 +40,7 @@ class Cell:
     """A value with its spread or interval, the number of runs it is from, and if it is the best.
 
     `n` of the `of` runs have the value; `digits` overrides the column's digits; `signed` always
-    shows a sign.
+    shows a sign; `note` follows the number.
     """
 
     value: float | str | None = None
@@ -52,6 +52,7 @@ class Cell:
     best: bool = False
     digits: int | None = None
     signed: bool = False
+    note: str = ""
 
 
 def parts(cell: Cell, column: Column) -> tuple[str, str]:
@@ -75,6 +76,7 @@ def parts(cell: Cell, column: Column) -> tuple[str, str]:
         rest += f" [{show(cell.low)}, {show(cell.high)}]"
     if cell.n < cell.of:
         rest += f" ({cell.n} of {cell.of})"
+    rest += f" {cell.note}" if cell.note else ""
     return show(at, cell.signed), rest
 
 

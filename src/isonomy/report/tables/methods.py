@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from isonomy.core.notions import NOTIONS, SINGLE_RATE
 from isonomy.errors import ConfigError, unknown
-from isonomy.metrics.names import find_metric
+from isonomy.metrics.client import Better
+from isonomy.metrics.names import Metric, find_metric
 from isonomy.metrics.summary import LEVEL
 from isonomy.report import runs
 from isonomy.report.phrases import listed
 from isonomy.report.runs import Method
 from isonomy.report.tables import remarks
+from isonomy.report.tables.best import RULE, best, of_use, values
 from isonomy.report.tables.cells import ABSENT, UNDEFINED, Cell, Column, digits_for
 from isonomy.report.tables.table import Table
 from isonomy.report.tables.verdict import outcomes
@@ -22,16 +24,20 @@ from isonomy.runs.record import Record
 _ATTACK = "attack (benign clients measured)"
 
 
-def comparison(records: list[Record], columns: list[str] | None = None) -> Table:
+def comparison(
+    records: list[Record], columns: list[str] | None = None, title: str = "Comparison of methods"
+) -> Table:
     """Methods side by side: one row per method, mean and standard deviation over seeds.
 
     Runs belong to the same method if they have the same label and the same configuration except
     for the seed. A run that stopped early is left out if other runs of the method finished. The
-    best value of a column is marked among methods on the same data, and only where every seed has
-    a value. Raises ConfigError for a column that no run has.
+    last row of each data set is the constant prediction of the most frequent class. The best value
+    of a column is marked among methods on the same data as `best` defines it. If there are several
+    protected attributes, gaps are those of the worst attribute; a column such as
+    `group.*.demographic_parity` asks for it. Raises ConfigError for a column that no run has.
     """
     found = runs.methods(records)
-    names = _default_columns(records) if columns is None else _known(columns, records)
+    names = default_columns(records) if columns is None else _known(columns, records)
     several = len({method.data for method in found}) > 1
     heads = [Column("method", "method", text=True)]
     heads += [Column("data", "data", text=True)] if several else []
@@ -39,30 +45,54 @@ def comparison(records: list[Record], columns: list[str] | None = None) -> Table
     heads += [Column(_ATTACK, _ATTACK, text=True)] if attacked else []
     judged = any(record.verdict is not None for record in records)
     heads += [Column("verdict", "verdict", text=True)] if judged else []
+    constants = {data: runs.constant([m for m in found if m.data == data])
+                 for data in dict.fromkeys(method.data for method in found)}  # fmt: skip
+    remarked = remarks.of_methods(found, constants, objectives(names))
+    heads += [Column("remark", "remark", text=True)] if any(remarked) else []
     rows: list[list[Cell]] = []
-    for method in found:
-        row = [Cell(method.label + ("" if method.finished else " (unfinished)"))]
+    for method, remark in zip(found, remarked, strict=True):
+        row = [Cell(method.label)]
         row += [Cell(method.data)] if several else []
         row += [Cell(runs.attack(method.runs[0]) or "none")] if attacked else []
-        rows.append([*row, *([Cell(outcomes(method.runs))] if judged else [])])
+        row += [Cell(outcomes(method.runs))] if judged else []
+        rows.append([*row, *([Cell(remark)] if any(remarked) else [])])
+    fixed = {data: at for data, at in constants.items() if any(n in at for n in names)}
+    below: list[list[Cell]] = []
+    for data in fixed:
+        row = [Cell(runs.CONSTANT), *([Cell(data)] if several else [])]
+        below.append([*row, *[Cell("")] * (len(heads) - len(row))])
     for name in names:
         cells = [_cell(method, name) for method in found]
-        column = _column(name, cells)
+        column = _column(name, cells, records)
         heads.append(column)
-        for row, cell in zip(rows, _marked(cells, column, found), strict=True):
+        for row, cell in zip(rows, _marked(cells, column, found, constants), strict=True):
             row.append(cell)
+        for row, at in zip(below, fixed.values(), strict=True):
+            row.append(Cell(at.get(name, at.get(name.replace("*", _first(records))))))
     return Table(
-        "Comparison of methods",
+        title,
         tuple(heads),
-        tuple(tuple(row) for row in rows),
-        tuple(_footnotes(found, heads, rows)),
+        tuple(tuple(row) for row in (*rows, *below)),
+        tuple(_footnotes(found, heads, rows, fixed)),
+        f"a value that is {RULE}",
     )
+
+
+def objectives(names: Sequence[str]) -> dict[str, Better]:
+    """The columns in which a method can be worse than another, without costs."""
+    found = {name: _metric(name) for name in names}
+    return {n: m.better for n, m in found.items() if m.better and m.over != "run"}
+
+
+def _first(records: Sequence[Record]) -> str:
+    return next(iter(runs.attributes(records)), "")
 
 
 def everything(records: list[Record]) -> Table:
     """Every metric of every method: one row per metric, one column per method."""
     found = runs.methods(records)
     names = [*runs.metric_names(r.metrics for r in records), "seconds", "bytes"]
+    constants = {m.data: runs.constant([o for o in found if o.data == m.data]) for m in found}
     heads = [Column("metric", "metric", text=True)]
     heads += [Column(m.title, m.title + ("" if m.finished else " (unfinished)")) for m in found]
     rows = []
@@ -72,20 +102,22 @@ def everything(records: list[Record]) -> Table:
             continue
         column = replace(_column(name, cells), scale=1.0)
         digits = 0 if name.startswith("bytes") else column.digits
-        marked = _marked(cells, replace(column, digits=digits), found)
+        marked = _marked(cells, replace(column, digits=digits), found, constants)
         rows.append((Cell(name), *(replace(cell, digits=digits) for cell in marked)))
-    return Table("Every metric", tuple(heads), tuple(rows), tuple(_run_notes(found, rows)))
+    notes = tuple(_run_notes(found, rows))
+    return Table("Every metric", tuple(heads), tuple(rows), notes, f"a value that is {RULE}")
 
 
-def _default_columns(records: Sequence[Record]) -> list[str]:
+def default_columns(records: Sequence[Record]) -> list[str]:
     """Accuracy (or loss), clients, groups, excess risk, costs: those that the runs have."""
     there = set(runs.metric_names(r.metrics for r in records))
     what = "accuracy" if "accuracy" in there else "loss"
-    wanted = [what, f"client.{what}.std", f"client.{what}.worst10"]
-    firsts = [found[0] for r in records if (found := runs.attributes([r]))]
-    for name in dict.fromkeys(firsts):
-        gaps = (*(NOTIONS[code].name for code in SINGLE_RATE), "max_loss")
-        wanted += [f"group.{name}.{gap}" for gap in gaps]
+    wanted = [what, "balanced_accuracy", "auc", f"client.{what}.worst10", f"client.{what}.std"]
+    wanted += [
+        f"group.{name}.{gap}"
+        for gap in (*(NOTIONS[code].name for code in SINGLE_RATE), "max_loss")
+        for name in (runs.WORST if len(runs.attributes(records)) > 1 else _first(records),)
+    ]
     if any("preference.0" in record.front for record in records):
         wanted += ["hv.local", "hv.global"]
         named = runs.metric_names(r.metrics for r in records)
@@ -96,6 +128,16 @@ def _default_columns(records: Sequence[Record]) -> list[str]:
         ]
     wanted += ["faa", "clusters", "seconds", "bytes"]
     return [n for n in wanted if any(runs.value(record, n) is not None for record in records)]
+
+
+def gap_columns(records: Sequence[Record]) -> list[str]:
+    """The gaps of every protected attribute, by notion; the worst attribute first."""
+    names = [
+        f"group.{attribute}.{NOTIONS[code].name}"
+        for code in SINGLE_RATE
+        for attribute in runs.worst_first(records, NOTIONS[code].name)
+    ]
+    return [n for n in names if any(runs.value(record, n) is not None for record in records)]
 
 
 def _known(columns: Sequence[str], records: Sequence[Record]) -> list[str]:
@@ -114,13 +156,27 @@ def _cell(method: Method, name: str) -> Cell:
     stat = runs.stat(values)
     ends = runs.interval(method.runs[0], name) if of == 1 else None
     low, high = ends or (None, None)
-    return Cell(stat.mean, stat.spread, low, high, stat.n, of)
+    worst = runs.worst_attribute(method.runs, name)
+    return Cell(stat.mean, stat.spread, low, high, stat.n, of, note=worst)
 
 
-def _column(name: str, cells: Sequence[Cell]) -> Column:
+def _metric(name: str) -> Metric:
+    """The metric of a column; of the worst attribute, with a title that says so."""
+    metric = find_metric(name)
+    if metric.attribute != runs.WORST:
+        return metric
+    title = metric.title.replace(f"({runs.WORST})", "of the worst attribute")
+    return replace(metric, title=title)
+
+
+def _column(name: str, cells: Sequence[Cell], records: Sequence[Record] = ()) -> Column:
     values = [cell.value for cell in cells if isinstance(cell.value, float)]
     spreads = [cell.spread for cell in cells]
-    metric = find_metric(name)
+    metric = _metric(name)
+    meaning = metric.meaning()
+    if metric.attribute == runs.WORST:
+        each = ", ".join(runs.attributes(records))
+        meaning = meaning.replace(f" of {runs.WORST}", f" of one attribute, the worst of {each}")
     title, scale = metric.title, 1.0
     if name.startswith("bytes"):
         top = max((abs(v) for v in values if math.isfinite(v)), default=0.0)
@@ -138,7 +194,7 @@ def _column(name: str, cells: Sequence[Cell]) -> Column:
     return Column(
         name,
         title,
-        metric.meaning(),
+        meaning,
         metric.better,
         metric.scope,
         digits=digits,
@@ -146,24 +202,31 @@ def _column(name: str, cells: Sequence[Cell]) -> Column:
     )
 
 
-def _marked(cells: Sequence[Cell], column: Column, found: Sequence[Method]) -> list[Cell]:
+def _marked(
+    cells: Sequence[Cell],
+    column: Column,
+    found: Sequence[Method],
+    constants: Mapping[str, Mapping[str, float]],
+) -> list[Cell]:
     """The cells with the best value on each data set marked."""
-    best: set[int] = set()
+    marked: set[int] = set()
     for data in {method.data for method in found} if column.better else ():
-        at = {
-            i: round(cell.value / column.scale, column.digits)
-            for i, (cell, method) in enumerate(zip(cells, found, strict=True))
-            if method.data == data and method.finished and cell.n == cell.of
-            if isinstance(cell.value, float) and math.isfinite(cell.value)
+        given = {
+            i: at
+            for i, method in enumerate(found)
+            if method.data == data and of_use(method, constants.get(data, {}))
+            if (at := values(method, column.name)) is not None
         }
-        if len(at) > 1:
-            top = (max if column.better == "higher" else min)(at.values())
-            best |= {i for i, v in at.items() if v == top}
-    return [replace(cell, best=i in best) for i, cell in enumerate(cells)]
+        if column.better:
+            marked |= best(given, column.better, exact=column.name.startswith("bytes"))
+    return [replace(cell, best=i in marked) for i, cell in enumerate(cells)]
 
 
 def _footnotes(
-    found: Sequence[Method], heads: Sequence[Column], rows: Sequence[Sequence[Cell]]
+    found: Sequence[Method],
+    heads: Sequence[Column],
+    rows: Sequence[Sequence[Cell]],
+    constants: Mapping[str, Mapping[str, float]],
 ) -> list[str]:
     notes = []
     for column in heads:
@@ -174,7 +237,13 @@ def _footnotes(
         notes += remarks.surrogates([run for method in found for run in method.runs])
     if any(column.name == "clusters" for column in heads):
         notes += remarks.clusters(found)
-    return notes + _run_notes(found, rows)
+    if constants:
+        notes.append(
+            f"{runs.CONSTANT}: the most frequent class of the training labels for every example. "
+            "Its gaps between groups are 0 by definition, so it is of no use, and neither is a "
+            "model that is less accurate; such values are never marked as best."
+        )
+    return notes + remarks.one_class(found) + _run_notes(found, rows)
 
 
 def _run_notes(found: Sequence[Method], rows: Sequence[Sequence[Cell]]) -> list[str]:

@@ -1,15 +1,66 @@
-"""Footnotes on what methods were measured against, and on the clusters that they found."""
+"""Remarks on methods; footnotes on what they were measured against, and on found clusters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from isonomy.metrics.client import Better
 from isonomy.report import runs
 from isonomy.report.phrases import listed
 from isonomy.report.runs import Method
+from isonomy.report.tables.best import below_constant, dominated, of_use
 from isonomy.runs.record import Record
 
 _NAMED = 20  # clients of a cluster that are named
+
+
+def of_methods(
+    found: Sequence[Method],
+    constants: Mapping[str, Mapping[str, float]],
+    objectives: Mapping[str, Better],
+) -> list[str]:
+    """A short remark on each method: not finished, of no use, dominated; empty if there is none."""
+    usable = [of_use(method, constants.get(method.data, {})) for method in found]
+    worse = dominated(objectives, found, usable)
+    out = []
+    for i, method in enumerate(found):
+        texts = _unfinished(method)
+        classes = dict.fromkeys(filter(None, (runs.only_class(run) for run in method.runs)))
+        if classes:
+            texts.append(f"predicts {' or '.join(map(repr, classes))} for everyone")
+        elif below_constant(method, constants.get(method.data, {})):
+            texts.append(f"less accurate than the {runs.CONSTANT}")
+        if i in worse:
+            texts.append(f"worse than {found[worse[i]].label} in every column")
+        out.append("; ".join(texts))
+    return out
+
+
+def _unfinished(method: Method) -> list[str]:
+    """What became of the runs that did not finish."""
+    seeds: dict[str, list[int]] = {}
+    for run in (*method.runs, *method.unfinished):
+        if text := runs.state(run):
+            seeds.setdefault(text, []).append(run.seed)
+    of = len(method.runs) + len(method.unfinished)
+    return [
+        text if len(which) == of else f"seed {listed(which)}: {text}"
+        for text, which in seeds.items()
+    ]
+
+
+def one_class(found: Sequence[Method]) -> list[str]:
+    """Which models predict one class for everyone."""
+    notes = []
+    for method in found:
+        which = [(run.seed, at) for run in method.runs if (at := runs.only_class(run))]
+        for at in dict.fromkeys(name for _, name in which):
+            seeds = listed([seed for seed, name in which if name == at])
+            notes.append(
+                f"{method.title}, seed {seeds}: the model predicts '{at}' for every example, so "
+                "its gaps between groups are 0 whatever the data."
+            )
+    return notes
 
 
 def surrogates(records: list[Record]) -> list[str]:

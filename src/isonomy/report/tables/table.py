@@ -25,6 +25,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     footnotes: tuple[str, ...] = ()
+    best: str = ""  # what a mark means, after "a star marks"
 
     def text(self) -> str:
         """Aligned plain text; a star marks the best value of a column."""
@@ -109,6 +110,7 @@ class Table:
                 "low": any(cell.low is not None for cell in at),
                 "high": any(cell.high is not None for cell in at),
                 "n": any(cell.of for cell in at),
+                "note": any(cell.note for cell in at),
             }
             extras.append([name for name, there in has.items() if there])
             head += [column.name, *(f"{column.name} {name}" for name in extras[-1])]
@@ -120,7 +122,8 @@ class Table:
             for cell, extra in zip(row, extras, strict=True):
                 each = {"std": cell.spread, "low": cell.low, "high": cell.high}
                 line.append(_full(cell.value))
-                line += [str(cell.n) if e == "n" else _full(each[e]) for e in extra]
+                given = {"n": str(cell.n), "note": cell.note}
+                line += [given[e] if e in given else _full(each[e]) for e in extra]
             writer.writerow(map(csv_cell, line))
         return out.getvalue()
 
@@ -135,7 +138,7 @@ class Table:
         if not any(cell.best for row in self.rows for cell in row):
             return list(self.footnotes)
         return [
-            f"{mark} the best value, and values that are equal to it as shown.",
+            f"{mark} {self.best or 'the best value, and values that are equal to it as shown.'}",
             *self.footnotes,
         ]
 
