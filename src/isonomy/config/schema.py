@@ -189,6 +189,11 @@ class EvaluateConfig(_Section):
     bootstrap: int = Field(
         1000, ge=0, description="bootstrap resamples of clients for intervals; 0: no intervals"
     )
+    scores: Literal["last", "always", "never"] = Field(
+        "last",
+        description="when metrics of probabilities and of predicted numbers are measured (AUC, "
+        "calibration, Brier score, RMSE, ...): at the last evaluation, at every one, or never",
+    )
 
 
 class FrontConfig(_Section):

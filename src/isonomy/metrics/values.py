@@ -1,8 +1,8 @@
 """Values of a set of examples: ranking, calibration, errors, and rates averaged over classes.
 
-Each function keeps leading axes. Those of scores take histograms [..., 2, B] (label, bin), those of
-errors take sums [..., parts], and those of counts take a `Tally` and return [..., 1 + L], a value
-for everyone and for each group. A value is NaN where it is undefined.
+Each function keeps leading axes. Those of scores take `Ranks`, which are sums of histograms, those
+of errors take sums [..., parts], and those of counts take a `Tally` and return [..., 1 + L], a
+value for everyone and for each group. A value is NaN where it is undefined.
 
 Scores in the same bin are not told apart, so the AUC and the average precision are those of the
 bins' numbers as scores. A pair of a positive and a negative example in the same bin counts half for
@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from isonomy.core.examples import Attribute
 from isonomy.metrics.counts import Floats, Tally, ratio
@@ -23,56 +24,86 @@ from isonomy.metrics.errors import OF_CLASSES, OF_NUMBERS, Errors
 from isonomy.metrics.scores import Scores
 
 CALIBRATION_BINS = 10
-_BLOCK = 4_000_000  # numbers of histograms at a time
+_BLOCK = 2_000_000  # numbers of histograms at a time
 
 
 # --- of scores ------------------------------------------------------------------------------------
 
 
-def auc(histogram: Floats) -> Floats:
+class Ranks(NamedTuple):
+    """What values of scores are computed from, all of it linear in the histogram.
+
+    Each has the shape [..., B], but `apart` [..., 10].
+    """
+
+    positive: Floats  # positive examples in the bin
+    negative: Floats  # negative examples in the bin
+    below: Floats  # negative examples in lower bins, and half of those in the bin
+    found: Floats  # positive examples in the bin and in higher ones
+    chosen: Floats  # all examples in the bin and in higher ones
+    apart: Floats  # in each tenth: the sum of probabilities minus the number of positive examples
+
+
+def ranks(histogram: NDArray[np.integer], times: Floats | None = None) -> Ranks:
+    """From histograms [clients, 2, B]; with `times` [R, clients], sums over clients [R, ...]."""
+    counts = histogram.astype(np.float64)
+    negative, positive = counts[:, 0], counts[:, 1]
+    bins = counts.shape[-1]
+    middle = (np.arange(bins) + 0.5) / bins
+    size = negative + positive
+    found, chosen = (np.cumsum(at[:, ::-1], -1)[:, ::-1] for at in (positive, size))
+    tenths = (len(counts), CALIBRATION_BINS, bins // CALIBRATION_BINS)
+    apart = (size * middle - positive).reshape(tenths).sum(-1)
+    below = np.cumsum(negative, -1) - negative / 2
+    each = Ranks(positive, negative, below, found, chosen, apart)
+    return each if times is None else Ranks(*(times @ at for at in each))
+
+
+def auc(at: Ranks) -> Floats:
     """The area under the ROC curve: the share of pairs of a positive and a negative example in
     which the positive one has the higher score; a pair in the same bin counts half.
 
-    >>> float(auc(np.array([[2.0, 0.0, 1.0], [0.0, 1.0, 1.0]])))  # (2 + 2.5) of 6 pairs
-    0.75
+    >>> few = np.zeros((1, 2, 10), np.int64)
+    >>> few[0, 0, 1], few[0, 0, 7], few[0, 1, 5], few[0, 1, 7] = 2, 1, 1, 1
+    >>> auc(ranks(few)).tolist()  # (2 + 2.5) of 6 pairs
+    [0.75]
     """
-    negative, positive = histogram[..., 0, :], histogram[..., 1, :]
-    below = np.cumsum(negative, -1) - negative / 2
-    return ratio((positive * below).sum(-1), positive.sum(-1) * negative.sum(-1))
+    return ratio(_product(at.positive, at.below), _pairs(at))
 
 
-def auc_resolution(histogram: Floats) -> Floats:
+def auc_resolution(at: Ranks) -> Floats:
     """The most by which `auc` can differ from that of the scores themselves."""
-    negative, positive = histogram[..., 0, :], histogram[..., 1, :]
-    return ratio((positive * negative).sum(-1) / 2, positive.sum(-1) * negative.sum(-1))
+    return ratio(_product(at.positive, at.negative) / 2, _pairs(at))
 
 
-def average_precision(histogram: Floats) -> Floats:
+def average_precision(at: Ranks) -> Floats:
     """The sum over bins, from the highest, of precision times the increase of recall.
 
     NaN unless there are positive and negative examples.
     """
-    positive = histogram[..., 1, ::-1]
-    found, chosen = np.cumsum(positive, -1), np.cumsum(histogram[..., ::-1].sum(-2), -1)
-    precision = np.where(chosen > 0, found / np.maximum(chosen, 1), 0.0)
-    both = (histogram.sum(-1) > 0).all(-1)
-    total = np.where(both, positive.sum(-1), 0.0)
-    return ratio((positive * precision).sum(-1), total)
+    precision = at.found / np.maximum(at.chosen, 1)
+    both = _pairs(at) > 0
+    return ratio(_product(at.positive, precision), np.where(both, at.found[..., 0], 0.0))
 
 
-def calibration_error(histogram: Floats) -> Floats:
+def calibration_error(at: Ranks) -> Floats:
     """The expected calibration error of the probability of class 1, in ten bins of equal width.
 
     It is the mean over examples of the distance between the mean probability and the share of
     positive examples in the example's bin. A probability counts as the middle of its own narrow
     bin, which changes the result by half the width of that bin at most.
     """
-    bins = histogram.shape[-1]
-    middle = (np.arange(bins) + 0.5) / bins
-    wide = (*histogram.shape[:-2], CALIBRATION_BINS, bins // CALIBRATION_BINS)
-    size = histogram.sum(-2)
-    apart = (size * middle - histogram[..., 1, :]).reshape(wide).sum(-1)
-    return ratio(np.abs(apart).sum(-1), size.sum(-1))
+    return ratio(np.abs(at.apart).sum(-1), at.chosen[..., 0])
+
+
+def _pairs(at: Ranks) -> Floats:
+    """The number of pairs of a positive and a negative example."""
+    positive = at.found[..., 0]
+    return np.asarray(positive * (at.chosen[..., 0] - positive))
+
+
+def _product(first: Floats, second: Floats) -> Floats:
+    return np.asarray(np.einsum("...b,...b->...", first, second))
 
 
 # --- of errors ------------------------------------------------------------------------------------
@@ -133,7 +164,7 @@ def f1(tally: Tally) -> Floats:
 
 # --- all of them ----------------------------------------------------------------------------------
 
-OF_SCORES: dict[str, Callable[[Floats], Floats]] = {
+OF_SCORES: dict[str, Callable[[Ranks], Floats]] = {
     "auc": auc,
     "auc_resolution": auc_resolution,
     "average_precision": average_precision,
@@ -176,48 +207,40 @@ class Values:
 
     def of_clients(self) -> dict[str, Floats]:
         """Each value on each client's own examples, [clients, 1 + G]."""
-        out: dict[str, Floats] = {}
-        if self.scores is not None:
-            counts = self.scores.counts
-            block = max(1, _BLOCK // counts[0].size) if len(counts) else 1
-            parts = [
-                _stacked(OF_SCORES, counts[at : at + block].astype(np.float64))
-                for at in range(0, max(len(counts), 1), block)
-            ]
-            out |= {name: np.concatenate([part[name] for part in parts]) for name in OF_SCORES}
-        if self.errors is not None:
-            out |= _stacked(_of_errors(self.errors), self.errors.sums)
-        return out
+        return self._all(None)
 
     def drawn(self, times: Floats) -> dict[str, Floats]:
         """Each value on the examples of all clients together, [replicates, 1 + G].
 
-        Client k counts `times[r, k]` times in replicate r. Histograms are added one row at a time,
-        and for some replicates at a time, which bounds memory.
+        Client k counts `times[r, k]` times in replicate r.
         """
+        return self._all(times)
+
+    def _all(self, times: Floats | None) -> dict[str, Floats]:
         out: dict[str, Floats] = {}
         if self.scores is not None:
-            rows: list[Mapping[str, Floats]] = []
-            counts, bins = self.scores.counts, self.scores.bins
-            for g in range(counts.shape[1]):
-                each = counts[:, g].reshape(len(counts), 2 * bins).astype(np.float64)
-                block = max(1, _BLOCK // (2 * bins))
-                parts = [
-                    _stacked(OF_SCORES, (times[at : at + block] @ each).reshape(-1, 2, bins))
-                    for at in range(0, len(times), block)
-                ]
-                rows.append({k: np.concatenate([part[k] for part in parts]) for k in OF_SCORES})
+            rows = [
+                _of_row(self.scores.counts[:, g], times) for g in range(self.scores.counts.shape[1])
+            ]
             out |= {name: np.stack([row[name] for row in rows], -1) for name in OF_SCORES}
         if self.errors is not None:
-            with np.errstate(invalid="ignore", over="ignore"):
-                sums = np.tensordot(times, self.errors.sums, axes=1)
-            out |= _stacked(_of_errors(self.errors), sums)
+            sums, which = self.errors.sums, OF_PROBABILITIES
+            if self.errors.regression:
+                which = OF_REGRESSION
+            if times is not None:
+                with np.errstate(invalid="ignore", over="ignore"):
+                    sums = np.tensordot(times, sums, axes=1)
+            out |= {name: compute(sums) for name, compute in which.items()}
         return out
 
 
-def _of_errors(errors: Errors) -> dict[str, Callable[[Floats], Floats]]:
-    return OF_REGRESSION if errors.regression else OF_PROBABILITIES
-
-
-def _stacked(which: Mapping[str, Callable[[Floats], Floats]], at: Floats) -> dict[str, Floats]:
-    return {name: compute(at) for name, compute in which.items()}
+def _of_row(histogram: NDArray[np.integer], times: Floats | None) -> dict[str, Floats]:
+    """The values of scores of one row, for some clients or replicates at a time to save memory."""
+    clients, bins = len(histogram), histogram.shape[-1]
+    count, block = clients if times is None else len(times), max(1, _BLOCK // bins)
+    found: list[Mapping[str, Floats]] = []
+    for start in range(0, max(count, 1), block):
+        chunk = slice(start, start + block)
+        at = ranks(histogram[chunk]) if times is None else ranks(histogram, times[chunk])
+        found.append({name: compute(at) for name, compute in OF_SCORES.items()})
+    return {name: np.concatenate([part[name] for part in found]) for name in OF_SCORES}

@@ -22,7 +22,9 @@ from isonomy.core.tree import Tree
 from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.metrics import Counts, count
-from isonomy.metrics.scores import Scores, histogram
+from isonomy.metrics.errors import Errors, error_sums, has_errors
+from isonomy.metrics.scores import Scores, has_scores, histogram
+from isonomy.metrics.values import Values
 
 PAGE = 1024  # examples at a time
 
@@ -70,6 +72,30 @@ def measure_scores(algorithm: Algorithm, split: Split) -> Phase:
     return measured
 
 
+def measure_values(algorithm: Algorithm, task: Task, split: Split) -> Phase:
+    """The phase in which a client counts predictions as in `measure`, and what `Values` hold.
+
+    The message is that of `measure`. All of it is computed from one pass over the examples.
+    """
+    parts: dict[str, Any] = {"counts": "group statistic", "loss": "group statistic"}
+    parts |= {"scores": "group statistic"} if has_scores(task) else {}
+    parts |= {"errors": "group statistic"} if has_errors(task) else {}
+
+    @phase("gather", name=f"measure:{split}:values", **parts)
+    def measured(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        def of_page(outputs: Tensor, page: Batch) -> Tree:
+            found = count(task, outputs, page)
+            if "scores" in parts:
+                found["scores"] = histogram(task, outputs, page).to(torch.int32)
+            if "errors" in parts:
+                found["errors"] = error_sums(task, outputs, page)
+            return found
+
+        return _total(algorithm, split, task, message, client, of_page), client.state
+
+    return measured
+
+
 def _total(
     algorithm: Algorithm,
     split: Split,
@@ -112,12 +138,37 @@ def count_answering(
     `rays` [clients, objectives] are the points of their fronts at which clients predict.
     """
     replies = _asked(algorithm, server, engine, measure(algorithm, split), done, rays)
-    counts = Counts(
+    return _counts(replies, engine), [int(k) for k in replies.ids]
+
+
+def _counts(replies: Replies, engine: Engine) -> Counts:
+    return Counts(
         counts=replies.value["counts"].numpy().astype(np.int64),
         loss=replies.value["loss"].numpy().astype(np.float64),
         attributes=engine.federation.attributes,
     )
-    return counts, [int(k) for k in replies.ids]
+
+
+def values_answering(
+    algorithm: Algorithm,
+    server: Tree,
+    engine: Engine,
+    split: Split,
+    done: int = 0,
+    rays: Tensor | None = None,
+) -> tuple[Counts, Values, list[int]]:
+    """The counts and values of every client that answered, and their numbers.
+
+    As `count_answering`.
+    """
+    question = measure_values(algorithm, engine.task, split)
+    replies = _asked(algorithm, server, engine, question, done, rays)
+    found, named = replies.value, engine.federation.attributes
+    values = Values(
+        Scores(found["scores"].numpy(), named) if "scores" in found else None,
+        Errors(found["errors"].numpy(), named) if "errors" in found else None,
+    )
+    return _counts(replies, engine), values, [int(k) for k in replies.ids]
 
 
 def scores_answering(
