@@ -194,6 +194,16 @@ class EvaluateConfig(_Section):
         description="when metrics of probabilities and of predicted numbers are measured (AUC, "
         "calibration, Brier score, RMSE, ...): at the last evaluation, at every one, or never",
     )
+    threshold: (
+        Annotated[float, Field(ge=0, le=1)] | Literal["balanced", "f1", "accuracy"] | None
+    ) = Field(
+        None,
+        description="probability of class 1 above which a decision is counted as positive, or what "
+        "it is fitted for on validation examples: balanced accuracy, F1 or accuracy (0.5 if unset)",
+    )
+    threshold_by: str | None = Field(
+        None, description="protected attribute whose groups each have their own fitted threshold"
+    )
 
 
 class FrontConfig(_Section):

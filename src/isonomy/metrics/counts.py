@@ -26,7 +26,13 @@ from isonomy.errors import ConfigError, DataError, unknown
 Floats = NDArray[np.float64]
 
 
-def count(task: Task, outputs: Tensor, batch: Batch, most: float = math.inf) -> dict[str, Tensor]:
+def count(
+    task: Task,
+    outputs: Tensor,
+    batch: Batch,
+    most: float = math.inf,
+    decisions: Tensor | None = None,
+) -> dict[str, Tensor]:
     """Count one page of one client's examples; safe under `torch.func.vmap`.
 
     Returns `counts` [1 + G, C, C] int64, the number of real examples by row, label and predicted
@@ -34,21 +40,23 @@ def count(task: Task, outputs: Tensor, batch: Batch, most: float = math.inf) -> 
     number of classes, or 1 for regression, where every example has label and prediction 0.
     An example whose group value is not a level of the attribute (such as -1 for "unknown") is
     counted with everyone and in no group of that attribute. A loss above `most` counts as `most`.
+    `decisions` [n], if given, are the predicted classes in place of the task's own.
 
     Raises DataError if the model has more outputs than the task has classes.
     """
     classes, rows = max(task.classes, 1), 1 + sum(task.levels)
-    decisions = outputs.shape[-1] if task.loss_name == "cross_entropy" else 2
-    if task.classes and decisions > classes:
+    possible = outputs.shape[-1] if task.loss_name == "cross_entropy" else 2
+    if task.classes and possible > classes:
         # Without this check, such a prediction would be counted in another row.
         raise DataError(
-            f"the model has {decisions} outputs but the task has {classes} classes: give the "
+            f"the model has {possible} outputs but the task has {classes} classes: give the "
             "model as many outputs as there are classes."
         )
     real = batch.weight > 0
     losses = task.each_loss(outputs, batch.y).to(torch.float64).clamp(max=most)
     if task.classes:
-        label, predicted = batch.y.to(torch.int64), task.decide(outputs)
+        label = batch.y.to(torch.int64)
+        predicted = task.decide(outputs) if decisions is None else decisions
     else:
         label = predicted = torch.zeros_like(real, dtype=torch.int64)
 

@@ -24,27 +24,36 @@ from isonomy.engines.base import Engine
 from isonomy.metrics import Counts, count
 from isonomy.metrics.errors import Errors, error_sums, has_errors
 from isonomy.metrics.scores import Scores, has_scores, histogram
+from isonomy.metrics.thresholds import Thresholds, decide
 from isonomy.metrics.values import Values
 
 PAGE = 1024  # examples at a time
 
 
-def measure(algorithm: Algorithm, split: Split, most: float = math.inf) -> Phase:
+def measure(
+    algorithm: Algorithm,
+    split: Split,
+    most: float = math.inf,
+    thresholds: Thresholds | None = None,
+) -> Phase:
     """The phase in which a client counts its own predictions; no prediction leaves it.
 
     If an algorithm learns a front, the message may have a "ray": the client predicts with its model
-    there. A loss above `most` counts as `most`.
+    there. A loss above `most` counts as `most`. With `thresholds`, the message has them too, and
+    decisions are theirs.
     """
 
     @phase("gather", name=f"measure:{split}", counts="group statistic", loss="group statistic")
     def measured(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        total = _total(
+        total = total_of(
             algorithm,
             split,
             task,
             message,
             client,
-            lambda outputs, page: count(task, outputs, page, most),
+            lambda outputs, page: count(
+                task, outputs, page, most, _decided(task, outputs, page, message, thresholds)
+            ),
         )
         return total, client.state
 
@@ -59,7 +68,7 @@ def measure_scores(algorithm: Algorithm, split: Split) -> Phase:
 
     @phase("gather", name=f"measure:{split}:scores", scores="group statistic")
     def measured(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        total = _total(
+        total = total_of(
             algorithm,
             split,
             task,
@@ -72,7 +81,9 @@ def measure_scores(algorithm: Algorithm, split: Split) -> Phase:
     return measured
 
 
-def measure_values(algorithm: Algorithm, task: Task, split: Split) -> Phase:
+def measure_values(
+    algorithm: Algorithm, task: Task, split: Split, thresholds: Thresholds | None = None
+) -> Phase:
     """The phase in which a client counts predictions as in `measure`, and what `Values` hold.
 
     The message is that of `measure`. All of it is computed from one pass over the examples.
@@ -84,19 +95,29 @@ def measure_values(algorithm: Algorithm, task: Task, split: Split) -> Phase:
     @phase("gather", name=f"measure:{split}:values", **parts)
     def measured(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         def of_page(outputs: Tensor, page: Batch) -> Tree:
-            found = count(task, outputs, page)
+            decided = _decided(task, outputs, page, message, thresholds)
+            found = count(task, outputs, page, decisions=decided)
             if "scores" in parts:
                 found["scores"] = histogram(task, outputs, page).to(torch.int32)
             if "errors" in parts:
                 found["errors"] = error_sums(task, outputs, page)
             return found
 
-        return _total(algorithm, split, task, message, client, of_page), client.state
+        return total_of(algorithm, split, task, message, client, of_page), client.state
 
     return measured
 
 
-def _total(
+def _decided(
+    task: Task, outputs: Tensor, page: Batch, message: Message, thresholds: Thresholds | None
+) -> Tensor | None:
+    """The decisions of the message's thresholds; None: those of the task."""
+    if thresholds is None:
+        return None
+    return decide(task, outputs, page, message["thresholds"], thresholds.column)
+
+
+def total_of(
     algorithm: Algorithm,
     split: Split,
     task: Task,
@@ -132,12 +153,15 @@ def count_answering(
     split: Split,
     done: int = 0,
     rays: Tensor | None = None,
+    thresholds: Thresholds | None = None,
 ) -> tuple[Counts, list[int]]:
     """The counts of every client that answered after `done` rounds, and their numbers.
 
-    `rays` [clients, objectives] are the points of their fronts at which clients predict.
+    `rays` [clients, objectives] are the points of their fronts at which clients predict. Decisions
+    are those of the `thresholds`, if there are any.
     """
-    replies = _asked(algorithm, server, engine, measure(algorithm, split), done, rays)
+    question = measure(algorithm, split, thresholds=thresholds)
+    replies = _asked(algorithm, server, engine, question, done, rays, thresholds)
     return _counts(replies, engine), [int(k) for k in replies.ids]
 
 
@@ -156,13 +180,14 @@ def values_answering(
     split: Split,
     done: int = 0,
     rays: Tensor | None = None,
+    thresholds: Thresholds | None = None,
 ) -> tuple[Counts, Values, list[int]]:
     """The counts and values of every client that answered, and their numbers.
 
     As `count_answering`.
     """
-    question = measure_values(algorithm, engine.task, split)
-    replies = _asked(algorithm, server, engine, question, done, rays)
+    question = measure_values(algorithm, engine.task, split, thresholds)
+    replies = _asked(algorithm, server, engine, question, done, rays, thresholds)
     found, named = replies.value, engine.federation.attributes
     values = Values(
         Scores(found["scores"].numpy(), named) if "scores" in found else None,
@@ -195,9 +220,12 @@ def _asked(
     question: Phase,
     done: int,
     rays: Tensor | None,
+    thresholds: Thresholds | None = None,
 ) -> Replies:
     """Every client's reply to a measurement of its model."""
     cohort = engine.cohort(engine.everyone(), work=Work(steps=1), round=done)
     message = {"model": algorithm.deployed(server)}
+    if thresholds is not None:
+        message["thresholds"] = thresholds.tensor()
     each = None if rays is None else {"ray": rays}
     return cohort.gather(question, message, each=each)

@@ -20,7 +20,7 @@ from isonomy.metrics.errors import has_errors
 from isonomy.metrics.front import coordinates
 from isonomy.metrics.values import Values
 from isonomy.runs import excess as risk
-from isonomy.runs import front, surrogate
+from isonomy.runs import front, surrogate, thresholds
 from isonomy.runs.build import Setting
 from isonomy.runs.client_counts import count_answering, values_answering
 from isonomy.runs.progress import Progress, found_clusters
@@ -44,6 +44,7 @@ class Evaluation:
     fronts: front.Fronts | None = None
     validation: front.Fronts | None = None
     excess: risk.ExcessRisk | None = None  # at the end only
+    thresholds: dict[str, Any] | None = None  # of the decisions that were counted, if not .5
 
 
 def evaluate(setting: Setting, now: Progress, *, last: bool) -> Evaluation:
@@ -55,9 +56,11 @@ def evaluate(setting: Setting, now: Progress, *, last: bool) -> Evaluation:
     validation = _validation_fronts(setting, now, last)
     preferences = None if validation is None else chosen_preferences(validation)
     rays = None if preferences is None else ray_of(torch.from_numpy(preferences))
-    asked = (setting.algorithm, now.server, now.engine, config.evaluate.split, now.round, rays)
+    where = (setting.algorithm, now.server, now.engine, config.evaluate.split, now.round, rays)
     values = None
     try:
+        used = thresholds.of_round(setting, now)
+        asked = (*where, used)
         if measures_values(setting) and (last or config.evaluate.scores == "always"):
             counts, values, ids = values_answering(*asked)
         else:
@@ -74,7 +77,8 @@ def evaluate(setting: Setting, now: Progress, *, last: bool) -> Evaluation:
         metrics |= _ends(setting, found, validation)
     above = _add_excess(setting, counts, ids, now, metrics, rows, rays, last=last)
     finite = {k: v if v is not None and math.isfinite(v) else None for k, v in metrics.items()}
-    return Evaluation(finite, rows, _stated(setting, preferences), found, validation, above)
+    at = None if used is None else thresholds.recorded(setting, used)
+    return Evaluation(finite, rows, _stated(setting, preferences), found, validation, above, at)
 
 
 def _validation_fronts(setting: Setting, now: Progress, last: bool) -> front.Fronts | None:

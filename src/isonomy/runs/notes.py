@@ -7,7 +7,7 @@ from typing import Any
 
 from isonomy.core.capabilities import Remarks
 from isonomy.metrics.errors import has_errors
-from isonomy.runs import middleware, surrogate
+from isonomy.runs import middleware, surrogate, thresholds
 from isonomy.runs.build import Setting
 from isonomy.runs.progress import Progress, found_clusters
 
@@ -26,6 +26,9 @@ def notes(
         out.append(f"No FAA: '{setting.config.algorithm.name}' finds no clusters of clients.")
     elif surrogate.rule_of(setting) == "true":
         out.append("No FAA: the true clusters of these clients are not known.")
+    used = [line["thresholds"] for line in lines if "thresholds" in line]
+    if used:
+        out.append(thresholds.statement(used[-1]))
     clusters = found_clusters(setting, now)
     if clusters is not None:
         out.append(_clusters(setting, clusters.tolist()))
