@@ -340,6 +340,8 @@ class Config(_Section):
         plain["data"] = {k: v for k, v in plain["data"].items() if k != "path"}
         if self.local.schedule != "cosine":
             del plain["rounds"]
+        if self.evaluate.scores == "last":  # as in runs of versions without this key
+            del plain["evaluate"]["scores"]
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 

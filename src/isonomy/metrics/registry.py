@@ -89,16 +89,23 @@ def _everyone(name: str, value: Value) -> TallyMetric:
     """The metric of a value of everyone."""
     rows, needs = value.rows(name), None if value.compute else name
     return TallyMetric(
-        value.title, f"{value.meaning}.", value.better, lambda tally: rows(tally)[..., 0],
+        value.title,
+        f"{value.meaning}.",
+        value.better,
+        lambda tally: rows(tally)[..., 0],
         needs=needs,
-    )  # fmt: skip
+    )
 
 
 def _of_group(name: str, value: Value) -> TallyMetric:
     """The metric of a value of each group."""
     rows, needs = value.rows(name), None if value.compute else name
     return TallyMetric(
-        value.title, value.meaning, value.better, lambda tally: rows(tally)[..., 1:], needs=needs
+        value.title,
+        value.meaning.removeprefix("the "),
+        value.better,
+        lambda tally: rows(tally)[..., 1:],
+        needs=needs,
     )
 
 
@@ -107,8 +114,8 @@ def _value_gap(name: str, value: Value) -> TallyMetric:
     rows, needs = value.rows(name), None if value.compute else name
     return TallyMetric(
         f"{value.title} gap",
-        f"the largest difference between the groups of {{attribute}} (largest minus smallest) in "
-        f"{value.title}: {value.meaning}.",
+        f"the largest difference in {value.title} between the groups of {{attribute}} (largest "
+        f"minus smallest). {value.title} is {value.meaning}.",
         "lower",
         lambda tally: group.value_difference(rows(tally)[..., 1:]),
         needs=needs,
