@@ -38,6 +38,7 @@ from isonomy.robust.attacks import Attack
 from isonomy.robust.combiners import Combiner
 from isonomy.robust.defence import refusal
 from isonomy.robust.labels import Poison, malicious, poisoned
+from isonomy.runs.threshold_check import check_data, check_method
 
 SMALL = 200_000  # parameters up to which one thread is used; more threads would not be faster
 
@@ -97,6 +98,7 @@ def build(
     rules = _postprocess(config, algorithm, remote=remote)
     if rules is not None:
         _check_postprocess(rules, federation, task)
+    check_data(config, federation, task)
     params = task.init(config.seed)
     if federation not in _warned:
         _warned.add(federation)
@@ -136,6 +138,7 @@ def check_remote(config: Config, clients: int) -> None:
 def _method(config: Config, *, remote: bool) -> tuple[Algorithm, Attack | None, Combiner | None]:
     """The algorithm, the attack and the defence, with their options checked."""
     algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
+    check_method(config, algorithm, remote=remote)
     attack = _attack(config)
     if attack is not None and remote:
         _check_remote_attack(config, attack)

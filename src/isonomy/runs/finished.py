@@ -57,7 +57,7 @@ class FinishedRun:
         """
         if preference:
             return self.front_counts(split, torch.tensor([preference]))[0]
-        replies = self._asked(measure(self.setting.algorithm, split, rule=rule), rule)
+        replies = self._asked(measure(self.setting.algorithm, split, using=rule), rule)
         return Counts(
             counts=replies.value["counts"].numpy().astype(np.int64),
             loss=replies.value["loss"].numpy().astype(np.float64),

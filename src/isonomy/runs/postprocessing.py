@@ -121,7 +121,7 @@ def _measured(
 
     def tally(used: Rule | None) -> Tally:
         counts = count_answering(
-            setting.algorithm, now.server, now.engine, method.split, now.round, rule=used
+            setting.algorithm, now.server, now.engine, method.split, now.round, using=used
         )[0]
         return counts.only(benign).tally(about.attribute)
 

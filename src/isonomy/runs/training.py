@@ -224,6 +224,8 @@ class _Training:
             line["only_class"] = made.only_class
         if made.constant is not None:
             line["constant"] = made.constant
+        if made.thresholds is not None:
+            line["thresholds"] = made.thresholds
         self.tables.append(made.clients)
         if last:
             self.fronts = final_fronts(self.setting, self.now, made)
