@@ -64,7 +64,15 @@ def test_a_folder_of_tables(place, cli, hospitals):
         "categorical": ["ward"],
     }
     methods = [m.label for m in api.methods("hospitals.toml")]
-    assert methods == ["FedAvg", "FedProx (mu=0.1)", "Local"]
+    assert methods == [
+        "FedAvg",
+        "Local",
+        "FMTL (Ditto)",
+        "FedEBA+",
+        "FedFB",
+        "EquiFL",
+        "HetPFL",
+    ]
 
 
 def test_every_guess_has_its_reason(place, cli, hospitals):

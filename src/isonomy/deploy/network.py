@@ -17,7 +17,7 @@ from isonomy.core import tree
 from isonomy.core.mixture import Mixture, mixed
 from isonomy.core.task import Params, Task
 from isonomy.deploy.predictions import probabilities
-from isonomy.errors import RunError
+from isonomy.errors import RunError, missing_extra
 
 EXTRA = "onnx"
 
@@ -77,10 +77,7 @@ def need_onnx() -> None:
     """Raise a RunError if the packages that write ONNX are not installed."""
     for name in ("onnx", "onnxscript"):
         if importlib.util.find_spec(name) is None:
-            raise RunError(
-                f"ONNX needs the package {name}, which is not installed; install it with `pip "
-                f"install 'isonomy[{EXTRA}]'`, or leave --onnx out."
-            )
+            raise RunError(missing_extra("--onnx", name, EXTRA))
 
 
 def _program(network: nn.Module, inputs: tuple[int, ...]) -> torch.export.ExportedProgram:

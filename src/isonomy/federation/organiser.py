@@ -24,7 +24,7 @@ from isonomy.federation.flower.phase_runner import AlgorithmPhases
 from isonomy.federation.flower.transport import NodeTransport
 from isonomy.federation.sessions import Sessions
 from isonomy.runs import folder as folders
-from isonomy.runs.build import Setting, build, check_remote, versions
+from isonomy.runs.build import Setting, build, check_remote, versions, with_recommended_work
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.listener import Listener, Listeners
 from isonomy.runs.measurements import measurement
@@ -63,7 +63,7 @@ def begin(
     if not names:
         raise ConfigError("no clients are named; name those that take part: --clients north,south.")
     check_remote(config, len(names))
-    config = _adapted(config, note)
+    config = _adapted(with_recommended_work(config), note)
     charter, warnings = charters.make(config, names)
     for text in warnings:
         note(text)

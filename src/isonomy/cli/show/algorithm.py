@@ -49,6 +49,7 @@ def show(name: str) -> bool:
     print_heading(out, title, f"algorithm, family {family}; {paper}")
     print_text(out, _description(kind))
     print_options(out, "Hyper-parameters", options)
+    print_line(out, _recommended(kind))
     heads = ("phase", "what a client does", "reply", "kind", "server sees")
     print_columns(out, "Phases", heads, [row for one in phases.values() for row in rows(one)])
     if hasattr(kind, "reveals"):
@@ -83,6 +84,18 @@ def _description(kind: type[Algorithm]) -> str:
     """The docstring of the algorithm's file: the paper, the update rule, departures from it."""
     file = inspect.getdoc(sys.modules[kind.__module__])
     return file or inspect.getdoc(kind) or ""
+
+
+def _recommended(kind: type[Algorithm]) -> str:
+    """The local work that the method recommends with its default options."""
+    try:
+        wanted = kind().recommended_work()
+    except (TypeError, ValueError):  # an option has no default
+        return ""
+    if not wanted:
+        return "Local work: the defaults of [local] suit it."
+    keys = ", ".join(f"local.{key} = {value!r}" for key, value in wanted.items())
+    return f"Local work: {keys}, which is used for what the config's [local] does not set."
 
 
 def _under_a_defence(kind: type[Algorithm]) -> str:
