@@ -20,7 +20,6 @@ import json
 import time
 import tomllib
 from dataclasses import replace
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -140,8 +139,7 @@ def run_one(values: dict[str, Any]) -> dict[str, Any]:
         kept = [
             key
             for key in metrics
-            if key in ("accuracy", "client.accuracy.worst10")
-            or key.endswith(".demographic_parity")
+            if key in ("accuracy", "client.accuracy.worst10") or key.endswith(".demographic_parity")
         ]
         out[split] = {key: metrics[key] for key in kept}
         out[split]["constant"] = constant(config, split)
@@ -151,12 +149,17 @@ def run_one(values: dict[str, Any]) -> dict[str, Any]:
 def constant(config: Config, split: str) -> float:
     """The accuracy of the class that is most frequent in training, for all clients."""
     data = build.federation_of(config)
-    parts = {s: torch.cat([data.y[data.rows(k, s)] for k in range(len(data))]) for s in (*SPLITS, "train")}  # type: ignore[arg-type]
+    parts = {
+        s: torch.cat([data.y[data.rows(k, s)] for k in range(len(data))])
+        for s in (*SPLITS, "train")
+    }
     most = parts["train"].bincount().argmax()
     return float((parts[split] == most).double().mean())
 
 
-def run_all(folder: Path, data: list[str], names: list[str], note: str, extra: dict[str, Any]) -> None:
+def run_all(
+    folder: Path, data: list[str], names: list[str], note: str, extra: dict[str, Any]
+) -> None:
     """Run what is not in the results yet."""
     for name in data:
         values = base(folder, name)
@@ -177,6 +180,92 @@ def results(folder: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     lines = [json.loads(line) for line in text.splitlines()]
     return {(line["data"], line["algorithm"], line["note"]): line for line in lines}
+
+
+EXPLAINED = {
+    "fcfl": "It reduces the worst client's disparity first, at any cost in accuracy, by one gradient "
+    "step per round and for the first 100 rounds (`first`), so after few rounds it may predict "
+    "worse than a constant. It compares two groups, so it refuses data whose attributes all have "
+    'more. What works: `algorithm = { name = "fcfl", first = 0 }`, `local.lr = 0.5` and 60 rounds.',
+}
+INTRODUCTION = """\
+# Do the defaults work?
+
+Every algorithm, with what `isonomy init` writes for six data sets and with no option set. A table is written by
+`python benchmarks/defaults.py`, which can be interrupted and continued:
+
+    python benchmarks/defaults.py tables FOLDER --acs states.parquet
+    python benchmarks/defaults.py run FOLDER
+    python benchmarks/defaults.py show FOLDER --to docs/defaults.md
+
+{size} Each number is accuracy on test examples minus that of the constant predictor (the most frequent class of the
+training examples), in percentage points; one seed, so differences of a point or two mean nothing, and German has
+about 200 test examples. **Below** marks a run that is below the constant by more than {slack:g} points, and **refused**
+or **diverged** one without a result. Defaults and recommended local work were chosen on validation examples.
+
+Some methods recommend their own local work, which is used for keys that the config does not set (`isonomy show NAME`
+prints it, and the notes of a run state it): {recommended}.
+"""
+
+
+def page(folder: Path, data: list[str], names: list[str], split: str) -> str:
+    """The table and what it means, as Markdown."""
+    found = results(folder)
+    made = [
+        f"{name} {algorithms.make(name).recommended_work()}"
+        for name in names
+        if algorithms.make(name).recommended_work()
+    ]
+    size = (
+        f"{ROUNDS} rounds; at most {ROWS:,} rows of each data set, divided among {CLIENTS} clients "
+        "with different shares of the labels; the census (`acs`) has ten states as clients."
+    )
+    lines = [INTRODUCTION.format(size=size, slack=100 * SLACK, recommended="; ".join(made))]
+    lines.append("| algorithm | " + " | ".join(data) + " |")
+    lines.append("| --- |" + " ---: |" * len(data))
+    best = [found[(name, "fedavg", "")][split] for name in data]
+    majority = " | ".join(f"{100 * one['constant']:.1f}" for one in best)
+    lines.append(f"| accuracy of the constant | {majority} |")
+    failed: dict[str, list[str]] = {}
+    for name in names:
+        cells = []
+        for one in data:
+            text, bad = _cell(found.get((one, name, "")), split)
+            cells.append(text)
+            if bad:
+                failed.setdefault(name, []).append(one)
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    lines += ["", _failures(failed, found, split)]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(line: dict[str, Any] | None, split: str) -> tuple[str, bool]:
+    """One entry of the table, and whether it is a failure."""
+    if line is None:
+        return "not run", False
+    if "error" in line:
+        return ("**diverged**" if "diverged" in line["error"] else "**refused**"), True
+    above = line[split]["accuracy"] - line[split]["constant"]
+    bad = above < -SLACK
+    return (f"{100 * above:+.1f}" + (" **below**" if bad else "")), bad
+
+
+def _failures(
+    failed: dict[str, list[str]], found: dict[tuple[str, str, str], dict[str, Any]], split: str
+) -> str:
+    """What failed, why, and what was measured with the setting that works."""
+    if not failed:
+        return "No method fails."
+    out = []
+    for name, where in failed.items():
+        text = (
+            f"**{name}** fails on {', '.join(where)}. {EXPLAINED.get(name, 'Not explained yet.')}"
+        )
+        for (data, algorithm, note), line in found.items():
+            if algorithm == name and note and split in line:
+                text += f" With `{note}` on {data}: {_cell(line, split)[0]}."
+        out.append(text)
+    return "\n\n".join(out)
 
 
 def main() -> None:

@@ -49,7 +49,9 @@ def make(config: Config, names: Sequence[str]) -> tuple[Charter, list[str]]:
     example = _example(options, roles)
     schema, warnings = agree(LocalClients(example), example.names, roles)
     plain = config.plain()
-    plain["data"] = {k: v for k, v in plain["data"].items() if k not in ("path", "exclude", "client")}
+    plain["data"] = {
+        k: v for k, v in plain["data"].items() if k not in ("path", "exclude", "client")
+    }
     charter = {
         "version": VERSION,
         "run": uuid.uuid4().hex,

@@ -155,11 +155,13 @@ def conduct(
 
     record = train(setting, plan.place, listeners, make_engine)
     deployed = None if plan.place.withheld else plan.place.model().server
-    confirmed = sessions.end(deployed, record.verdict)
+    told = sessions.end(deployed, record.verdict)
     for k, name in enumerate(plan.names):
-        if k not in confirmed:
-            what = "learn that there is no model" if deployed is None else "receive the model"
-            note(f"'{name}' was not connected to {what}.")
+        what = "that there is no model" if deployed is None else "the model"
+        if k not in told:
+            note(f"'{name}' was not connected at the end, so it was not sent {what}.")
+        elif not told[k]:
+            note(f"'{name}' was sent {what} and left without confirming it; it may have it.")
     plan.place.append(
         "timing.jsonl",
         {

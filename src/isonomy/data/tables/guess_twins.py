@@ -65,13 +65,13 @@ def auc(score: NDArray[np.float64], y: NDArray[np.int64]) -> float:
 
 def accuracy(values: NDArray[np.float64], y: NDArray[np.int64]) -> float:
     """Return the accuracy of each value's most frequent class, found on the other half of rows."""
-    values = _cut(values)
+    codes = _cut(values)
     right = 0
     for half in (0, 1):
         fit = np.arange(len(y)) % 2 == half
-        counts = np.zeros((int(values.max()) + 1, int(y.max()) + 1))
-        np.add.at(counts, (values[fit], y[fit]), 1)
-        right += int((counts.argmax(1)[values[~fit]] == y[~fit]).sum())
+        counts = np.zeros((int(codes.max()) + 1, int(y.max()) + 1))
+        np.add.at(counts, (codes[fit], y[fit]), 1)
+        right += int((counts.argmax(1)[codes[~fit]] == y[~fit]).sum())
     return right / len(y)
 
 
@@ -102,9 +102,7 @@ def _rows(table: Table, tables: Sequence[Table]) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, table.rows - 1, min(table.rows, most)).astype(np.int64))
 
 
-def _codes(
-    tables: Sequence[Table], name: str
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _codes(tables: Sequence[Table], name: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the codes of a column's values, common to all tables, and where there is a value."""
     known: dict[str, int] = {}
     out, there = [], []
@@ -127,6 +125,8 @@ def _numbers(tables: Sequence[Table], name: str) -> NDArray[np.float64]:
     out = []
     for table in tables:
         at, column = _rows(table, tables), table.columns.get(name)
-        known = isinstance(column, Numbers)
-        out.append(column.values[at].astype(float) if known else np.full(len(at), np.nan))
+        if isinstance(column, Numbers):
+            out.append(column.values[at].astype(np.float64))
+        else:
+            out.append(np.full(len(at), np.nan))
     return np.concatenate(out)

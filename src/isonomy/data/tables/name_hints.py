@@ -106,7 +106,8 @@ CODES = """
     code codes type typ kind category categorie kategorie cat class klasse group gruppe zip plz
     postal postcode icd drg cpt atc ward station department dept region state country city
     district month monat weekday wochentag dayofweek status source disposition job occupation
-    beruf position place citizenship birth activity language sector branch product brand channel plan id specialty site hospital clinic bank
+    beruf position place citizenship birth activity language sector branch product brand channel
+    plan id specialty site hospital clinic bank
 """
 """Names of whole numbers that are codes, unless the name contains a word of COUNTS."""
 
