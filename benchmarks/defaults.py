@@ -183,28 +183,30 @@ def results(folder: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
 
 
 EXPLAINED = {
-    "fcfl": "It reduces the worst client's disparity first, at any cost in accuracy, by one gradient "
-    "step per round and for the first 100 rounds (`first`), so after few rounds it may predict "
-    "worse than a constant. It compares two groups, so it refuses data whose attributes all have "
-    'more. What works: `algorithm = { name = "fcfl", first = 0 }`, `local.lr = 0.5` and 60 rounds.',
+    "fcfl": "It reduces the worst client's disparity first, at any cost in accuracy, by one "
+    "gradient step per round and for the first 100 rounds (`first`), so after few rounds it may "
+    "predict worse than a constant. It compares two groups, so it refuses data whose attributes "
+    'all have more. What works: `algorithm = { name = "fcfl", first = 0 }`, `local.lr = 0.5` and '
+    "60 rounds.",
 }
 INTRODUCTION = """\
 # Do the defaults work?
 
-Every algorithm, with what `isonomy init` writes for six data sets and with no option set. A table is written by
-`python benchmarks/defaults.py`, which can be interrupted and continued:
+Every algorithm, with what `isonomy init` writes for six data sets and with no option set. This page
+is written by `benchmarks/defaults.py`, which can be interrupted and continued:
 
     python benchmarks/defaults.py tables FOLDER --acs states.parquet
     python benchmarks/defaults.py run FOLDER
     python benchmarks/defaults.py show FOLDER --to docs/defaults.md
 
-{size} Each number is accuracy on test examples minus that of the constant predictor (the most frequent class of the
-training examples), in percentage points; one seed, so differences of a point or two mean nothing, and German has
-about 200 test examples. **Below** marks a run that is below the constant by more than {slack:g} points, and **refused**
-or **diverged** one without a result. Defaults and recommended local work were chosen on validation examples.
+{size} Each number is accuracy on test examples minus that of the constant predictor (the most
+frequent class of the training examples), in percentage points. There is one seed, so differences of
+a point or two mean nothing; German has only about 200 test examples. **below** marks a run that is
+below the constant by more than {slack:g} points, **refused** and **diverged** one without a result.
+Defaults and recommended local work were chosen on validation examples.
 
-Some methods recommend their own local work, which is used for keys that the config does not set (`isonomy show NAME`
-prints it, and the notes of a run state it): {recommended}.
+Some methods recommend their own local work, which is used for keys that the config does not set
+(`isonomy show NAME` prints it, and the notes of a run state it): {recommended}.
 """
 
 

@@ -43,9 +43,8 @@ from isonomy.runs.saved_model import card_of
 
 Decide = Callable[[Charter], bool]
 NOT_FITTING = (
-    "its table does not fit the charter: either the table is wrong, or your example of the tables "
-    "(data.path) lacks a column or a value of the label or of a group that the table has; its user "
-    "sees which, so ask there, add rows with these values to the example, and serve again"
+    "its table and your example (data.path) differ in a column, or in the values of the label or "
+    "of a group; ask there in which, correct one of them"
 )
 
 
@@ -268,8 +267,8 @@ class Participant:
             return DoesNotFitError(f"{what} fix the table and join again.")
         return DoesNotFitError(
             f"{what} if the values of {lacking} are misspelt, fix the table and join again; if "
-            "they are right, the organiser's example lacks them: ask the organiser to add rows with "
-            "these values to it and to serve again."
+            "they are right, the organiser's example lacks them: ask the organiser to add rows "
+            "with these values to it and to serve again."
         )
 
     def _open(self, charter: Charter) -> Table:
