@@ -130,7 +130,7 @@ def test_files_that_look_different_are_excluded(tmp_path: Path) -> None:
     assert made.label == "PINCP"
     assert any(doubt.startswith("2 of 8 files look different") for doubt in made.doubts)
     assert len(find(tmp_path, made.exclude)[0]) == 6
-    with pytest.raises(ConfigError, match="'code.parquet'.*Did you mean 'codes.parquet'"):
+    with pytest.raises(ConfigError, match=r"'code\.parquet'.*Did you mean 'codes\.parquet'"):
         find(tmp_path, ("code.parquet",))
 
 

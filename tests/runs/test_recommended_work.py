@@ -16,6 +16,7 @@ def test_what_the_config_sets_comes_first() -> None:
     open_ = parse({"algorithm": {"name": "propfair", "M": 3.0}, "local": {"batch": 8}})
     made = with_recommended_work(open_).local
     assert (made.lr, made.batch, made.unset) == (3.0 * Work().lr, 8, frozenset())
+    assert with_recommended_work(open_).excess.lr == Work().lr  # not that of the method
     given = parse({"algorithm": "propfair", "local": {"lr": 0.1}})
     assert with_recommended_work(given).local.lr == 0.1
 

@@ -13,7 +13,8 @@ from isonomy.core.options import build, option
 
 @dataclass(frozen=True)
 class Work:
-    """The local training of every client in a round; the same for all methods of a comparison.
+    """The local training of every client in a round; the same for all methods of a comparison,
+    except that a method may recommend values for keys that the config leaves open.
 
     Set `epochs` (passes over the client's examples) or `steps`. `batch = 0` means all examples of
     the client at once. The last, short batch of a pass is kept, or dropped with `last = "drop"`

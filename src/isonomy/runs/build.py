@@ -132,7 +132,10 @@ def with_recommended_work(config: Config) -> Config:
         return config
     algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
     local = config.local.filled(algorithm.recommended_work())
-    return config.model_copy(update={"local": local})
+    excess = config.excess
+    if excess.lr is None and local.lr != config.local.lr:  # the reference is that of other methods
+        excess = excess.model_copy(update={"lr": config.local.lr})
+    return config.model_copy(update={"local": local, "excess": excess})
 
 
 def check_remote(config: Config, clients: int) -> None:
