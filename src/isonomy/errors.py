@@ -36,6 +36,15 @@ class RunError(IsonomyError):
     """A run folder that cannot be read, written or resumed."""
 
 
+def missing_extra(what: str, package: str, extra: str) -> str:
+    """The error message for a package that an optional extra of isonomy installs.
+
+    >>> missing_extra("a federation", "Flower", "flower")
+    "a federation needs Flower, which is not installed; run `pip install 'isonomy[flower]'`."
+    """
+    return f"{what} needs {package}, which is not installed; run `pip install 'isonomy[{extra}]'`."
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The text " Did you mean ...?" if a known word is close, else an empty text.
 

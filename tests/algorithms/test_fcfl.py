@@ -27,6 +27,7 @@ from algorithms.group_by_hand import (
 from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.fcfl import FCFL
+from isonomy.blocks.groups import column
 from isonomy.blocks.vectors import gram
 from isonomy.core.task import Task
 from isonomy.engines.base import Engine
@@ -146,6 +147,15 @@ def test_silent_clients_are_left_out() -> None:
 def test_bad_options_are_refused(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=name):
         make("fcfl", {name: value})
+
+
+def test_the_first_attribute_with_two_groups_is_compared() -> None:
+    task, _ = world(3)
+    two = Task(task.build, classes=2, levels=(3, 2), attributes=("age", "sex"))
+    assert column(two, "", "fcfl", groups=2) == 1
+    assert column(two, "", "fedfb") == 0
+    with pytest.raises(ConfigError, match="'age' has 3; name another one"):
+        column(two, "age", "fcfl", groups=2)
 
 
 def test_three_groups_and_three_classes_are_refused() -> None:

@@ -18,6 +18,8 @@ from isonomy.cli import shell
         ("roundz=2", ["'roundz'", "Did you mean 'rounds'?"]),
         ("local.epoch=2", ["'local.epoch'", "Did you mean 'epochs'?"]),
         ("nonsense.key=2", ["'nonsense'"]),
+        ("lr=0.01", ["'lr'", "Did you mean 'local.lr'"]),
+        ("excess=nothing", ["excess.clusters", "'none'"]),
         ("local.lr=-1", ["local.lr", "above 0"]),
         ("rounds=0", ["rounds", "at least 1"]),
         ("rounds=two", ["rounds", "'two'", "a whole number"]),

@@ -64,7 +64,15 @@ def test_a_folder_of_tables(place, cli, hospitals):
         "categorical": ["ward"],
     }
     methods = [m.label for m in api.methods("hospitals.toml")]
-    assert methods == ["FedAvg", "FedProx (mu=0.1)", "Local"]
+    assert methods == [
+        "FedAvg",
+        "Local",
+        "FMTL (Ditto)",
+        "FedEBA+",
+        "FedFB",
+        "EquiFL",
+        "HetPFL",
+    ]
 
 
 def test_every_guess_has_its_reason(place, cli, hospitals):
@@ -298,3 +306,30 @@ def test_every_guessed_key_is_an_option(place, cli, hospitals):
 def test_tables_given_for_a_config_lead_to_init(place, refused, hospitals):
     assert "`isonomy init hospitals`" in refused("compare", "hospitals")
     assert "`isonomy init hospitals/ulm.csv`" in refused("run", "hospitals/ulm.csv")
+
+
+def test_requirements_are_written_as_comments(place, cli, hospitals):
+    cli("init", "hospitals")
+    text = (place / "hospitals.toml").read_text()
+    assert "decide" not in tomllib.loads(text)
+    lines = text.splitlines()
+    at = lines.index("# [decide]")
+    opened = tomllib.loads("\n".join(line[2:] for line in lines[at:]))["decide"]
+    assert opened["maximise"] == "accuracy"
+    parity, worst = opened["require"]
+    assert parity == "demographic_parity(sex) <= 0.1"
+    values = [row.rsplit(",", 1)[1] for file in hospitals.iterdir() for row in _rows(file)]
+    most = max(values.count("yes"), values.count("no")) / len(values)
+    assert worst == f"worst_client_accuracy >= {int(100 * most) / 100:g}"
+
+
+def _rows(file: Path) -> list[str]:
+    return file.read_text().splitlines()[1:]
+
+
+def test_stray_files_are_excluded_and_the_config_runs(place, cli, hospitals):
+    (hospitals / "codes.csv").write_text("code,meaning\n1,a\n2,b\n")
+    done = cli("init", "hospitals")
+    assert "1 of 4 files look different from the others and are excluded: codes.csv" in done.stdout
+    assert tomllib.loads((place / "hospitals.toml").read_text())["data"]["exclude"] == ["codes.csv"]
+    assert len(build(api.make_config("hospitals.toml")).federation) == 3

@@ -181,7 +181,7 @@ def test_without_pillow(folder, monkeypatch):
         return real(what, *args)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(ConfigError, match=r"pip install isonomy\[images\]"):
+    with pytest.raises(ConfigError, match=r"`pip install 'isonomy\[images\]'`"):
         load("celeba", options={"path": str(folder)})
 
 

@@ -127,6 +127,9 @@ def test_stopped_and_resumed_it_ends_the_same(here: Path) -> None:
             listener=Notes(stop_after=3),
         )
     plan = organiser.reopen(here / "served")
+    assert plan.place.to_continue.startswith(f"`isonomy serve --resume {here / 'served'}`")
+    with pytest.raises(RunError, match="isonomy serve --resume"):
+        api.resume(here / "served")
     assert plan.place.checkpoints() == [2]
     conduct(plan, Room(everyone(here)))  # participants were started again as well
     for name in ("rounds.jsonl", "clients.parquet"):
@@ -239,6 +242,18 @@ def test_one_that_leaves_and_comes_back(here: Path) -> None:
     same(tree.take(states, 0), tree.take(engine.states.stacked, 1))
 
 
+def test_who_did_not_confirm_the_model_is_not_said_to_be_without_it(here: Path) -> None:
+    def lost(name: str, request: bytes, reply: bytes) -> bytes | None:
+        return None if name == "north" and codec.header(request)["kind"] == "end" else reply
+
+    listener = Notes()
+    serve(here, Room(everyone(here), lost), "algorithm=fedavg", "rounds=1", listener=listener)
+    assert list((here / "homes" / "north").glob("*/result/model"))  # it has the model
+    assert [text for text in listener.notes if "'north'" in text] == [
+        "'north' was sent the model and left without confirming it; it may have it."
+    ]
+
+
 def test_a_table_that_does_not_fit_is_told_why_before_anything_is_sent(here: Path) -> None:
     table = here / "tables" / "north.csv"
     text = table.read_text().replace("Female", "F").replace("income", "incom")
@@ -254,13 +269,23 @@ def test_a_table_that_does_not_fit_is_told_why_before_anything_is_sent(here: Pat
             sent.append(reply)
         return reply
 
+    notes = Notes()
     with pytest.raises(RunError, match="north"):
-        serve(here, Room(participants, watch), "data.path=" + str(here / "example"))
+        serve(
+            here,
+            Room(participants, watch),
+            "data.path=" + str(here / "example"),
+            listener=notes,
+        )
+    told = next(text for text in notes.notes if text.startswith("'north' refused"))
+    assert "your example (data.path) differ in a column" in told
+    assert "F" not in told.split("refused", 1)[1]  # no value
     trouble = participants["north"].error
     assert isinstance(trouble, DataError)
     assert "no column 'income'" in str(trouble)
     assert "Did you mean 'incom'?" in str(trouble)
     assert "'F'" in str(trouble)
+    assert "the organiser's example lacks them" in str(trouble)
     assert {codec.header(reply)["ok"] for reply in sent} == {False}
     assert all(len(reply) < 200 for reply in sent)
 

@@ -34,7 +34,7 @@ class Cells(NamedTuple):
 
 
 def column(task: Task, attribute: str, algorithm: str, *, groups: int | None = None) -> int:
-    """The column of the protected attribute; "" is the first attribute.
+    """The column of the protected attribute; "" is the first, if possible with so many groups.
 
     Raises ConfigError if the data has no such attribute, or if it has fewer than two groups, or
     not the number of groups that the algorithm compares.
@@ -47,7 +47,8 @@ def column(task: Task, attribute: str, algorithm: str, *, groups: int | None = N
     if attribute and attribute not in task.attributes:
         known = dict.fromkeys(task.attributes)
         raise ConfigError(f"algorithm.attribute: {unknown('attribute', attribute, known)}")
-    at = task.attributes.index(attribute) if attribute else 0
+    fitting = [i for i, levels in enumerate(task.levels) if groups in (None, levels)]
+    at = task.attributes.index(attribute) if attribute else (fitting or [0])[0]
     name = f"'{attribute}'" if attribute else "the first attribute"
     if task.levels[at] < 2:
         raise ConfigError(
@@ -55,10 +56,12 @@ def column(task: Task, attribute: str, algorithm: str, *, groups: int | None = N
             "one in algorithm.attribute."
         )
     if groups is not None and task.levels[at] != groups:
+        name = f"'{attribute}'" if attribute else "every attribute"
+        other = "name another one in algorithm.attribute" if fitting else "merge groups"
+        number = task.levels[at] if attribute else "another number"
         raise ConfigError(
-            f"algorithm '{algorithm}' compares {groups} groups, but {name} has "
-            f"{task.levels[at]}; choose another one in algorithm.attribute, or use fedfb, which "
-            "works with any number of groups."
+            f"algorithm '{algorithm}' compares {groups} groups, but {name} has {number}; {other}, "
+            "or use fedfb, which works with any number of groups."
         )
     return at
 

@@ -187,6 +187,8 @@ def _write(out: Path, text: str) -> None:
 
 def _held(look: Look) -> str:
     number = f"{len(look.paths)} tables, one per client" if look.folder else "one table"
+    if look.excluded:
+        number = f"{len(look.paths)} tables are used, one per client"
     return f"{number}; {look.rows_text} rows"
 
 
@@ -195,6 +197,8 @@ def _summary(look: Look, guess: Guess, place: Path) -> list[str]:
     from isonomy.data.tables.roles import listed
 
     what = f"{len(look.paths)} tables in {place}" if look.folder else str(place)
+    if look.excluded:
+        what += f" ({len(look.excluded)} other files are excluded)"
     columns = len({name for header in look.headers for name in header})
     lines = [f"Inspected {what}: {look.rows_text} rows, {columns} columns.", ""]
     label = guess.label or "not found"
@@ -211,6 +215,8 @@ def _summary(look: Look, guess: Guess, place: Path) -> list[str]:
     ]
     rows.append(("protected", ", ".join(cuts) or "none found"))
     rows.append(("features", f"{len(guess.features)}: {listed(list(guess.features), 12)}"))
+    if guess.twins:
+        rows.append(("twins", listed([f"{k} ({v})" for k, v in guess.twins.items()], 8)))
     if guess.categorical:
         rows.append(("codes", f"{listed(list(guess.categorical), 12)} (categories, not numbers)"))
     if guess.split:

@@ -19,12 +19,26 @@ def sentence(error: ValidationError, root: type) -> str:
     if first["type"] == "extra_forbidden":
         table = table_at(root, path[:-1])
         text = unknown_key(".".join(path[:-1]), path[-1], keys_of(table) if table else ())
+        text = _with_table(text, root, path)
     elif first["type"] == "missing":
         text = f"'{key}' is missing; add it."
     else:
         text = f"{not_allowed(key, first.get('input'), _allowed(first['msg'], root, path))}."
     others = sorted({".".join(_path(other["loc"])) for other in errors[1:]} - {key})
     return f"{text} (Also check {', '.join(others[:5])}.)" if others else text
+
+
+def _with_table(text: str, root: type, path: list[str]) -> str:
+    """The text, or one that names the table which has this key: `lr` is `local.lr`."""
+    places = [
+        f"{name}.{path[-1]}"
+        for name, key in keys_of(root).items()
+        if len(path) == 1 and key.table is not None and path[-1] in keys_of(key.table)
+    ]
+    if not places:
+        return text
+    named = " or ".join(f"'{place}'" for place in places)
+    return f"unknown key '{path[-1]}'; correct or remove it. Did you mean {named}?"
 
 
 def _path(location: tuple[int | str, ...]) -> list[str]:

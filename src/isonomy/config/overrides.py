@@ -63,5 +63,8 @@ _KEPT: dict[str, set[str]] = {  # keys that stay when the table names something 
 
 def _table(key: str, value: Any) -> Any:
     """The table that a name alone stands for."""
-    named = key in _KEPT or key == "engine"
-    return {"name": value} if named and isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    if key == "excess":
+        return {"clusters": value}
+    return {"name": value} if key in _KEPT or key == "engine" else value

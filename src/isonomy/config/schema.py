@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from isonomy.config.errors import sentence
-from isonomy.core.options import build, not_allowed
+from isonomy.core.options import not_allowed
 from isonomy.core.work import Work
 from isonomy.errors import ConfigError
 
@@ -110,7 +110,7 @@ def _local_work(value: Any) -> Work:
         return value
     if not isinstance(value, Mapping):
         raise ConfigError(f"{not_allowed('local', value, 'a table')}.")
-    return build("local", "", Work, value)
+    return Work.of_table(value)
 
 
 class CohortConfig(_Section):
@@ -252,7 +252,12 @@ class ExcessConfig(_Section):
     @model_validator(mode="before")
     @classmethod
     def _written(cls, value: Any) -> Any:
-        """`clusters = true`, as the command line reads the name, means "true"."""
+        """`clusters = true`, as the command line reads the name, means "true".
+
+        `excess = "none"` is short for `excess.clusters = "none"`, and so for the other rules.
+        """
+        if isinstance(value, str):
+            value = {"clusters": value}
         if isinstance(value, dict) and value.get("clusters") is True:
             return {**value, "clusters": "true"}
         return value
@@ -333,7 +338,9 @@ class Config(_Section):
     data: Data = Field(default_factory=lambda: Data(name="adult"))
     model: Model = Field(default_factory=lambda: Model(name="mlp"))
     algorithm: AlgorithmConfig = Field(default_factory=lambda: AlgorithmConfig(name="fedavg"))
-    local: Annotated[Work, BeforeValidator(_local_work)] = Field(default_factory=Work)
+    local: Annotated[Work, BeforeValidator(_local_work)] = Field(
+        default_factory=lambda: Work.of_table({})
+    )
     cohort: CohortConfig = Field(default_factory=CohortConfig)
     attack: AttackConfig = Field(default_factory=lambda: AttackConfig(name="none"))
     defence: DefenceConfig = Field(default_factory=lambda: DefenceConfig(name="none"))
@@ -351,8 +358,14 @@ class Config(_Section):
     )
 
     def plain(self) -> dict[str, Any]:
-        """The config as nested TOML values, without keys that are unset."""
-        return dict(_without_none(self.model_dump(mode="json")))
+        """The config as nested TOML values, without keys that are unset.
+
+        The keys of `local` are all there once a run is built, because then the algorithm has filled
+        in those that were unset.
+        """
+        values = dict(_without_none(self.model_dump(mode="json")))
+        values["local"] = {k: v for k, v in values["local"].items() if k not in self.local.unset}
+        return values
 
     def toml(self) -> str:
         """The complete config as TOML text."""

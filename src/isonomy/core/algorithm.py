@@ -10,6 +10,7 @@ algorithm may be able to do is in `isonomy.core.capabilities`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from torch import Tensor
@@ -64,6 +65,13 @@ class Algorithm(ABC, Generic[Server]):
         The server asks with this work, and a participant of a real federation accepts no other.
         """
         return None
+
+    def recommended_work(self) -> Mapping[str, Any]:
+        """Keys of the local work that suit the method, used where the config does not set them.
+
+        Empty: the defaults suit it.
+        """
+        return {}
 
     def deployed(self, server: Server) -> Any:
         """The part of the server's state that clients need to predict: a NamedTuple."""

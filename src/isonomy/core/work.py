@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-from isonomy.core.options import option
+from isonomy.core.options import build, option
 from isonomy.core.search_space import Grid, Range
 
 
 @dataclass(frozen=True)
 class Work:
-    """The local training of every client in a round; the same for all methods of a comparison.
+    """The local training of every client in a round; the same for all methods of a comparison,
+    except that a method may recommend values for keys that the config leaves open.
 
     Set `epochs` (passes over the client's examples) or `steps`. `batch = 0` means all examples of
     the client at once. The last, short batch of a pass is kept, or dropped with `last = "drop"`
@@ -39,6 +42,23 @@ class Work:
     )
     decay: float = option(0.99, "factor of the schedule", gt=0, le=1)
     every: int = option(1, "rounds between steps of the 'step' schedule", ge=1)
+
+    unset: ClassVar[frozenset[str]] = frozenset()
+    """The keys that a config left open, which a method may fill in; see `of_table`."""
+
+    @classmethod
+    def of_table(cls, given: Mapping[str, Any]) -> Work:
+        """The local work of a config's table; all keys that are not there are `unset`."""
+        made = build("local", "", cls, given)
+        names = {field.name for field in dataclasses.fields(cls)}
+        object.__setattr__(made, "unset", frozenset(names - set(given)))
+        return made
+
+    def filled(self, recommended: Mapping[str, Any]) -> Work:
+        """The work with recommended values for the keys that are unset; nothing is unset then."""
+        return dataclasses.replace(
+            self, **{key: value for key, value in recommended.items() if key in self.unset}
+        )
 
     def rate(self, round: int, rounds: int) -> float:
         """The learning rate of a round."""

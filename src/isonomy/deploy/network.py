@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from isonomy.core import tree
 from isonomy.core.mixture import Mixture, mixed
 from isonomy.core.task import Params, Task, probabilities
-from isonomy.errors import RunError
+from isonomy.errors import RunError, missing_extra
 
 EXTRA = "onnx"
 
@@ -76,10 +76,7 @@ def need_onnx() -> None:
     """Raise a RunError if the packages that write ONNX are not installed."""
     for name in ("onnx", "onnxscript"):
         if importlib.util.find_spec(name) is None:
-            raise RunError(
-                f"ONNX needs the package {name}, which is not installed; install it with `pip "
-                f"install 'isonomy[{EXTRA}]'`, or leave --onnx out."
-            )
+            raise RunError(missing_extra("--onnx", name, EXTRA))
 
 
 def _program(network: nn.Module, inputs: tuple[int, ...]) -> torch.export.ExportedProgram:

@@ -49,7 +49,9 @@ def make(config: Config, names: Sequence[str]) -> tuple[Charter, list[str]]:
     example = _example(options, roles)
     schema, warnings = agree(LocalClients(example), example.names, roles)
     plain = config.plain()
-    plain["data"] = {k: v for k, v in plain["data"].items() if k not in ("path", "client")}
+    plain["data"] = {
+        k: v for k, v in plain["data"].items() if k not in ("path", "exclude", "client")
+    }
     charter = {
         "version": VERSION,
         "run": uuid.uuid4().hex,
@@ -86,7 +88,8 @@ def schema_of(charter: Charter) -> Schema:
 def roles_of(config: Config) -> tuple[Roles, dict[str, Any]]:
     """The roles of columns, and the options that do not concern columns."""
     options = check_options("data", "tables", DATASETS["tables"].options, config.data.options)
-    other = {name: options.pop(name) for name in ("path", "client", "fractions", "encoding")}
+    names = ("path", "exclude", "client", "fractions", "encoding")
+    other = {name: options.pop(name) for name in names}
     return Roles(**options), other
 
 
@@ -95,7 +98,7 @@ def _example(options: dict[str, Any], roles: Roles) -> Source:
         raise ConfigError(
             'data.path is missing; set it to an example of the tables: data.path = "example.csv".'
         )
-    paths, folder = files.find(options["path"])
+    paths, folder = files.find(options["path"], options["exclude"])
     if folder:
         return Files(paths, roles.missing, options["encoding"])
     table = files.read(paths[0], roles.missing, options["encoding"])

@@ -24,7 +24,7 @@ from isonomy.federation.flower.phase_runner import AlgorithmPhases
 from isonomy.federation.flower.transport import NodeTransport
 from isonomy.federation.sessions import Sessions
 from isonomy.runs import folder as folders
-from isonomy.runs.build import Setting, build, check_remote, versions
+from isonomy.runs.build import Setting, build, check_remote, versions, with_recommended_work
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.listener import Listener, Listeners
 from isonomy.runs.measurements import measurement
@@ -63,7 +63,7 @@ def begin(
     if not names:
         raise ConfigError("no clients are named; name those that take part: --clients north,south.")
     check_remote(config, len(names))
-    config = _adapted(config, note)
+    config = _adapted(with_recommended_work(config), note)
     charter, warnings = charters.make(config, names)
     for text in warnings:
         note(text)
@@ -155,11 +155,13 @@ def conduct(
 
     record = train(setting, plan.place, listeners, make_engine)
     deployed = None if plan.place.withheld else plan.place.model().server
-    confirmed = sessions.end(deployed, record.verdict)
+    told = sessions.end(deployed, record.verdict)
     for k, name in enumerate(plan.names):
-        if k not in confirmed:
-            what = "learn that there is no model" if deployed is None else "receive the model"
-            note(f"'{name}' was not connected to {what}.")
+        what = "that there is no model" if deployed is None else "the model"
+        if k not in told:
+            note(f"'{name}' was not connected at the end, so it was not sent {what}.")
+        elif not told[k]:
+            note(f"'{name}' was sent {what} and left without confirming it; it may have it.")
     plan.place.append(
         "timing.jsonl",
         {

@@ -24,8 +24,8 @@ from isonomy.data.federation import Federation
 from isonomy.data.tables import files, phases
 from isonomy.data.tables.columns import Table
 from isonomy.data.tables.federate import order_of, ranges_of
-from isonomy.data.tables.preprocessing import Preprocessing
-from isonomy.data.tables.schema_check import mismatches
+from isonomy.data.tables.preprocessing import Preprocessing, Schema
+from isonomy.data.tables.schema_check import mismatches, unknown_to
 from isonomy.errors import ConfigError, DataError, IsonomyError
 from isonomy.federation import charter as charters
 from isonomy.federation.bound import Bound, check_rows, without_rare
@@ -42,6 +42,14 @@ from isonomy.runs.middleware import client_side
 from isonomy.runs.saved_model import card_of
 
 Decide = Callable[[Charter], bool]
+NOT_FITTING = (
+    "its table and your example (data.path) differ in a column, or in the values of the label or "
+    "of a group; ask there in which, correct one of them"
+)
+
+
+class DoesNotFitError(DataError):
+    """The table does not fit the columns and values of the charter."""
 
 
 class Participant:
@@ -113,6 +121,7 @@ class Participant:
                 self.note(f"a message was refused: {why}.")
             except IsonomyError as error:
                 why = "it has ended; see the output of `isonomy join` there"
+                why = NOT_FITTING if isinstance(error, DoesNotFitError) else why
                 self.error = type(error)(printable(str(error)))
                 self.ended.set()
             except Exception as error:  # a bug must not end the participant
@@ -228,10 +237,7 @@ class Participant:
         wrong = mismatches(self._open(charter), charters.schema_of(charter))
         if wrong:
             more = f" (And: {' '.join(wrong[1:])})" if len(wrong) > 1 else ""
-            raise DataError(
-                f"'{self.data}' does not fit this federation: {wrong[0]}{more} Nothing was sent; "
-                "fix the table and join again."
-            )
+            raise self._does_not_fit(f"{wrong[0]}{more}", charters.schema_of(charter))
         client = phases.Client(number, charter["clients"][number], self._open(charter), None)
         check_rows(charter, client)
         algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
@@ -251,6 +257,19 @@ class Participant:
         place.mkdir(parents=True, exist_ok=True)
         self._charter, self._digest, self._client = charter, digest, client
         self._bound = Bound(charter, place)
+
+    def _does_not_fit(self, wrong: str, schema: Schema) -> DoesNotFitError:
+        """The error for the user; the organiser learns only that the table does not fit."""
+        assert self._table is not None
+        lacking = " and ".join(f"'{name}'" for name in unknown_to(schema, self._table))
+        what = f"'{self.data}' does not fit this federation: {wrong} Nothing was sent;"
+        if not lacking:
+            return DoesNotFitError(f"{what} fix the table and join again.")
+        return DoesNotFitError(
+            f"{what} if the values of {lacking} are misspelt, fix the table and join again; if "
+            "they are right, the organiser's example lacks them: ask the organiser to add rows "
+            "with these values to it and to serve again."
+        )
 
     def _open(self, charter: Charter) -> Table:
         """The participant's table."""

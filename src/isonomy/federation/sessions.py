@@ -92,9 +92,10 @@ class Sessions:
         for node, content in self.transport.ask(requests, "query", seconds):
             head = _header(content)
             if head.get("ok") is not True:
-                if node in self._number and head.get("why"):
-                    who = self.charter["clients"][self._number[node]]
-                    self.note(f"'{who}' refused: {refusal(head)}.")
+                if head.get("why"):
+                    names, k = self.charter["clients"], self._number.get(node)
+                    who = "a participant" if k is None else f"'{names[k]}'"
+                    self.note(f"{who} refused: {refusal(head)}.")
                 continue
             k = self._number.get(node) if self._have_keys else self._claimed(str(head.get("name")))
             if k is not None:
@@ -193,8 +194,8 @@ class Sessions:
         count = self._surveys[k]["numbers"][message["column"]]["count"]
         return table_replies.wrong_grid(reply, count)
 
-    def end(self, deployed: Any, verdict: dict[str, Any] | None) -> set[int]:
-        """End the run for everyone; returns the clients that confirmed it.
+    def end(self, deployed: Any, verdict: dict[str, Any] | None) -> dict[int, bool]:
+        """End the run for everyone; returns the clients that were told, and who confirmed it.
 
         `deployed` is the model, or None if the verdict withholds it.
         """
@@ -202,7 +203,7 @@ class Sessions:
         head["verdict"] = verdict
         content = codec.pack(head, () if deployed is None else deployed)
         here = dict.fromkeys(self.present(), content)
-        return {k for k, got in self._ask(here, "query") if _header(got).get("ok") is True}
+        return {k: _header(got).get("ok") is True for k, got in self._ask(here, "query")}
 
 
 def refusal(head: dict[str, Any]) -> str:

@@ -86,6 +86,7 @@ def build(
     number of participants. Raises ConfigError for what the config cannot have.
     """
     remote = federation is not None
+    config = with_recommended_work(config)
     algorithm, attack, defence = _method(config, remote=remote)
     if federation is None:
         config = effective(config, note)
@@ -125,6 +126,26 @@ def build(
         fingerprint=own,
         remote=remote,
     )
+
+
+def with_recommended_work(config: Config) -> Config:
+    """The config whose local work is complete: what it leaves open is as the algorithm recommends.
+
+    >>> from isonomy.config.schema import parse
+    >>> given = {"algorithm": {"name": "propfair", "M": 4.0}}
+    >>> with_recommended_work(parse(given)).local.lr
+    0.4
+    >>> with_recommended_work(parse(given | {"local": {"lr": 0.1}})).local.lr
+    0.1
+    """
+    if not config.local.unset:
+        return config
+    algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
+    local = config.local.filled(algorithm.recommended_work())
+    excess = config.excess
+    if excess.lr is None and local.lr != config.local.lr:  # the reference is that of other methods
+        excess = excess.model_copy(update={"lr": config.local.lr})
+    return config.model_copy(update={"local": local, "excess": excess})
 
 
 def check_remote(config: Config, clients: int) -> None:
@@ -316,10 +337,12 @@ _warned: WeakSet[Federation] = WeakSet()  # whose warnings were shown: once, not
 
 
 def effective(config: Config, note: Note = lambda _: None) -> Config:
-    """The config that is really run: with the fallback if the data cannot be downloaded.
+    """The config that is really run: with the fallback if the data cannot be downloaded, and with
+    the local work that the algorithm recommends where the config leaves it open.
 
     This is the config that a run's folder holds, so that a resumed run uses the same data.
     """
+    config = with_recommended_work(config)
     data = config.data
     path = data.options.get("path")
     if isinstance(path, str) and path:  # so that it is found from any folder

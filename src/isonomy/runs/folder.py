@@ -75,6 +75,13 @@ class RunFolder:
         """Whether the run is complete."""
         return (self.path / "summary.json").exists()
 
+    @property
+    def to_continue(self) -> str:
+        """The command that continues the run, for a sentence."""
+        if self.served:
+            return f"`isonomy serve --resume {self.path}`, with the --keys and --address it had"
+        return f"`isonomy resume {self.path}`"
+
     def create(self, config: Config, *, overwrite: bool = False) -> None:
         """Create the folder of a new run; with `overwrite`, an existing run is replaced.
 
@@ -84,7 +91,7 @@ class RunFolder:
             state = (
                 "a complete run"
                 if self.complete
-                else f"an unfinished run; resume it with `isonomy resume {self.path}`"
+                else f"an unfinished run; resume it with {self.to_continue}"
             )
             raise RunError(
                 f"'{self.path}' holds {state}; choose another folder with --to, or replace the run "
@@ -351,7 +358,7 @@ class RunFolder:
         """The trained model; raises a RunError if the run is unfinished or withholds its model."""
         if not self.complete:
             raise RunError(
-                f"'{self.path}' is unfinished; continue it with `isonomy resume {self.path}` first."
+                f"'{self.path}' is unfinished; first continue it with {self.to_continue}."
             )
         if self.withheld:
             raise RunError(

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from isonomy.core.capabilities import Remarks
+from isonomy.core.work import Work
 from isonomy.metrics.errors import has_errors
 from isonomy.runs import middleware, postprocessing, surrogate, thresholds
 from isonomy.runs.build import Setting
@@ -35,6 +36,7 @@ def notes(
     clusters = found_clusters(setting, now)
     if clusters is not None:
         out.append(_clusters(setting, clusters.tolist()))
+    out += _recommended(setting)
     if isinstance(setting.algorithm, Remarks):
         out += filter(None, [setting.algorithm.remark(now.server)])
     out += _choices(lines)
@@ -50,6 +52,22 @@ def notes(
         for name, count in sorted(now.faults.items())
     ]
     return tuple(out)
+
+
+def _recommended(setting: Setting) -> list[str]:
+    """The local work that is not the package's default because the method recommends it."""
+    used, usual = setting.config.local, Work()
+    keys = [
+        f"{key} = {value!r}"
+        for key, value in setting.algorithm.recommended_work().items()
+        if getattr(used, key) == value != getattr(usual, key)
+    ]
+    if not keys:
+        return []
+    return [
+        f"Local work as '{setting.config.algorithm.name}' recommends it: {', '.join(keys)}; keys "
+        "that the config sets in [local] come first."
+    ]
 
 
 def _choices(lines: list[dict[str, Any]]) -> list[str]:

@@ -81,8 +81,7 @@ def resume(folder: Path | str, *, listeners: Sequence[Listener] = (), keep: bool
         )
     if place.served:
         raise RunError(
-            f"'{place.path}' is the run of a real federation; continue it with `isonomy serve "
-            f"--resume {place.path}`."
+            f"'{place.path}' is the run of a real federation; continue it with {place.to_continue}."
         )
     if withheld:
         place.reopen()
@@ -242,7 +241,7 @@ class _Training:
         """Save, unless that was done, and raise Stopped."""
         where = ""
         if self.place is not None:
-            where = f"; continue with `isonomy resume {self.place.path}`"
+            where = f"; continue with {self.place.to_continue}"
             if not saved:
                 _save(self.place, self.now, self.setting)
         config, at = self.setting.config, f"round {self.now.round}"

@@ -47,6 +47,11 @@ TABLES = {
         {},
         "one group of 'sex'",
     ),
+    "many groups": (
+        each("town", lambda rows: [f"town {i % 30}" for i in range(rows)]),
+        {"protected": ["town"]},
+        "'town' has 30 groups; gaps are those between the two most different ones",
+    ),
     "a label of one client": (
         TRIO | {"b.csv": at(B, "ill", lambda i, v: 2 if i < 4 else v)},
         {},

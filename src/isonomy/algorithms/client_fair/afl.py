@@ -69,6 +69,10 @@ class AFL(Algorithm[Server]):
         if not 0 <= self.gamma < math.inf:
             raise ValueError(f"gamma = {self.gamma}: give a number of at least 0.")
 
+    def recommended_work(self) -> dict[str, float]:
+        """With one gradient step per round, a larger learning rate than that of local training."""
+        return {"lr": 1.0} if self.update == "gradient" else {}
+
     def init_server(self, task: Task, params: Params, clients: int) -> Server:
         """The initial model and equal lambda."""
         lam = torch.full((clients,), 1 / clients, dtype=torch.float64)

@@ -10,8 +10,8 @@ M - F_k < epsilon the logarithm is continued by its tangent, so the factor is at
 F_k is the loss of a minibatch. `beyond = "flat"` uses the factor 1 / M there instead, which is the
 default of the authors' code: batches with a very large loss then have little influence.
 
-Steps are shorter than FedAvg's by a factor of about 1 / M: scale `local.lr` with M. With
-M = epsilon = 1, or in the limit of large M with lr = M lr_0, it is FedAvg.
+Steps are shorter than FedAvg's by a factor of about 1 / M, so the recommended local.lr is M times
+the default. With M = epsilon = 1, or in the limit of large M with lr = M lr_0, it is FedAvg.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.search_space import Grid
 from isonomy.core.task import Batch, Params, Task
+from isonomy.core.work import Work
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,10 @@ class PropFair(Algorithm[Global]):
             raise ValueError(f"M = {self.M}: give a number above 0.")
         if not 0 < self.epsilon <= self.M:
             raise ValueError(f"epsilon = {self.epsilon}: give a number above 0 and at most M.")
+
+    def recommended_work(self) -> dict[str, float]:
+        """A learning rate that makes up for the factor 1 / M."""
+        return {"lr": self.M * Work().lr}
 
     def init_server(self, task: Task, params: Params, clients: int) -> Global:
         """The initial model."""

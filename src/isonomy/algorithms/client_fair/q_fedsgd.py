@@ -69,6 +69,10 @@ class QFedSGD(Algorithm[Global]):
         if self.lipschitz is not None and not 0 < self.lipschitz < math.inf:
             raise ValueError(f"lipschitz = {self.lipschitz}: give a number above 0.")
 
+    def recommended_work(self) -> dict[str, float]:
+        """With one gradient step per round, a larger learning rate than that of local training."""
+        return {"lr": 1.0}
+
     def init_server(self, task: Task, params: Params, clients: int) -> Global:
         """The initial model."""
         return Global(params)

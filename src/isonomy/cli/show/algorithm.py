@@ -52,6 +52,7 @@ def show(name: str) -> bool:
     print_options(out, "Hyper-parameters", options)
     spaces = search_spaces(algorithm=kind, local=Work)
     print_search_space(out, {key: space.text for key, space in spaces.items()})
+    print_line(out, _recommended(kind))
     heads = ("phase", "what a client does", "reply", "kind", "server sees")
     print_columns(out, "Phases", heads, [row for one in phases.values() for row in rows(one)])
     if hasattr(kind, "reveals"):
@@ -86,6 +87,18 @@ def _description(kind: type[Algorithm]) -> str:
     """The docstring of the algorithm's file: the paper, the update rule, departures from it."""
     file = inspect.getdoc(sys.modules[kind.__module__])
     return file or inspect.getdoc(kind) or ""
+
+
+def _recommended(kind: type[Algorithm]) -> str:
+    """The local work that the method recommends with its default options."""
+    try:
+        wanted = kind().recommended_work()
+    except (TypeError, ValueError):  # an option has no default
+        return ""
+    if not wanted:
+        return "Local work: the defaults of [local] suit it."
+    keys = ", ".join(f"local.{key} = {value!r}" for key, value in wanted.items())
+    return f"Local work: {keys}, which is used for what the config's [local] does not set."
 
 
 def _under_a_defence(kind: type[Algorithm]) -> str:

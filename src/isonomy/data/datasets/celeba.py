@@ -31,7 +31,7 @@ from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 from isonomy.data.leaf_files import NATURAL, concatenate, locate, natural, read_leaf
 from isonomy.data.partition import FRACTIONS, Integers
-from isonomy.errors import ConfigError, DataError, unknown
+from isonomy.errors import ConfigError, DataError, missing_extra, unknown
 
 LABEL = "Smiling"
 _HOW = (
@@ -166,10 +166,7 @@ def _pillow() -> Any:
     try:
         return importlib.import_module("PIL.Image")
     except ImportError as error:
-        raise ConfigError(
-            "data set 'celeba' reads pictures with Pillow, which is not installed; run 'pip "
-            "install isonomy[images]'."
-        ) from error
+        raise ConfigError(missing_extra("data set 'celeba'", "Pillow", "images")) from error
 
 
 DATASET = Dataset(

@@ -23,6 +23,7 @@ def load(request: Request) -> Federation:
     options = dict(request.options)
     path, client = options.pop("path"), options.pop("client")
     fractions, encoding = options.pop("fractions"), options.pop("encoding")
+    exclude = options.pop("exclude")
     return own(
         path,
         Roles(**options),
@@ -33,6 +34,7 @@ def load(request: Request) -> Federation:
         seed=request.seed,
         fractions=fractions,
         encoding=encoding,
+        exclude=exclude,
     )
 
 
@@ -44,6 +46,7 @@ DATASET = Dataset(
     load=load,
     options={
         "path": Option("", "a folder (each file is one client) or one file"),
+        "exclude": Option((), "files of the folder that are not tables of clients"),
         "label": Option("", "the column to predict"),
         "protected": Option((), "protected columns, or intersections such as 'sex*race'"),
         "bins": Option(

@@ -24,6 +24,7 @@ from isonomy.errors import ConfigError, DataError, did_you_mean
 
 CLASSES = 20  # whole numbers with at most so many values are classes, unless configured
 GROUPS = 12  # likewise for groups
+MANY_GROUPS = 20  # from which the largest gap between two groups is mostly chance
 
 
 def agree(ask: Ask, names: Sequence[str], roles: Roles) -> tuple[Schema, list[str]]:
@@ -48,6 +49,7 @@ def agree(ask: Ask, names: Sequence[str], roles: Roles) -> tuple[Schema, list[st
         for name in roles.protected_columns
     ]
     warnings += _label_warnings(label, replies, names)
+    warnings += [_many_groups(group) for group in groups if len(group.levels) > MANY_GROUPS]
     features: dict[str, Any] = {}
     for name in _candidates(every, roles):
         kind = kinds[name]
@@ -328,6 +330,14 @@ def _edges(ask: Ask, name: str, cut: Sequence[float] | int) -> tuple[float, ...]
             "the same value; give the edges yourself."
         )
     return edges
+
+
+def _many_groups(group: Groups) -> str:
+    return (
+        f"Protected column '{group.name}' has {len(group.levels):,} groups; gaps are those between "
+        "the two most different ones, which are often the smallest: merge values, or name another "
+        "column."
+    )
 
 
 def _label_warnings(

@@ -29,6 +29,7 @@ class ColumnProfile:
     their counts. `percentiles` are the smallest number and the 100 percentiles. `absent` are the
     clients without the column. `names_client`: every table has one value, different from the
     others. `last`: it is the last column of most tables. `dated`: the texts look like dates.
+    `truths`: the numbers 1 and 0 were written as true and false.
     """
 
     name: str
@@ -48,11 +49,16 @@ class ColumnProfile:
     dated: bool = False
     names_client: bool = False
     numbers_rows: bool = False  # 1, 2, 3, ...
+    truths: bool = False
 
     @property
     def few(self) -> bool:
         """Whether there are few enough values for classes or groups."""
         return 2 <= self.distinct <= 20 and (self.kind in ("text", "mixed") or self.whole)
+
+    def written(self, value: str) -> str:
+        """A value as the tables write it: true and false are read as 1 and 0."""
+        return {"1": "True", "0": "False"}.get(value, value) if self.truths else value
 
 
 def profile_columns(look: Look) -> list[ColumnProfile]:
@@ -124,6 +130,7 @@ def _values(base: ColumnProfile, columns: Sequence[Column]) -> ColumnProfile:
         dated=kind != "number" and all(_DATE.fullmatch(w) for w in texts),
         names_client=len(own) > 1 and None not in own and len(set(own)) == len(own),
         numbers_rows=all(_numbers_rows(column) for column in columns),
+        truths=all(isinstance(column, Numbers) and column.truths for column in columns),
     )
 
 

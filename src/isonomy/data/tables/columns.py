@@ -26,16 +26,20 @@ MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "?")
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """A column of numbers, in the type in which it was read; NaN is a missing value."""
+    """A column of numbers, in the type in which it was read; NaN is a missing value.
+
+    `truths`: the numbers 1 and 0 were written as true and false.
+    """
 
     values: NDArray[Any]
     kind: Literal["number"] = "number"
+    truths: bool = False
 
     def __len__(self) -> int:
         return len(self.values)
 
     def __getitem__(self, at: slice) -> Numbers:
-        return Numbers(self.values[at])
+        return Numbers(self.values[at], truths=self.truths)
 
     def missing(self) -> NDArray[np.bool_]:
         """True where there is no value."""
@@ -138,7 +142,7 @@ def column(values: Any, missing: Sequence[str] = MISSING, comma: bool = False) -
     if values.null_count == rows or pa.types.is_null(kind):
         return Other(rows, "empty")
     if pa.types.is_boolean(kind):
-        return _numbers(values.cast(pa.int8()), ())
+        return _numbers(values.cast(pa.int8()), (), truths=True)
     if pa.types.is_decimal(kind):
         values, kind = values.cast(pa.float64()), pa.float64()
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
@@ -154,7 +158,7 @@ def column(values: Any, missing: Sequence[str] = MISSING, comma: bool = False) -
     return _texts(texts, missing, comma)
 
 
-def _numbers(values: Any, missing: Sequence[str]) -> Column:
+def _numbers(values: Any, missing: Sequence[str], truths: bool = False) -> Column:
     if values.null_count and pa.types.is_integer(values.type):
         values = values.cast(pa.float64(), safe=False)  # beyond 2^53 this is the nearest real
     elif pa.types.is_float16(values.type):
@@ -163,12 +167,12 @@ def _numbers(values: Any, missing: Sequence[str]) -> Column:
     marks = [m for m in (number(word, False) for word in missing) if m is not None and m == m]
     if marks and (gone := np.isin(numbers, marks)).any():
         numbers = np.where(gone, np.nan, numbers)
-    return _unless_empty(numbers)
+    return _unless_empty(numbers, truths)
 
 
-def _unless_empty(numbers: NDArray[Any]) -> Column:
+def _unless_empty(numbers: NDArray[Any], truths: bool = False) -> Column:
     empty = numbers.dtype.kind == "f" and bool(np.isnan(numbers).all())
-    return Other(len(numbers), "empty") if empty else Numbers(numbers)
+    return Other(len(numbers), "empty") if empty else Numbers(numbers, truths=truths)
 
 
 def _texts(values: Any, missing: Sequence[str], comma: bool) -> Column:
@@ -183,11 +187,12 @@ def _texts(values: Any, missing: Sequence[str], comma: bool) -> Column:
     if not kept:
         return Other(len(indices), "empty")
     found = [words[i] for i in kept]
-    numbers = _all(found, lambda word: number(word, comma)) or _all(found, truth)
+    plain = _all(found, lambda word: number(word, comma))
+    numbers = plain or _all(found, truth)
     if numbers is not None:
         table = np.full(len(words) + 1, np.nan)
         table[kept] = np.array(numbers, dtype=np.float64)
-        return _unless_empty(table[indices])
+        return _unless_empty(table[indices], truths=plain is None)
     if _all(found, _time) is not None:
         return Other(len(indices), "time")
     levels = sorted({words[i] for i in kept})

@@ -171,13 +171,14 @@ def own(
     seed: int = 0,
     fractions: Sequence[float] = FRACTIONS,
     encoding: str = "utf-8",
+    exclude: Sequence[str] = (),
 ) -> Federation:
     """Build a federation from the tables at a path."""
     if not path:
         raise ConfigError(
             'data.path is not set; give a folder or a file, for example data.path = "hospitals".'
         )
-    paths, folder = find(path)
+    paths, folder = find(path, exclude)
     source: Source
     if partition is not None and partition.function is not None:
         source = _partitioned(

@@ -24,17 +24,20 @@ from isonomy.data.tables.columns import (
 from isonomy.data.tables.csv_files import clean_names, header, peek, read_csv
 from isonomy.data.tables.file_errors import UNREADABLE, short_reason
 from isonomy.data.tables.readings import like
-from isonomy.errors import DataError, did_you_mean
+from isonomy.errors import ConfigError, DataError, did_you_mean
 
 CSV = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz")
 PARQUET = (".parquet", ".pq")
 
 
-def find(path: str | Path) -> tuple[list[Path], bool]:
-    """Return the table files at a path, and whether the path is a folder: one file per client."""
+def find(path: str | Path, exclude: Sequence[str] = ()) -> tuple[list[Path], bool]:
+    """Return the table files at a path, and whether the path is a folder: one file per client.
+
+    `exclude` names files of the folder that are not tables of clients.
+    """
     place = Path(os.path.expanduser(path))  # ~name of an unknown user is left as it is
     try:
-        return _find(place)
+        return _find(place, exclude)
     except OSError as error:
         raise DataError(
             f"'{place}' cannot be opened ({short_reason(error)}); check data.path and its "
@@ -42,9 +45,17 @@ def find(path: str | Path) -> tuple[list[Path], bool]:
         ) from error
 
 
-def _find(place: Path) -> tuple[list[Path], bool]:
+def _find(place: Path, exclude: Sequence[str]) -> tuple[list[Path], bool]:
     if place.is_dir():
         found = _ordered(p for p in place.iterdir() if p.is_file() and _kind(p) and _is_visible(p))
+        there = [p.name for p in found]
+        for name in exclude:
+            if name not in there:
+                raise ConfigError(
+                    f"data.exclude names '{name}', which is not a table in '{place}'; give the "
+                    f"names of files there.{did_you_mean(name, there)}"
+                )
+        found = [p for p in found if p.name not in exclude]
         if not found:
             raise DataError(
                 f"there is no table in the folder '{place}'; put one file per client there, with a "
@@ -57,6 +68,10 @@ def _find(place: Path) -> tuple[list[Path], bool]:
                     "give them different names."
                 )
         return found, True
+    if exclude and place.exists():
+        raise ConfigError(
+            f"data.exclude names files of a folder, but '{place}' is one file; remove it."
+        )
     if place.is_file():
         if not _kind(place):
             raise DataError(

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from isonomy.core.work import Work
 from isonomy.data.tables.columns import MISSING
 from isonomy.data.tables.guess import Guess
 
 PLACEHOLDER = "LABEL"
+
+USUAL = (("FedAvg", '"fedavg"'), ("Local", '"local"'))
+FAIR_TO_CLIENTS = (("FMTL (Ditto)", '"fmtl"'), ("FedEBA+", '"fedeba"'))
+FAIR_TO_GROUPS = (("FedFB", '"fedfb"'), ("EquiFL", '"equifl"'), ("HetPFL", '"hetpfl"'))
+"""Labels and algorithms of `compare.methods`; fairness to groups needs two classes."""
 
 
 def starter(guess: Guess, *, name: str, path: str, command: str, held: str) -> str:
@@ -42,15 +49,14 @@ def starter(guess: Guess, *, name: str, path: str, command: str, held: str) -> s
         "[local]",
         "epochs = 1",
         f"batch = {guess.sizes.batch}",
-        f"lr = {guess.sizes.lr}",
+        *_rate(guess),
         *_cohort(guess),
         "",
         _comment("The methods that `isonomy compare` runs, each with every seed."),
         "[compare]",
         "seeds = 3",
-        *_method("FedAvg", 'algorithm = "fedavg"'),
-        *_method("FedProx (mu=0.1)", 'algorithm = { name = "fedprox", mu = 0.1 }'),
-        *_method("Local", 'algorithm = "local"'),
+        *[line for label, changes in _methods(guess) for line in _method(label, changes)],
+        *_decide(guess),
     ]
     return "\n".join(parts) + "\n"
 
@@ -58,6 +64,8 @@ def starter(guess: Guess, *, name: str, path: str, command: str, held: str) -> s
 def _data(guess: Guess, path: str, held: str) -> list[str]:
     why = guess.why
     lines = [f"path = {_text(path)}  # {_plain(held)}; relative to this file"]
+    if guess.exclude:
+        lines += _guessed("these files look different from the others", "exclude", guess.exclude)
     if guess.encoding != "utf-8":
         lines += _guessed("not UTF-8", "encoding", guess.encoding)
     if guess.client:
@@ -81,11 +89,55 @@ def _data(guess: Guess, path: str, held: str) -> list[str]:
     if guess.split:
         lines += _guessed(why["split"], "split", guess.split)
     lines += _listed("not used as features", "drop", guess.drop)
+    for name, figure in guess.twins.items():
+        lines.append(_comment(f"guess: {name} stays, though alone it predicts the label: {figure}"))
     if guess.categorical or why.get("categorical"):
         lines += _listed(why.get("categorical", ""), "categorical", guess.categorical)
     if guess.missing:
         lines += _guessed(why["missing"], "missing", [*MISSING, *guess.missing])
     return lines
+
+
+def _rate(guess: Guess) -> list[str]:
+    """The learning rate; the package's default is left out, so that methods may recommend one."""
+    if guess.sizes.lr != Work().lr:
+        return [f"lr = {guess.sizes.lr}"]
+    return [
+        _comment(
+            f"lr is {guess.sizes.lr}, unless a method recommends another (`isonomy show NAME`); an "
+            "lr set here holds for all methods"
+        )
+    ]
+
+
+def _methods(guess: Guess) -> list[tuple[str, str]]:
+    """Methods that need no further knowledge: usual ones, and fair ones of several kinds."""
+    if not guess.classes:
+        return [*USUAL[:1], ("FedProx (mu=0.1)", '{ name = "fedprox", mu = 0.1 }'), *USUAL[1:]]
+    groups = len(guess.classes) == 2 and bool(guess.protected)
+    return [*USUAL, *FAIR_TO_CLIENTS, *(FAIR_TO_GROUPS if groups else ())]
+
+
+def _decide(guess: Guess) -> list[str]:
+    """Requirements on the model, as comments: they are for the user to decide."""
+    if not guess.classes or not guess.majority:
+        return []
+    wanted = [f"demographic_parity({name}) <= 0.1" for name in guess.protected[:1]]
+    least = math.floor(100 * guess.majority) / 100
+    wanted.append(f"worst_client_accuracy >= {least:g}")
+    why = (
+        "guess: requirements on the model, to be replaced by yours. Remove the # of the three "
+        "lines below to ask `isonomy decide` for the method that meets them and has the best "
+        f"accuracy. Always predicting the most frequent class has an accuracy of "
+        f"{guess.majority:.3f}."
+    )
+    return [
+        "",
+        _comment(why),
+        "# [decide]",
+        f"# require = {toml(wanted)}",
+        '# maximise = "accuracy"',
+    ]
 
 
 def _model(guess: Guess) -> list[str]:
@@ -100,8 +152,8 @@ def _cohort(guess: Guess) -> list[str]:
     return ["", "[cohort]", f"size = {guess.sizes.cohort}  # clients per round"]
 
 
-def _method(label: str, changes: str) -> list[str]:
-    return ["", "[[compare.methods]]", f"label = {_text(label)}", changes]
+def _method(label: str, algorithm: str) -> list[str]:
+    return ["", "[[compare.methods]]", f"label = {_text(label)}", f"algorithm = {algorithm}"]
 
 
 def _guessed(reason: str, key: str, value: Any) -> list[str]:

@@ -19,11 +19,17 @@ from isonomy.data.tables.guess_columns import (
     guess_missing,
     guess_protected,
     guess_split,
+    known_codes,
     protected_reason,
     rank_clients,
     unusable,
 )
-from isonomy.data.tables.guess_doubts import client_doubts, file_doubts, sentinel_doubts
+from isonomy.data.tables.guess_doubts import (
+    client_doubts,
+    file_doubts,
+    sentinel_doubts,
+    twin_doubts,
+)
 from isonomy.data.tables.guess_label import (
     guess_positive,
     is_regression,
@@ -31,6 +37,8 @@ from isonomy.data.tables.guess_label import (
     names_of,
     rank_labels,
 )
+from isonomy.data.tables.guess_twins import twins
+from isonomy.data.tables.known_columns import recognised
 from isonomy.data.tables.sample import Look
 
 
@@ -49,8 +57,10 @@ class Sizes:
 class Guess:
     """All guesses. `why` has the reason for each option, `doubts` what a person should check.
 
-    `drop` and `categorical` have a reason for each column. `clients` is the number of clients for
-    a random partition of one table, used if no column identifies clients.
+    `drop` and `categorical` have a reason for each column, `twins` the figure of each feature that
+    predicts the label almost perfectly alone. `clients` is the number of clients for a random
+    partition of one table, used if no column identifies clients. `exclude` are files that look
+    different from the others. `majority` is the share of the most frequent class.
     """
 
     sizes: Sizes
@@ -67,6 +77,9 @@ class Guess:
     missing: tuple[str, ...] = ()
     encoding: str = "utf-8"
     features: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    twins: Mapping[str, str] = field(default_factory=dict)
+    majority: float = 0.0
     why: Mapping[str, str] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
 
@@ -76,6 +89,7 @@ def guess(look: Look) -> Guess:
     before = profile_columns(look)
     seen = [as_number(one) for one in before]
     tables = list(look.tables.values())
+    survey, known = recognised(one.name for one in seen)
     why: dict[str, str] = {}
     doubts = file_doubts(look, seen)
     drop = {one.name: reason for one in seen if (reason := unusable(one))}
@@ -86,7 +100,9 @@ def guess(look: Look) -> Guess:
         found = rank_clients([one for one in seen if one.name != split])
         client, other_clients = (found[0].name if found else ""), found[1:]
         drop.pop(client, None)
-    protected, bins, others = guess_protected([s for s in left if s.name not in (client, split)])
+    protected, bins, others = guess_protected(
+        [s for s in left if s.name not in (client, split)], known
+    )
     sensitive = {*protected, *others}
     ranked = rank_labels([s for s in left if s.name not in {client, split, *sensitive}])
     label = ranked[0] if ranked else None
@@ -102,7 +118,7 @@ def guess(look: Look) -> Guess:
     rest = [one for one in rest if one.name not in drop]
     used = [by for by in left if by.name in (name, *protected)] + rest
     missing = guess_missing([one for one in before if one.name in {use.name for use in used}])
-    categorical, unfit = guess_categorical(used, missing, keep={name, *protected})
+    categorical, unfit = guess_categorical(used, missing, {name, *protected}, known)
     drop |= unfit
     features = tuple(one.name for one in rest if one.name not in drop)
 
@@ -110,10 +126,15 @@ def guess(look: Look) -> Guess:
     doubts += more
     positive = ""
     classes: tuple[str, ...] = ()
+    majority, alike = 0.0, {}
     if label is not None and label.few:
-        classes = tuple(label.values)
+        classes = tuple(label.written(value) for value in label.values)
         positive, why["positive"] = guess_positive(label)
-    why["protected"] = protected_reason(protected, others)
+        majority = max(label.values.values()) / max(sum(label.values.values()), 1)
+        alike = twins(tables, [one for one in rest if one.name in features], label)
+        doubts += twin_doubts(alike, name)
+    codes = known_codes([one for one in seen if one.name in protected], known)
+    why["protected"] = protected_reason(protected, others, survey, codes)
     doubts += [text for text in others.values() if text]
     if client:
         shown = f"; others: {names_of(other_clients)}" if other_clients else ""
@@ -151,6 +172,9 @@ def guess(look: Look) -> Guess:
         missing=missing,
         encoding=look.encoding,
         features=features,
+        exclude=tuple(path.name for path in look.excluded),
+        twins=alike,
+        majority=majority,
         why=why,
         doubts=tuple(doubts),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from isonomy.data.tables.column_profile import MOST, ColumnProfile
 from isonomy.data.tables.columns import Table, as_text, as_words
+from isonomy.data.tables.known_columns import Known, codes_text
 from isonomy.data.tables.name_hints import (
     CLIENT_ENDS,
     CLIENTS,
@@ -36,6 +38,9 @@ MOST_GROUPS = 12  # of a protected column without bins
 
 
 MOST_PROTECTED = 4
+
+
+FEW_CODES = 20  # numbers up to which values count more than a name such as "size"
 
 
 def unusable(one: ColumnProfile) -> str:
@@ -76,7 +81,7 @@ def unusable(one: ColumnProfile) -> str:
 
 def _long_numbers(one: ColumnProfile) -> bool:
     """Whether all values are whole numbers of equal length, six digits or more."""
-    if not one.whole or not one.percentiles:
+    if not one.whole or not one.percentiles or one.percentiles[0] <= 0:
         return False
     low, high = as_text(one.percentiles[0]), as_text(one.percentiles[-1])
     return len(low) == len(high) >= 6
@@ -129,16 +134,23 @@ def client_rank(name: str) -> int:
 
 
 def guess_protected(
-    seen: Sequence[ColumnProfile],
+    seen: Sequence[ColumnProfile], known: Mapping[str, Known] | None = None
 ) -> tuple[tuple[str, ...], dict[str, tuple[int, ...] | int], dict[str, str]]:
-    """Return the protected columns, their bins, and other candidates, each with a doubt if any."""
+    """Return the protected columns, their bins, and other candidates, each with a doubt if any.
+
+    `known` are columns of a survey, whose kind is certain.
+    """
+    surveyed = known or {}
     chosen: list[str] = []
     bins: dict[str, tuple[int, ...] | int] = {}
     others: dict[str, str] = {}
     for kind, words in PROTECTED.items():
         taken = False
         for one in seen:
-            named = called(one.name, words) and not called(one.name, THINGS)
+            if one.name in surveyed:
+                named = surveyed[one.name].kind == kind
+            else:
+                named = called(one.name, words) and not called(one.name, THINGS)
             if not named or one.name in (*chosen, *others) or "*" in one.name:
                 continue
             if taken:
@@ -148,11 +160,12 @@ def guess_protected(
                 )
             elif len(chosen) == MOST_PROTECTED:
                 others[one.name] = ""
-            elif one.kind == "number" and one.distinct > MOST_GROUPS:
-                if kind == "age":
-                    bins[one.name] = guess_bins(one.percentiles)
-                    chosen.append(one.name)
-                    taken = True
+            elif one.kind == "number" and one.distinct > MOST_GROUPS and kind == "age":
+                bins[one.name] = guess_bins(one.percentiles)
+                chosen.append(one.name)
+                taken = True
+            elif one.kind == "number" and one.distinct > MOST_GROUPS and one.name not in surveyed:
+                continue
             elif one.distinct > MOST_GROUPS:
                 others[one.name] = (
                     f"'{one.name}' has {one.distinct:,} values, too many for groups, and is used "
@@ -205,12 +218,16 @@ def guess_missing(seen: Iterable[ColumnProfile]) -> tuple[str, ...]:
 
 
 def guess_categorical(
-    seen: Sequence[ColumnProfile], missing: Sequence[str] = (), keep: Iterable[str] = ()
+    seen: Sequence[ColumnProfile],
+    missing: Sequence[str] = (),
+    keep: Iterable[str] = (),
+    known: Mapping[str, Known] | None = None,
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the columns whose numbers are codes, and those to drop, each with its reason.
 
-    Columns in `keep` are never dropped.
+    Columns in `keep` are never dropped. `known` are columns of a survey.
     """
+    surveyed = known or {}
     codes: dict[str, str] = {}
     unfit: dict[str, str] = {}
     for one in seen:
@@ -222,12 +239,36 @@ def guess_categorical(
                 unfit[one.name] = f"numbers and texts such as '{text}'"
         elif one.name in keep or one.kind != "number" or not one.whole or one.distinct < 3:
             continue
+        elif one.name in surveyed:
+            if surveyed[one.name].numbered:
+                codes[one.name] = f"codes of {surveyed[one.name].meaning}"
+        elif digits := code_digits(one):
+            codes[one.name] = f"{one.distinct} whole numbers of {digits} digits with large gaps"
         elif called(one.name, CODES) and not called(one.name, COUNTS):
             if one.distinct <= MOST:
                 codes[one.name] = "codes, judging by its name"
             else:
                 unfit[one.name] = f"codes, judging by its name, with more than {MOST:,} values"
     return codes, unfit
+
+
+def code_digits(one: ColumnProfile) -> int:
+    """Return the number of digits of whole numbers that look like codes; 0 if they do not.
+
+    Codes have the same number of digits, three or more, and leave out most of the numbers between
+    the smallest and the largest, also after dividing by the unit in which they rise.
+    """
+    if one.distinct > MOST or not one.values or not 3 <= one.distinct <= 0.2 * one.held:
+        return 0
+    numbers = sorted(int(float(value.replace(",", "."))) for value in one.values)
+    digits = len(str(numbers[0]))
+    if numbers[0] <= 0 or digits < 3 or len(str(numbers[-1])) != digits:
+        return 0
+    if one.distinct > FEW_CODES and called(one.name, COUNTS):
+        return 0
+    unit = math.gcd(*(b - a for a, b in itertools.pairwise(numbers)))
+    places = (numbers[-1] - numbers[0]) // unit + 1
+    return digits if 2 * len(numbers) < places else 0
 
 
 def categorical_reason(features: Sequence[ColumnProfile], categorical: Mapping[str, str]) -> str:
@@ -242,11 +283,25 @@ def categorical_reason(features: Sequence[ColumnProfile], categorical: Mapping[s
     return "; ".join(text for text in (said, stay) if text)
 
 
-def protected_reason(protected: Sequence[str], others: Iterable[str]) -> str:
-    """Return why these columns are protected."""
+def protected_reason(
+    protected: Sequence[str], others: Iterable[str], survey: str = "", codes: Sequence[str] = ()
+) -> str:
+    """Return why these columns are protected, and what their codes mean in a survey."""
     rest = list(others)
     shown = f"; others: {listed(rest, 6)}" if rest else ""
-    return ("judging by their names" if protected else "none found") + shown
+    how = f"columns of {survey}" if survey else "judging by their names"
+    meanings = f"; in {survey}, {'; '.join(codes)}" if codes else ""
+    return (how if protected else "none found") + shown + meanings
+
+
+def known_codes(seen: Iterable[ColumnProfile], known: Mapping[str, Known]) -> list[str]:
+    """Return what the values of columns mean, for those whose codes are all known."""
+    out = []
+    for one in seen:
+        text = codes_text(known[one.name], one.values) if one.name in known else ""
+        if text:
+            out.append(f"{one.name} is {text}")
+    return out
 
 
 def bins_reason(bins: Mapping[str, tuple[int, ...] | int]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from isonomy.data.tables.column_profile import MOST, ColumnProfile
 from isonomy.data.tables.columns import as_text
@@ -23,6 +23,14 @@ _NUMBER = re.compile(r"-?\d+([.,]\d+)?")
 def file_doubts(look: Look, seen: Sequence[ColumnProfile]) -> list[str]:
     """Return what seems wrong with the files."""
     out = []
+    if look.excluded:
+        number = len(look.excluded) + len(look.paths)
+        out.append(
+            f"{len(look.excluded)} of {number} files look different from the others and are "
+            f"excluded: {listed([path.name for path in look.excluded], 8)}. If they are tables of "
+            "clients, give them the same columns and remove them from exclude; otherwise move them "
+            "to another folder."
+        )
     names = [client_name(path) for path in look.paths]
     if look.folder and all(part_of(name) >= 0 for name in names):
         out.append(
@@ -52,6 +60,15 @@ def file_doubts(look: Look, seen: Sequence[ColumnProfile]) -> list[str]:
             "ä or é are correct."
         )
     return out
+
+
+def twin_doubts(twins: Mapping[str, str], label: str) -> list[str]:
+    """Return the features that predict the label almost perfectly alone."""
+    return [
+        f"'{name}' alone predicts '{label}' almost perfectly ({figure}); if it is the label under "
+        "another name or known only after it, add it to drop."
+        for name, figure in twins.items()
+    ]
 
 
 def client_doubts(one: ColumnProfile) -> list[str]:

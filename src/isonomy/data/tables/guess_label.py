@@ -87,7 +87,8 @@ def guess_positive(label: ColumnProfile) -> tuple[str, str]:
         found = [i for i, value in enumerate(values) if value.casefold() in words.split()]
         if len(found) == 1:
             at = 1 - found[0] if flip else found[0]
-            return values[at], f"the other value is '{values[1 - at]}'"
+            other = label.written(values[1 - at])
+            return label.written(values[at]), f"the other value is '{other}'"
     more = [value.startswith((">", "≥")) for value in values]
     if any(more) and not all(more):
         at = more.index(True)

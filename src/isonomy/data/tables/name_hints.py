@@ -14,24 +14,25 @@ from fnmatch import fnmatchcase
 PROTECTED = {
     "sex": """
         sex gender *geschlecht sexe sexo genre genero genere geslacht kon kjonn plec sukupuoli
-        female male weiblich maennlich mannlich femme mujer 性别 性別 пол
+        female male weiblich maennlich mannlich femme mujer riagendr sexvar 性别 性別 пол
     """,
     "race": """
         race ethnic* ethnie rasse raza etnia etnisch* herkunft hautfarbe caste skin+color
-        skin+colour 民族
+        skin+colour rac1p ridreth hispanic latino latina african+american indigenous aboriginal 民族
     """,
     "age": """
         age alter edad idade eta leeftijd alder wiek *lebensalter birth+year year+birth yob
-        geburtsjahr birthyear 年龄 年齢 возраст
+        geburtsjahr birthyear agep ridageyr 年龄 年齢 возраст
     """,
     "religion": "religio* faith konfession confession denomination",
     "nationality": """
         nationalit* citizen* staatsangehorigkeit staatsangehoerigkeit nacionalidad nazionalita
         foreign* auslander auslaender *migrant migration* native+country birth+country
-        country+birth country+origin muttersprache mother+tongue native+language
+        country+birth country+origin place+birth birthplace nativity muttersprache mother+tongue
+        native+language
     """,
     "disability": "disab* handicap* *behindert* *behinderung* discapacidad",
-    "orientation": "sexual+orientation",
+    "orientation": "sexual+orientation lgbt*",
     "marital status": """
         marital* marriage married familienstand civil+status etat+civil estado+civil stato+civile
     """,
@@ -53,7 +54,7 @@ LABELS = {
         approv* granted churn* exited attrition kundigung kuendigung fraud* betrug diagnosis
         disease recid* reoffend* rearrest* hired admitted subscribed deposit convert* clicked
         malignan* relapse complication* sepsis dropout passed loan+status credit+risk bad+loan
-        good+loan risk delinquen* diabetic cancer stroke
+        good+loan risk delinquen* diabetic cancer stroke pincp
     """,
     30: "status result event flag score prediction",
 }
@@ -80,6 +81,7 @@ CLIENTS = {
         state bundesland region province provinz county country land district kanton canton city
         stadt municipality location area zone
     """,
+    40: "tier cluster campus course module department dept division team",
 }
 """Typical names of columns that identify clients (apart from SUFFIXES), by score."""
 
@@ -104,7 +106,8 @@ CODES = """
     code codes type typ kind category categorie kategorie cat class klasse group gruppe zip plz
     postal postcode icd drg cpt atc ward station department dept region state country city
     district month monat weekday wochentag dayofweek status source disposition job occupation
-    beruf sector branch product brand channel plan id specialty site hospital clinic bank
+    beruf position place citizenship birth activity language sector branch product brand channel
+    plan id specialty site hospital clinic bank
 """
 """Names of whole numbers that are codes, unless the name contains a word of COUNTS."""
 

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from isonomy.data.tables.columns import MISSING, Table, column
 from isonomy.data.tables.files import PARQUET, column_names, find, read, read_piece
+from isonomy.data.tables.stray_files import strays
 from isonomy.errors import DataError
 
 FILES = 20  # files of which rows are read; of others only the header is read
@@ -34,7 +35,8 @@ class Look:
     """A sample of the tables at a path.
 
     `headers` are the column names of every file; `tables` are the sampled files, by their index.
-    `rows` is the number of rows of all files, an estimate unless `whole` is set.
+    `rows` is the number of rows of all files, an estimate unless `whole` is set. `excluded` are
+    files in the folder that look different from the others, which all other fields leave out.
     """
 
     paths: tuple[Path, ...]
@@ -45,6 +47,7 @@ class Look:
     whole: bool
     size: int
     encoding: str = "utf-8"
+    excluded: tuple[Path, ...] = ()
 
     @property
     def rows_text(self) -> str:
@@ -60,9 +63,13 @@ def look_at(
     """Sample the tables of a folder, or one table; a folder with one table counts as that table."""
     paths, folder = find(path)
     folder = folder and len(paths) > 1
+    encoding = encoding_of(paths, spread(len(paths), files), most)
+    every = [tuple(column_names(p, encoding)) for p in paths]
+    left_out = strays(every)
+    excluded = tuple(paths[k] for k in left_out)
+    headers = tuple(header for k, header in enumerate(every) if k not in left_out)
+    paths = [p for p in paths if p not in excluded]
     chosen = spread(len(paths), files)
-    encoding = encoding_of(paths, chosen, most)
-    headers = tuple(tuple(column_names(p, encoding)) for p in paths)
     sizes = [p.stat().st_size for p in paths]
     tables, seen, rows, whole = {}, 0, 0, len(chosen) == len(paths)
     for k in chosen:
@@ -71,7 +78,7 @@ def look_at(
         seen += sizes[k]
         rows += there
     rows = rows if seen == sum(sizes) else round(rows * sum(sizes) / max(seen, 1))
-    return Look(tuple(paths), folder, headers, tables, rows, whole, sum(sizes), encoding)
+    return Look(tuple(paths), folder, headers, tables, rows, whole, sum(sizes), encoding, excluded)
 
 
 def spread(count: int, most: int) -> list[int]:

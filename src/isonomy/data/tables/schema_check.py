@@ -42,6 +42,17 @@ def mismatches(table: Table, schema: Schema) -> list[str]:
     return out
 
 
+def unknown_to(schema: Schema, table: Table) -> list[str]:
+    """Return the label and the protected columns of a table with values that the schema lacks."""
+    known = {group.name: group.levels for group in schema.groups if not group.edges}
+    known[schema.label.name] = schema.label.classes
+    return [
+        name
+        for name, levels in known.items()
+        if levels and name in table.columns and _unknown_values("", table.columns[name], levels)
+    ]
+
+
 def _numeric(column: Column) -> bool:
     return isinstance(column, Numbers) or (isinstance(column, Other) and column.kind == "empty")
 

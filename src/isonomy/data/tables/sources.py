@@ -114,4 +114,4 @@ def reorder(of: Column, order: Any) -> Column:
         return of
     if isinstance(of, Words):
         return Words(of.codes[order], of.levels)
-    return Numbers(of.values[order])
+    return Numbers(of.values[order], truths=of.truths)

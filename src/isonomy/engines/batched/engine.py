@@ -26,6 +26,7 @@ from isonomy.core.task import Batch, Task
 from isonomy.data.federation import Federation
 from isonomy.engines.base import Engine, EngineOptions, Note
 from isonomy.engines.batched.memory import keep_freed
+from isonomy.engines.batched.refused_phases import explained
 from isonomy.engines.batched.runner import shared
 from isonomy.errors import ConfigError
 
@@ -137,7 +138,13 @@ class Batched(Engine):
             def phase(lane: Any, own: Any) -> tuple[Any, State]:
                 return self.run_phase(ask, {**ask.message, **own}, lane, shared)
 
-            out: tuple[Any, State] = vmap(phase)(lanes, each or {})
+            try:
+                out: tuple[Any, State] = vmap(phase)(lanes, each or {})
+            except RuntimeError as error:
+                plain = explained(error, ask)
+                if plain is None:
+                    raise
+                raise plain from error
             return out
 
     # --- how many clients at once ---------------------------------------------------------------

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from isonomy.errors import ConfigError, RunError
+from isonomy.errors import ConfigError, RunError, missing_extra
 
 CONNECTION = "isonomy"
 SECONDS = 600.0  # the longest time that a command of Flower may take
@@ -47,9 +47,7 @@ CLIENT = "from isonomy.federation.flower.client_app import app\n\n__all__ = ['ap
 def need_flower() -> None:
     """Raise ConfigError if Flower is not installed."""
     if importlib.util.find_spec("flwr") is None:
-        raise ConfigError(
-            "a federation needs Flower, which is not installed: pip install 'isonomy[flower]'."
-        )
+        raise ConfigError(missing_extra("a federation", "Flower", "flower"))
 
 
 def environment(home: Path) -> dict[str, str]:
