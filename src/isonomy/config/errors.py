@@ -17,8 +17,9 @@ def sentence(error: ValidationError, root: type) -> str:
     path = _path(first["loc"])
     key = ".".join(path)
     if first["type"] == "extra_forbidden":
-        table = table_at(root, path[:-1])
-        text = unknown_key(".".join(path[:-1]), path[-1], keys_of(table) if table else ())
+        path = _path(first["loc"][:-1])  # the last part is a key, whatever it looks like
+        table = table_at(root, path)
+        text = unknown_key(".".join(path), str(first["loc"][-1]), keys_of(table) if table else ())
     elif first["type"] == "missing":
         text = f"'{key}' is missing; add it."
     else:

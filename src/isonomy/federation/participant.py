@@ -110,7 +110,8 @@ class Participant:
                 return out
             except codec.MalformedError as error:
                 why = str(error)
-                self.note(f"a message was refused: {why}.")
+                cause = "" if error.__cause__ is None else f" ({error.__cause__})"
+                self.note(f"a message was refused: {why}{cause}.")
             except IsonomyError as error:
                 why = "it has ended; see the output of `isonomy join` there"
                 self.error = type(error)(printable(str(error)))
