@@ -68,9 +68,11 @@ def _samples(folder: Path) -> list[Path]:
 
 
 def _load(place: Path) -> None:
-    records = api.load(place)
-    api.table(records)
-    page.render(records)
+    api.table(api.load(place))
+
+
+def _report(place: Path) -> None:
+    page.render(api.load(place))
 
 
 def _predict(place: Path) -> None:
@@ -89,6 +91,7 @@ def _exported(place: Path) -> None:
 
 VERBS: dict[str, Callable[[Path], Any]] = {
     "load": _load,
+    "report": _report,
     "predict": _predict,
     "resume": api.resume,
     "export": _export,
@@ -96,10 +99,10 @@ VERBS: dict[str, Callable[[Path], Any]] = {
     "model": _exported,
 }
 SUITABLE = {  # verbs for each sample
-    0: ["load", "predict", "export", "resume"],
+    0: ["load", "predict", "export", "resume", "report"],
     1: ["resume", "resume", "load"],
-    2: ["load", "predict", "export"],
-    3: ["load", "predict", "resume"],
+    2: ["load", "predict", "export", "report"],
+    3: ["load", "predict", "resume", "report"],
     4: ["serve", "load"],
     5: ["model"],
 }
@@ -113,7 +116,7 @@ _byte = st.tuples(
 _cases = st.fixed_dictionaries(
     {
         "of": st.integers(0, 5),
-        "verb": st.integers(0, 3),
+        "verb": st.integers(0, 4),
         "file": st.integers(0, 40),
         "kind": st.sampled_from(
             ["values", "values", "values", "bytes", "bytes", "delete", "folder", "swap", "link"]

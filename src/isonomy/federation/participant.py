@@ -281,7 +281,7 @@ class Participant:
         clients = len(self._charter["clients"])
         setting = build(config, self.note, federation=federation, clients=clients)
         initial = setting.algorithm.init_client(setting.task, setting.params)
-        self._bound.prepare(setting.algorithm)
+        self._bound.prepare(setting)
         self._runner = PhaseRunner(
             self._client.number,
             setting.task,
