@@ -1,4 +1,4 @@
-"""The gateway as a process of its own, before a server that stands for the SuperLink."""
+"""Whom the gateway lets through, what it says to the others, and what they cannot do to it."""
 
 from __future__ import annotations
 
@@ -9,74 +9,25 @@ import json
 import os
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 pytest.importorskip("flwr")
 
+from federation.gates import Echo, Running, running
 from isonomy.errors import ConfigError
 from isonomy.federation.flower import gateway, keys, supernode
-from isonomy.federation.flower.processes import free_port
-
-
-class Echo(BaseHTTPRequestHandler):
-    """Stands for the SuperLink: answers with the number of bytes that it got."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        size = 0
-        while left := int(self.headers["content-length"]) - size:
-            size += len(self.rfile.read(min(left, 1 << 20)))
-        body = json.dumps({"got": size}).encode()
-        self.send_response(200)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-class Running(NamedTuple):
-    port: int
-    keys: Path
-    pid: int
 
 
 @pytest.fixture(scope="module")
 def gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    folder = tmp_path_factory.mktemp("gate") / "keys"
-    keys.make(folder, ["north", "south"])
-    inside = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "server.crt", folder / "server.key")
-    inside.socket = context.wrap_socket(inside.socket, server_side=True)
-    threading.Thread(target=inside.serve_forever, daemon=True).start()
-    port = free_port()
-    command = [sys.executable, "-m", "isonomy.federation.flower.gateway"]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--keys", str(folder)]
-    command += ["--inside", f"127.0.0.1:{inside.server_address[1]}"]
-    child = subprocess.Popen(command)
-    try:
-        for _ in range(600):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            time.sleep(0.05)
-        yield Running(port, folder, child.pid)
-    finally:
-        child.kill()
-        child.wait()
-        inside.shutdown()
-        inside.server_close()
+    with running(tmp_path_factory.mktemp("gate")) as made:
+        yield made
 
 
 def ask(gate: Running, headers: dict[str, str], body: bytes = b"x", path: str = "push") -> tuple:

@@ -403,3 +403,20 @@ def test_every_figure_is_registered():
 
 def test_every_made_up_method_is_in_the_study():
     assert {run.label for run in study()} == set(METHODS)
+
+
+def without_seconds(page: str) -> tuple[str, str]:
+    """A page without its section on seconds, and that section."""
+    before, mark, rest = page.partition('<section id="seconds">')
+    section, end, after = rest.partition("</section>")
+    return before + after, mark + section + end
+
+
+def test_pages_on_equal_runs_differ_in_their_seconds_only() -> None:
+    runs = study()
+    again = [replace(run, seconds=run.seconds * 1.37 + 2) for run in runs]
+    first, second = (without_seconds(render(records)) for records in (runs, again))
+    assert first[0] == second[0]
+    assert first[1] != second[1]
+    assert "only part of the page that differs" in first[1]
+    assert "seconds" not in render([replace(run, seconds=0.0) for run in runs]).partition("<main>")[0]

@@ -17,9 +17,10 @@ def sentence(error: ValidationError, root: type) -> str:
     path = _path(first["loc"])
     key = ".".join(path)
     if first["type"] == "extra_forbidden":
-        table = table_at(root, path[:-1])
-        text = unknown_key(".".join(path[:-1]), path[-1], keys_of(table) if table else ())
-        text = _with_table(text, root, path)
+        above = _path(first["loc"][:-1])  # the last part is a key, whatever it looks like
+        table, last = table_at(root, above), str(first["loc"][-1])
+        text = unknown_key(".".join(above), last, keys_of(table) if table else ())
+        text = _with_table(text, root, [*above, last])
     elif first["type"] == "missing":
         text = f"'{key}' is missing; add it."
     else:

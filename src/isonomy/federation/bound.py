@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from isonomy.core.algorithm import Algorithm
 from isonomy.core.work import Work
 from isonomy.data.tables import phases, preprocessing
 from isonomy.data.tables.columns import Table, Words, as_words
@@ -27,7 +26,9 @@ from isonomy.federation.flower import codec
 from isonomy.federation.flower.codec import MalformedError
 from isonomy.federation.flower.phase_runner import Terms
 from isonomy.federation.ledger import Ledger
+from isonomy.federation.network_shapes import NetworkShapes, shapes_of
 from isonomy.federation.schedule import Schedule
+from isonomy.runs.build import Setting
 
 TABLE_PHASES = {"survey": phases.survey, "grid": phases.grid}
 
@@ -43,11 +44,13 @@ class Bound:
         ledger = None if place is None else place / "answered.jsonl"
         self.ledger = Ledger(ledger, self.config.privacy.repeats)
         self.schedule: Schedule | None = None  # once the algorithm is built
+        self.shapes = NetworkShapes([], 0)
         self.notes: list[str] = []  # what the participant should know of, since the last look
 
-    def prepare(self, algorithm: Algorithm) -> None:
+    def prepare(self, setting: Setting) -> None:
         """Derive the questions of the run."""
-        self.schedule = Schedule(self.config, algorithm)
+        self.schedule = Schedule(self.config, setting.algorithm)
+        self.shapes = shapes_of(setting, len(self.charter["clients"]))
 
     # --- phases -----------------------------------------------------------------------------------
 
@@ -64,6 +67,7 @@ class Bound:
         if not 0 <= settled <= self.config.rounds or exchange < 0:
             raise MalformedError("it names an unknown round")
         self.schedule.check_message(name, round, message)
+        self.shapes.check(message)
         if self.ledger.admit(slot, name, exchange, content, settled):
             self.notes.append(
                 f"{slot.position} is answered again, to another message, because the server has "

@@ -83,7 +83,11 @@ def reopen(folder: Path) -> Plan:
         raise RunError(f"'{folder}' is not a run of a federation; use `isonomy resume {folder}`.")
     if place.complete:
         raise RunError(f"'{folder}' is complete; there is nothing to resume.")
-    about = json.loads((place.path / "federation.json").read_text())
+    path = place.path / "federation.json"
+    with folders.reading(path):
+        about = json.loads(path.read_text())
+        if not isinstance(about, dict) or set(about) != {"charter", "nodes", "fitted"}:
+            raise ValueError
     charters.check(about["charter"])
     return Plan(place, config, about)
 

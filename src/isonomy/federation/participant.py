@@ -118,7 +118,8 @@ class Participant:
                 return out
             except codec.MalformedError as error:
                 why = str(error)
-                self.note(f"a message was refused: {why}.")
+                cause = "" if error.__cause__ is None else f" ({error.__cause__})"
+                self.note(f"a message was refused: {why}{cause}.")
             except IsonomyError as error:
                 why = "it has ended; see the output of `isonomy join` there"
                 why = NOT_FITTING if isinstance(error, DoesNotFitError) else why
@@ -299,7 +300,7 @@ class Participant:
         clients = len(self._charter["clients"])
         setting = build(config, self.note, federation=federation, clients=clients)
         initial = setting.algorithm.init_client(setting.task, setting.params)
-        self._bound.prepare(setting.algorithm)
+        self._bound.prepare(setting)
         self._runner = PhaseRunner(
             self._client.number,
             setting.task,

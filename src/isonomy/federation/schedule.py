@@ -66,7 +66,7 @@ class Schedule:
         self.training = self._times(("round",), at_end=False)
         ends = ("finish", "examine") if isinstance(algorithm, GivesVerdict) else ("finish",)
         self.final = self._times(ends, at_end=True)
-        if config.defence.name != "none" and combiners.COMBINERS[config.defence.name].losses:
+        if config.defence.name != "none" and combiners.find(config.defence.name).losses:
             for asked in (self.training, self.final):
                 means = [n for n in asked if "mean" in declared(type(algorithm))[n].verbs]
                 if means:

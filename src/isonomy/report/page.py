@@ -89,7 +89,8 @@ def _write(text: str, to: Path) -> Path:
 
 
 def render(records: list[Record], title: str = "Isonomy report") -> str:
-    """The page on runs as text."""
+    """The page on runs as text; pages on equal runs differ in the section on seconds only."""
+    measured, records = records, [replace(record, seconds=0.0) for record in records]
     found = runs.methods(records)
     drawn = figures.all_figures(records)
     table = tables.comparison(records)
@@ -99,6 +100,8 @@ def render(records: list[Record], title: str = "Isonomy report") -> str:
     judged = tables.verdicts(records)
     links += [("verdicts", "Verdicts")] if judged is not None else []
     links += [("metrics", "Every metric"), ("runs", "Runs")]
+    timed = _seconds(measured)
+    links += [("seconds", "Seconds")] if timed else []
     body = [
         "<header>",
         f"<h1>{escape(title)}</h1>",
@@ -122,6 +125,7 @@ def render(records: list[Record], title: str = "Isonomy report") -> str:
         _verdicts(records, judged) if judged is not None else "",
         _every_metric(records),
         _runs(records),
+        timed,
         "</main>",
         "<noscript><p>The menus of figures need JavaScript.</p></noscript>",
     ]
@@ -342,7 +346,6 @@ def _runs(records: Sequence[Record]) -> str:
         at = runs.last_round(record)
         after = [f"seed {record.seed}{state}"]
         after += [] if at is None else [f"last round {at}"]
-        after += [f"{record.seconds:.1f} s"] if record.seconds else []
         command = record.facts.get("command")
         how = (
             "To repeat it:"
@@ -359,6 +362,19 @@ def _runs(records: Sequence[Record]) -> str:
             "</details>"
         )
     return "".join([*found, "</section>"])
+
+
+def _seconds(records: list[Record]) -> str:
+    """The seconds of all methods; empty if none were measured."""
+    if not any(record.seconds for record in records):
+        return ""
+    table = tables.comparison(records, ["seconds"])
+    return (
+        '<section id="seconds"><h2>Seconds</h2><p>Measured on the machine that made the runs. They '
+        "depend on its load: this is the only part of the page that differs between equal runs."
+        f"</p>{html_table(table, 'Means over seeds, with the sample standard deviation.')}"
+        f"{html_list(table.footnotes)}</section>"
+    )
 
 
 def configuration(config: Mapping[str, Any]) -> tuple[str, str]:

@@ -338,11 +338,16 @@ COMBINERS: dict[str, type[Combiner]] = {
 }
 
 
-def make(name: str, options: dict[str, Any] | None = None, *, attacked: bool = False) -> Combiner:
-    """A combiner by name, options checked; `attacked` is whether the config has an attack."""
+def find(name: str) -> type[Combiner]:
+    """The class of a combiner by name."""
     if name not in COMBINERS:
         raise ConfigError(unknown("defence", name, COMBINERS))
-    rule = build("defence", name, COMBINERS[name], options)
+    return COMBINERS[name]
+
+
+def make(name: str, options: dict[str, Any] | None = None, *, attacked: bool = False) -> Combiner:
+    """A combiner by name, options checked; `attacked` is whether the config has an attack."""
+    rule = build("defence", name, find(name), options)
     if getattr(rule, "expected", None) == "attack" and not attacked:
         raise ConfigError(
             "defence.expected = 'attack', but the config has no attack; give a share or a "

@@ -48,6 +48,9 @@ _FOLDERS = {  # a run's subfolders, and the names of the files that it writes th
 }
 
 
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError)  # values of an unexpected form
+
+
 class RunFolder:
     """Reads and writes the folder of one run."""
 
@@ -263,7 +266,8 @@ class RunFolder:
     def excess(self) -> dict[str, Any]:
         """The clients' excess risk; empty if it was not measured."""
         path = self.path / "excess.json"
-        return dict(json.loads(path.read_text())) if path.exists() else {}
+        with reading(path):
+            return dict(json.loads(path.read_text())) if path.exists() else {}
 
     # --- checkpoints ----------------------------------------------------------------------------
 
@@ -285,7 +289,7 @@ class RunFolder:
 
     def checkpoints(self) -> list[int]:
         """The rounds that have a checkpoint, newest first."""
-        found = (self.path / "checkpoint").glob("*.json")
+        found = (self.path / "checkpoint").glob(f"{'[0-9]' * 8}.json")
         return sorted((int(p.stem) for p in found), reverse=True)
 
     def load_checkpoint(self, round: int) -> tuple[dict[str, Tree], dict[str, Any]]:
@@ -295,7 +299,7 @@ class RunFolder:
             about = json.loads(stem.with_suffix(".json").read_text())
             content = stem.with_suffix(".safetensors").read_bytes()
             return decode(content, about), about["extra"]
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, *MALFORMED) as error:
             raise RunError(
                 f"the checkpoint of round {round} in '{self.path}' is damaged ({error}); an "
                 "earlier one is used if there is any."
@@ -414,7 +418,7 @@ def reading(path: Path) -> Iterator[None]:
     """Convert the errors of a file that is damaged or cannot be read into a RunError."""
     try:
         yield
-    except (OSError, ValueError, TypeError, pa.ArrowException) as error:
+    except (OSError, *MALFORMED, pa.ArrowException) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else "it is damaged"
         raise RunError(
             f"'{path}' cannot be read: {why}; restore it from a copy, or make the run again with "

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from isonomy.config.schema import AlgorithmConfig, Config, DefenceConfig, PostprocessConfig
-from isonomy.runs.folder import RunFolder
+from isonomy.runs.folder import RunFolder, reading
 from isonomy.runs.record import Record
 
 
@@ -33,19 +33,28 @@ def record(place: RunFolder) -> Record:
     table = place.clients()
     summary = place.summary()
     rounds = place.lines("rounds.jsonl")
+    with reading(place.path / "timing.jsonl"):
+        seconds = float(sum(line["seconds"] for line in place.lines("timing.jsonl")))
+    with reading(place.path / "rounds.jsonl"):
+        metrics = last_metrics(rounds)
+    with reading(place.path / "summary.json"):
+        metrics = with_nan(dict(summary.get("metrics") or metrics))
+        notes = tuple(str(note) for note in summary.get("notes", ()))
+        facts = dict(summary.get("facts", {}))
     diverged = place.diverged()
-    metrics = {} if diverged else summary.get("metrics") or last_metrics(rounds)
+    if diverged:
+        metrics, facts = {}, {"diverged": diverged}
     return Record(
         label=method_label(config),
         seed=config.seed,
         config=config.plain(),
         rounds=rounds,
         clients=table.to_pydict() if table is not None else {},
-        metrics=with_nan(metrics),
-        seconds=sum(line["seconds"] for line in place.lines("timing.jsonl")),
+        metrics=metrics,
+        seconds=seconds,
         complete=place.complete,
-        notes=tuple(summary.get("notes", ())),
-        facts={"diverged": diverged} if diverged else summary.get("facts", {}),
+        notes=notes,
+        facts=facts,
         front=place.front(),
         excess=place.excess(),
         verdict=place.verdict(),
@@ -60,7 +69,7 @@ def last_metrics(lines: list[dict[str, Any]]) -> dict[str, float | None]:
 
 def with_nan(metrics: dict[str, float | None]) -> dict[str, float]:
     """Metrics with NaN for None, which stands for it in JSON."""
-    return {k: math.nan if v is None else v for k, v in metrics.items()}
+    return {k: math.nan if v is None else float(v) for k, v in metrics.items()}
 
 
 def joined(tables: list[dict[str, Any]]) -> dict[str, list[Any]]:

@@ -124,7 +124,10 @@ def _values(base: ColumnProfile, columns: Sequence[Column]) -> ColumnProfile:
         distinct_share=sum(int((as_words(c).counts() > 0).sum()) for c in columns) / max(held, 1),
         values=dict(counts.most_common(MOST)),
         whole=kind == "number" and bool((numbers == np.round(numbers)).all()),
-        percentiles=tuple(np.percentile(numbers, range(101)).tolist()) if len(numbers) else (),
+        # halves, so that the difference of two large numbers is finite
+        percentiles=tuple((2 * np.percentile(numbers / 2, range(101))).tolist())
+        if len(numbers)
+        else (),
         odd=odd[:MOST] if kind == "mixed" else (),
         length=sum(len(w) * n for w, n in counts.items()) / max(held, 1),
         dated=kind != "number" and all(_DATE.fullmatch(w) for w in texts),

@@ -164,6 +164,9 @@ class OpenTable:
         """Read a column; `known` are its levels if it is categorical."""
         try:
             values = self.one(self.at[name])
+            values.validate(full=True)  # a damaged file may have codes without a text
+            if len(values) != self.rows:
+                raise ValueError(f"it has {len(values)} rows, but the file says {self.rows}")
             if known is not None:
                 return like(values, known, self.missing, self.comma)
             return column(values, self.missing, self.comma)

@@ -78,7 +78,7 @@ def make(inside: str, ca: str, gate: Gate) -> Any:
     import httpx
     from starlette.applications import Starlette
     from starlette.background import BackgroundTask
-    from starlette.requests import Request
+    from starlette.requests import ClientDisconnect, Request
     from starlette.responses import JSONResponse, Response, StreamingResponse
     from starlette.routing import Route
 
@@ -116,7 +116,7 @@ def make(inside: str, ca: str, gate: Gate) -> Any:
             return await pass_on(request)
         except httpx.HTTPError:
             return refused("the SuperLink does not answer", 503)
-        except TimeoutError:
+        except (TimeoutError, ClientDisconnect):
             return refused("too slow", 408)
         except OverflowError:
             return refused("too large", 413)

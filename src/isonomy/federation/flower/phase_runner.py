@@ -21,6 +21,7 @@ from isonomy.core.phase import Phase, declaration, declared
 from isonomy.core.task import Task
 from isonomy.core.work import Work
 from isonomy.engines.base import parts
+from isonomy.errors import IsonomyError
 from isonomy.federation.flower import codec
 from isonomy.federation.flower.state_store import StateStore
 
@@ -130,9 +131,16 @@ class PhaseRunner:
             cohort=cohort,
             around=() if reads else self.around,
         )
-        value, state = run_phase(
-            self.task, ask, self.pool, self.ranges, self.store.load(), terms.seed
-        )
+        own = self.store.load()
+        try:
+            value, state = run_phase(self.task, ask, self.pool, self.ranges, own, terms.seed)
+        except IsonomyError:
+            raise
+        except Exception as error:
+            if self.agreement is None:
+                raise
+            what = f"'{head['phase']}' cannot be computed from it ({type(error).__name__})"
+            raise codec.MalformedError(what) from error
         if not reads:
             self.store.save(round, state)
             self.store.forget_before(int(head.get("settled", 0)))
