@@ -2,14 +2,17 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+ROUNDS ?= 300
+SEED ?= 0
 
-.PHONY: help quickstart test test-all federation lint types format bench clean
+.PHONY: help quickstart test test-all federation soak lint types format bench clean
 
 help:
 	@echo "make quickstart  install, download data, train and compare; writes runs/quickstart/report.html"
 	@echo "make test        the test suite, without the tests marked slow; prints its time"
 	@echo "make test-all    every test, including the slow ones"
 	@echo "make federation  all tests of a real federation (kills, unknown keys, bad replies); half an hour"
+	@echo "make soak        a federation of ten, with kills, stalls, a restart and an attacker; ROUNDS=300 SEED=0"
 	@echo "make lint        check the style; make format fixes it"
 	@echo "make types       check static types"
 	@echo "make bench       measure speed, against a plain PyTorch loop"
@@ -38,6 +41,9 @@ test-all: .venv/developing
 
 federation: .venv/developing
 	$(BIN)/python -m pytest -m 'slow or not slow' tests/federation
+
+soak: .venv/developing
+	PYTHONPATH=tests $(BIN)/python -m soak --rounds $(ROUNDS) --seed $(SEED)
 
 lint: .venv/developing
 	$(BIN)/ruff check .
