@@ -11,6 +11,7 @@ pytest.importorskip("flwr")
 
 from flwr.common.constant import ErrorCode
 
+from isonomy.federation.flower import server_app
 from isonomy.federation.flower.server_app import GONE, LATE, exchange
 
 
@@ -21,7 +22,7 @@ class Failing:
         self.codes = codes
 
     def push_messages(self, messages: list[Any]) -> list[str]:
-        return [str(message.metadata.dst_node_id) for message in messages]
+        return [str(message.dst_node_id) for message in messages]
 
     def pull_messages(self, ids: list[str]) -> list[Any]:
         return [
@@ -34,7 +35,8 @@ class Failing:
         ]
 
 
-def test_flowers_errors_are_told_in_words() -> None:
+def test_flowers_errors_are_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_app, "Message", SimpleNamespace)  # Flower's belong to a run
     assert LATE == (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
     assert GONE == ErrorCode.NODE_UNAVAILABLE
     codes = {100: 3, 101: 4, 102: 5, 103: 8}
