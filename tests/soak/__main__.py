@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=30.0, help="hard limit of the whole test")
-    parser.add_argument("--timeout", type=int, default=40, help="seconds to answer a message")
+    parser.add_argument("--timeout", type=int, default=25, help="seconds to answer a message")
     parser.add_argument("--to", type=Path, default=Path("runs/soak"), help="folder for all files")
     given = parser.parse_args()
     try:

@@ -48,6 +48,7 @@ class Director:
         self._left = list(plan.events)
         self._due: dict[Event, float] = {}  # when the next event strikes
         self._later: list[tuple[float, Callable[[], object]]] = []
+        self._stopped: dict[str, tuple[int, float, list[int]]] = {}  # since when, until, processes
         self._away: dict[str, int] = {}  # who was struck, and the round since which it may answer
         self._sampled = 0.0
         self._shown = 0
@@ -71,6 +72,7 @@ class Director:
             for when, act in [item for item in self._later if item[0] <= now]:
                 self._later.remove((when, act))
                 act()
+            self._release(lines)
             self._strike(len(lines))
             if now - self._sampled > EVERY:
                 self._sampled = now
@@ -125,10 +127,24 @@ class Director:
         for name in event.who or (ORGANISER,):
             self._act(event, name, done)
 
+    def _release(self, lines: list[dict]) -> None:
+        """Let those go on that have stood still for long enough to be noticed."""
+        for name, (since, until, pids) in list(self._stopped.items()):
+            named = any(
+                fault["client"] == name
+                for line in lines[since:]
+                for fault in line.get("faults", ())
+            )
+            late = until + 3 * self.place.timeout  # it was not noticed, which will be reported
+            if time.monotonic() > (until if named else late):
+                del self._stopped[name]
+                for pid in reversed(pids):
+                    _signal(pid, signal.SIGCONT)
+
     def _act(self, event: Event, name: str, done: int) -> None:
         printed = {who: len(text) for who, text in logs_of(self.place.folder).items()}
         self.struck.append(Struck(event, name, done, self.seconds, printed))
-        lasting = f" for {event.seconds:g} s" if event.seconds else ""
+        lasting = f" for {event.seconds:g} s or more" if event.seconds else ""
         self.say(f"{self.seconds:6.0f} s: {event.kind} of {name}{lasting}, after round {done}")
         now = time.monotonic()
         if event.kind == "restart":
@@ -145,7 +161,7 @@ class Director:
             stopped = descendants(first) if event.kind == "stall" else [first]
             for pid in stopped:
                 _signal(pid, signal.SIGSTOP)
-            self._later.append((now + event.seconds, lambda: _all(stopped, signal.SIGCONT)))
+            self._stopped[name] = (done, now + event.seconds, stopped)
             self._away[name] = done + 2
 
     # --- samples ----------------------------------------------------------------------------------
@@ -159,11 +175,6 @@ class Director:
 def _signal(pid: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def _all(pids: list[int], number: int) -> None:
-    for pid in reversed(pids):
-        _signal(pid, number)
 
 
 def logs_of(folder: Path) -> dict[str, str]:

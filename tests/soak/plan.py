@@ -25,7 +25,7 @@ class Event:
     """What happens once `round` rounds are done, `delay` seconds later.
 
     kill     SIGKILL to all processes of the participants; they are started again
-    stall    all processes of the participants stand still for `seconds`
+    stall    all processes of the participants stand still for `seconds`, or until it is noticed
     hang     only `isonomy join` stands still: their SuperNodes still say that they are connected
     restart  SIGKILL to the organiser, which is started again and resumes the run
     """
@@ -80,7 +80,7 @@ def make(rounds: int, seed: int, names: Sequence[str], *, timeout: float) -> Pla
     rng = random.Random(f"soak {rounds} {seed} {' '.join(names)}")
     attacker, *others = rng.sample(list(names), len(names))
     struck = others[CALM:]
-    kinds: list[Kind] = ["kill", "stall", "hang"] * max(1, rounds // 90)
+    kinds: list[Kind] = ["kill", "stall", "hang"] * max(1, rounds // 150)
     kinds += ["kill"] * (rounds // 150)
     rng.shuffle(kinds)
     first, last = HEAD, rounds - TAIL
