@@ -111,7 +111,7 @@ def run(clients: int, rounds: int = 8, hidden: int = 256) -> None:
     finally:
         for child in children:
             child.stop(20)
-    assert code == 0, serve.said()
+    assert code == 0, serve.output()
     last = place.lines("timing.jsonl")[-1]
     line = place.lines("rounds.jsonl")[0]
     down, up = line["bytes_down"], line["bytes_up"]  # the trees of a round
@@ -221,7 +221,7 @@ def floor(clients: int) -> None:
         )
         until = time.monotonic() + 1800
         while not out.exists():
-            assert time.monotonic() < until, link.said()
+            assert time.monotonic() < until, link.output()
             time.sleep(0.5)
     finally:
         for child in children:

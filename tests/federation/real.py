@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from federation.participants import CONFIG, NAMES, write_tables
+from federation.process_table import MARK, descendants, marked
 from isonomy import api
 from isonomy.config.files import read
 from isonomy.core import tree
@@ -23,38 +24,13 @@ from isonomy.runs import saved_model
 from isonomy.runs.folder import RunFolder
 
 PATIENCE = 900.0  # a machine may be busy; what matters is told apart from slowness
-MARK = "ISONOMY_TEST"  # in the environment of all processes of a test, so that none is missed
 BAD = Path(__file__).with_name("bad_participant.py")
-
-
-def descendants(pid: int) -> list[int]:
-    """A process and all that it started, from the system's own table."""
-    parent: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                parent[int(entry.name)] = int(
-                    (entry / "stat").read_text().rpartition(")")[2].split()[1]
-                )
-    out = [pid]
-    for one in out:
-        out += [child for child, above in parent.items() if above == one]
-    return out
-
-
-def marked(folder: Path) -> dict[int, str]:
-    """All processes of a test, however they were started: process id and command."""
-    mark, out = f"{MARK}={folder}".encode(), {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            with contextlib.suppress(OSError):
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    out[int(entry.name)] = (entry / "cmdline").read_bytes().decode()[:200]
-    return out
 
 
 class Place:
     """A folder with tables, keys and a config; processes that end with it."""
+
+    timeout = 120  # seconds within which a participant must reply
 
     def __init__(self, folder: Path, names: tuple[str, ...] = NAMES, **changes: object) -> None:
         self.folder, self.names = folder, names
@@ -108,7 +84,7 @@ class Place:
     def serving(self, *more: str) -> list[str]:
         begin = [str(self.folder / "config.toml"), *self.overrides, "--to", str(self.run)]
         where = ["--keys", str(self.folder / "keys"), "--address", self.address, "--no-report"]
-        return ["serve", *(more or begin), *where, "--timeout", "120"]
+        return ["serve", *(more or begin), *where, "--timeout", str(self.timeout)]
 
     def serve_another_app(self, code: str) -> subprocess.Popen:
         """Serve, and send participants an app that runs this code when it is imported."""
@@ -122,9 +98,9 @@ class Place:
         return self.isonomy(name, "join", *self.joining(name, table=table, key=key, ca=ca))
 
     def joining(self, name: str, *, table: str = "", key: str = "", ca: str = "") -> list[str]:
-        data = self.folder / (table or f"tables/{name if name in NAMES else NAMES[0]}.csv")
+        who = name if name in self.names else self.names[0]
+        data = self.folder / (table or f"tables/{who}.csv")
         out = ["--server", self.address, "--data", str(data), "--yes"]
-        who = name if name in NAMES else NAMES[0]
         out += ["--key", key or str(self.folder / "keys" / who)]
         out += ["--ca", ca or str(self.folder / "keys/ca.crt")]
         return [*out, "--cell", "1", "--exact", "--home", str(self.folder / "homes" / name)]
@@ -147,7 +123,7 @@ class Place:
         end = time.monotonic() + seconds
         while not true():
             assert time.monotonic() < end, f"not within {seconds} s: {what}\n{self.logs()}"
-            for name in {"organiser", *NAMES} - self.may_fail:
+            for name in {"organiser", *self.names} - self.may_fail:
                 code = self.processes[name].poll() if name in self.processes else None
                 assert not code, f"'{name}' ended with {code} before: {what}\n{self.logs()}"
             time.sleep(0.2)

@@ -111,7 +111,10 @@ def test_it_equals_the_simulation(here: Path, name: str) -> None:
 
 
 def test_stopped_and_resumed_it_ends_the_same(here: Path) -> None:
-    serve(here, Room(everyone(here)), "algorithm=local", "rounds=5", "checkpoint.every=2")
+    calm: list[str] = []
+    room = Room(everyone(here, note=calm.append))
+    serve(here, room, "algorithm=local", "rounds=5", "checkpoint.every=2")
+    assert not any("started again" in text for text in calm)
     first = {who: model(next((here / "homes" / who).glob("*/result"))) for who in NAMES}
     (here / "served").rename(here / "straight")
     for who in NAMES:
@@ -131,7 +134,9 @@ def test_stopped_and_resumed_it_ends_the_same(here: Path) -> None:
     with pytest.raises(RunError, match="isonomy serve --resume"):
         api.resume(here / "served")
     assert plan.place.checkpoints() == [2]
-    conduct(plan, Room(everyone(here)))  # participants were started again as well
+    said: list[str] = []
+    conduct(plan, Room(everyone(here, note=said.append)))  # participants were started again as well
+    assert said == ["the server has started again and continues after round 2."] * len(NAMES)
     for name in ("rounds.jsonl", "clients.parquet"):
         assert (here / "served" / name).read_bytes() == (here / "straight" / name).read_bytes()
     for who in NAMES:

@@ -196,8 +196,11 @@ class Participant:
             fitted = self._bound.check_prepared(head["prepared"])
             if self._runner is None:
                 self._prepare(place, fitted)
+        before = self._bound.ledger.session
         if self._runner is not None and self._bound.ledger.rewind(str(session), done):
             self._runner.store.rewind(done)
+            if before:
+                self.note(f"the server has started again and continues after round {done}.")
         return codec.pack({"ok": True, "name": self.name})
 
     def _own_number(self, charter: Charter, given: Any) -> int:

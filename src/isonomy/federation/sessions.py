@@ -19,7 +19,8 @@ from isonomy.federation.charter import Charter, digest, printable, schema_of
 from isonomy.federation.flower import codec
 from isonomy.federation.flower.transport import NodeTransport, NoReply
 
-AGAIN = 20.0  # seconds before a node that did not answer a greeting is greeted again
+AGAIN = 20.0  # seconds before a node that did not answer a greeting is greeted again, then doubled
+MOST = 300.0  # seconds between greetings at most
 LONGEST = 300  # letters of a client's reason that are shown
 GREETING = 30.0  # seconds to answer a greeting during the run, while others wait
 
@@ -47,7 +48,8 @@ class Sessions:
         self._have_keys = nodes is not None  # without keys, participants give their own names
         self._number = {node: names.index(name) for name, node in (nodes or {}).items()}
         self._greeted: dict[int, int] = {}  # from client to node
-        self._tried: dict[int, float] = {}  # from node to the time of the last greeting
+        self._pauses: dict[int, float] = {}  # seconds between greetings that a node did not answer
+        self._next: dict[int, float] = {}  # from node to the time of its next greeting
         self._surveys: dict[int, Reply] = {}
         self.exchanges = 0
         self.seconds: list[float] = []
@@ -74,20 +76,29 @@ class Sessions:
             time.sleep(1)
 
     def greet(self, seconds: float = GREETING) -> None:
-        """Greet the nodes that are online and were not greeted yet."""
+        """Greet the nodes that are online and were not greeted yet.
+
+        Everyone waits for their answers. Therefore a node that does not answer although it is
+        online is greeted less and less often, until it answers or goes offline.
+        """
         online = self.transport.nodes()
         self._greeted = {k: node for k, node in self._greeted.items() if node in online}
+        self._next = {node: when for node, when in self._next.items() if node in online}
         now = time.monotonic()
         new = [
             node
             for node in sorted(online - set(self._greeted.values()))
-            if (node in self._number or not self._have_keys)
-            and now - self._tried.get(node, -AGAIN) >= AGAIN
+            if (node in self._number or not self._have_keys) and now >= self._next.get(node, now)
         ]
         if not new:
             return
-        for node in new:
-            self._tried[node] = now
+        self._hail(new, seconds)
+        for node in set(new) - set(self._greeted.values()):
+            pause = min(2 * self._pauses[node], MOST) if node in self._next else AGAIN
+            self._pauses[node], self._next[node] = pause, time.monotonic() + pause
+
+    def _hail(self, new: Sequence[int], seconds: float) -> None:
+        """Send greetings, and note who answers."""
         requests = {node: self._hello(node) for node in new}
         for node, content in self.transport.ask(requests, "query", seconds):
             head = _header(content)
@@ -101,7 +112,7 @@ class Sessions:
             if k is not None:
                 self._number[node] = k
                 self._greeted[k] = node
-                self._tried.pop(node, None)
+                self._next.pop(node, None)
 
     def _claimed(self, name: str) -> int | None:
         """The number of the client that a participant without a key says it is."""
@@ -119,7 +130,7 @@ class Sessions:
         """Send everyone the preprocessing that was fitted."""
         self.prepared = fitted
         self._greeted.clear()
-        self._tried.clear()
+        self._next.clear()
         self.greet(self.timeout)
 
     # --- asking -----------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ from isonomy.federation.flower.client_app import content_of, record_of
 
 PAUSE = 0.3  # seconds between checks for replies
 CHECK_NODES = 2.0  # seconds between checks for clients that have left
+LATE = (3, 4)  # Flower's error codes: the message or the reply is gone, because its time is over
+GONE = 5  # Flower's error code for a node that is not online any more
 app = ServerApp()
 
 
@@ -70,7 +72,7 @@ def exchange(
             if node is None:
                 continue
             if message.has_error():
-                yield node, f"it could not answer (Flower's error {message.error.code})", b""
+                yield node, _reason(message.error.code, seconds), b""
                 continue
             try:
                 yield node, "", content_of(message)
@@ -81,9 +83,16 @@ def exchange(
             here = set(grid.get_node_ids())
             away = {key for key, node in left.items() if node not in here}
             for key in sorted(away & gone):
-                yield left.pop(key), "it has left", b""
+                yield left.pop(key), _reason(GONE, seconds), b""
             gone = away
         if left:
             time.sleep(PAUSE)
     for node in left.values():
-        yield node, f"it did not reply within {seconds:g} s", b""
+        yield node, _reason(LATE[0], seconds), b""
+
+
+def _reason(code: int, seconds: float) -> str:
+    """What an error code of Flower means for a message that had so many seconds."""
+    if code in LATE:
+        return f"it did not reply within {seconds:g} s"
+    return "it has left" if code == GONE else f"it could not answer (Flower's error {code})"

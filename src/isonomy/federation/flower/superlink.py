@@ -69,7 +69,8 @@ def running(
 
         inside = processes.free_port() if keys is not None else port
         here = "127.0.0.1" if keys is not None else host
-        command = [processes.program("flower-superlink"), "--host", here, "--port", str(inside)]
+        command = [sys.executable, "-m", "isonomy.federation.flower.patient_superlink"]
+        command += ["--host", here, "--port", str(inside)]
         command += ["--database", str(home / "state.db")]
         command += ["--disable-runtime-dependency-installation"]
         if keys is None:
