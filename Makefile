@@ -5,22 +5,15 @@ BIN := .venv/bin
 ROUNDS ?= 300
 SEED ?= 0
 
-<<<<<<< HEAD
-.PHONY: help quickstart test test-all federation pages lint types format bench clean
-=======
-.PHONY: help quickstart test test-all federation soak lint types format bench clean
->>>>>>> soak
+.PHONY: help quickstart test test-all federation pages soak lint types format bench clean
 
 help:
 	@echo "make quickstart  install, download data, search for a fair model; writes runs/quickstart/decision.html"
 	@echo "make test        the test suite, without the tests marked slow; prints its time"
 	@echo "make test-all    every test, including the slow ones"
 	@echo "make federation  all tests of a real federation (kills, unknown keys, bad replies); half an hour"
-<<<<<<< HEAD
 	@echo "make pages       tests of pages in Chromium (needs chromium and chromium-driver)"
-=======
 	@echo "make soak        a federation of ten, with kills, stalls, a restart and an attacker; ROUNDS=300 SEED=0"
->>>>>>> soak
 	@echo "make lint        check the style; make format fixes it"
 	@echo "make types       check static types"
 	@echo "make bench       measure speed, against a plain PyTorch loop"
@@ -50,14 +43,12 @@ test-all: .venv/developing
 federation: .venv/developing
 	$(BIN)/python -m pytest -m 'slow or not slow' tests/federation
 
-<<<<<<< HEAD
 pages: .venv/developing
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'selenium>=4.20,<5'
 	$(BIN)/python -m pytest -m slow tests/report/test_pages_in_chromium.py
-=======
+
 soak: .venv/developing
 	PYTHONPATH=tests $(BIN)/python -m soak --rounds $(ROUNDS) --seed $(SEED)
->>>>>>> soak
 
 lint: .venv/developing
 	$(BIN)/ruff check .

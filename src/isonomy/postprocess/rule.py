@@ -129,7 +129,7 @@ class Rule(ABC):
 
 def expected_tally(counts: Floats) -> Tally:
     """The tally of expected counts [..., rows, C, C]; it has no losses."""
-    return tally_of(counts, np.zeros(counts.shape[:-1]))  # type: ignore[arg-type]
+    return tally_of(counts, np.zeros(counts.shape[:-1]))
 
 
 def lists(parts: Own) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from isonomy.runs.record import Record
 from isonomy.runs.results import record
 from isonomy.runs.training import run
 from isonomy.studies.compare import seeds
-from isonomy.studies.parallel import Report, run_or_resume
+from isonomy.studies.parallel import Plan, Report, run_or_resume
 from isonomy.studies.pruning import Pruned, Pruning
 
 
@@ -81,7 +81,7 @@ def run_in_process(job: TrialJob) -> tuple[Outcome, Report]:
 def _run(config: Config, place: RunFolder | None, listener: Listener) -> Record:
     if place is None:
         return run(config, listeners=[listener])
-    run_or_resume((config, place, False), listener)
+    run_or_resume(Plan(config, place), listener)
     return record(place)
 
 
