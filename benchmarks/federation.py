@@ -1,7 +1,7 @@
 """Seconds, bytes and memory of a real federation: processes of this machine, TLS, keys.
 
 Beside it Flower's floor: an app of Flower's alone whose messages are empty, without TLS or keys.
-`process_memory.py` says what is measured of the memory.
+`process_costs.py` says what is measured of the memory.
 
 python benchmarks/federation.py 2 10
 python benchmarks/federation.py 20 --no-floor
@@ -23,10 +23,10 @@ from pathlib import Path
 
 import numpy as np
 
-import process_memory
+import process_costs
 from isonomy.federation.flower import keys, processes
 from isonomy.runs.folder import RunFolder
-from process_memory import Memory
+from process_costs import Memory
 
 CONFIG = """\
 rounds = {rounds}
@@ -87,17 +87,24 @@ class Watch:
         self.serve, self.joins = serve, joins
         self.moments: list[tuple[Memory, list[Memory]]] = []
         self.programs: dict[str, float] = {}  # of the organiser's side, and their RSS
+        self.spent: list[tuple[float, float]] = []  # processor time, of a participant on average
 
     def look(self) -> None:
-        of, family = process_memory.of, process_memory.family
+        of, family = process_costs.of, process_costs.family
         side = family(self.serve)
+        every = [pid for join in self.joins for pid in family(join)]
+        spent = process_costs.processor_seconds
+        self.spent.append((spent(side), spent(every) / len(self.joins)))
         self.moments.append((of(side), [of(family(pid)) for pid in self.joins]))
         for pid in side:
             with contextlib.suppress(OSError):
-                self.programs[process_memory.command(pid)] = round(of([pid]).rss)
+                self.programs[process_costs.command(pid)] = round(of([pid]).rss)
 
-    def shown(self) -> dict[str, object]:
-        """The highest of the moments: the organiser's side, and the largest participant."""
+    def shown(self, rounds: int) -> dict[str, object]:
+        """The highest of the moments: the organiser's side, and the largest participant.
+
+        There were `rounds` rounds between the first moment and the last.
+        """
 
         def size(memory: Memory) -> float:
             return memory.rss if memory.alone is None else memory.alone
@@ -105,7 +112,11 @@ class Watch:
         organiser = max((side for side, _ in self.moments), key=size)
         every = [sorted(each, key=size) for _, each in self.moments]
         largest = max((each[-1] for each in every), key=size)
+        seconds = [(b - a) / rounds for a, b in zip(self.spent[0], self.spent[-1], strict=True)]
         return {
+            "processor seconds a round, of the organiser's side and of one participant": [
+                round(s, 2) for s in seconds
+            ],
             "MB of the largest participant": largest.shown(),
             "MB of a participant alone, smallest and median": [
                 round(min(size(each[0]) for each in every)),
@@ -179,7 +190,7 @@ def run(clients: int, rounds: int = 8, hidden: int = 256) -> None:
             round(counted[0] / down / (rounds - 2), 4),
             round(counted[1] / up / (rounds - 2), 4),
         ],
-        **watch.shown(),
+        **watch.shown(rounds - 2),
     }
     print(json.dumps(out), flush=True)
     shutil.rmtree(folder)

@@ -103,7 +103,9 @@ def join(
     def answer(request: bytes) -> bytes:
         reply = participant.answer(request)
         with suppress(codec.MalformedError):
-            if codec.header(request).get("kind") != "phase":  # these use what training does not
+            if codec.header(request).get("kind") == "phase":
+                light_memory.trim()
+            else:  # the table was read, or a model was built: training uses little of that
                 light_memory.release()
         return reply
 

@@ -56,6 +56,12 @@ class _NoCompiledAutograd:
 # --- memory that is not in use --------------------------------------------------------------------
 
 
+def trim() -> None:
+    """Return memory that was freed to the system; C's library would keep it for later."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def release() -> None:
     """Return memory to the system: what was freed, and pages of program files (on Linux).
 
@@ -63,9 +69,9 @@ def release() -> None:
     that is needed again is mapped again when it is used, from the system's cache of files.
     """
     gc.collect()
+    trim()
     try:
-        library = ctypes.CDLL(None, use_errno=True)
-        library.malloc_trim(0)
+        library = ctypes.CDLL(None)
         library.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         for begin, size in _file_pages(Path("/proc/self/smaps").read_text()):
             library.madvise(begin, size, mmap.MADV_DONTNEED)
