@@ -89,6 +89,19 @@ def test_requests_that_do_not_arrive_are_repeated(joining: Callable) -> None:
     assert content_of(fleet.answer()) == b"cba"
 
 
+def test_a_request_that_fails_in_the_superlink_is_repeated_for_a_while(
+    joining: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node, "LONG", 0.01)
+    fleet = Fleet(record_of(b"lost"), record_of(b"abc"))
+    locked = '{"detail": "Internal server error"}'
+    fleet.errors = {"PushMessages": [refusal(500, locked) for _ in range(node.TRIES + 3)]}
+    (note,) = joining(fleet)
+    assert "Internal server error" in note  # of the first message
+    assert fleet.asked.count("PushMessages") == node.TRIES + 4
+    assert content_of(fleet.answer()) == b"cba"
+
+
 def test_a_server_that_does_not_know_the_node_is_joined_again(joining: Callable) -> None:
     fleet = Fleet(record_of(b"abc"))
     fleet.errors = {"PullMessages": [refusal(401, "")]}

@@ -62,6 +62,8 @@ from isonomy.federation.flower.message_content import content_of, record_of
 SHORT, LONG = 0.3, 3.0  # seconds between requests for messages: after a message, and at rest
 GROWTH = 1.25  # from one pause to the next, up to the longest
 AWAY = (502, 503, 504)  # the gateway's answers while the SuperLink does not run, or is busy
+FAILED = 500  # the SuperLink's answer if, for example, its database is locked for too long
+TRIES = 10  # of a request that fails in the SuperLink
 NOT_ACTIVATED = 2004  # Flower's code: the key is not known, or another process uses it
 VERSION = {
     FLWR_PACKAGE_NAME_METADATA_KEY: package_name,
@@ -159,7 +161,7 @@ class Node:
         while not self._ended.is_set():
             got = self._call(self._client.PullMessages, PullMessagesRequest(node=self._node))
             if not got.messages_list:
-                self._ended.wait(pause)
+                self._ended.wait(pause * random.uniform(0.8, 1.2))  # not all nodes at once
                 pause = min(GROWTH * pause, LONG)
                 continue
             pause = SHORT
@@ -219,16 +221,20 @@ class Node:
 
     def _call(self, method: Callable[[Any], _Reply], request: Any) -> _Reply:
         """The reply to a request, which is repeated while the server cannot be reached."""
-        pause = SHORT
+        pause, failed = SHORT, 0
         while True:
             try:
                 return method(request)
             except httpx.HTTPStatusError as error:
-                if error.response.status_code not in AWAY:
+                status = error.response.status_code
+                failed += status == FAILED
+                if status not in (*AWAY, FAILED) or failed == TRIES:
                     raise Refused(error.response) from None
+                if status != FAILED:
+                    self._lost()
             except httpx.TransportError as error:
                 self._final(error)
-            self._lost()
+                self._lost()
             if self._closed.is_set() or self._ended.wait(pause):
                 raise Ended
             pause = min(GROWTH * pause, LONG)
