@@ -1,8 +1,10 @@
-"""Seconds and bytes of exchanges in a real federation: processes of this machine, TLS, keys.
+"""Seconds, bytes and memory of a real federation: processes of this machine, TLS, keys.
 
 Beside it Flower's floor: an app of Flower's alone whose messages are empty, without TLS or keys.
+`process_costs.py` says what is measured of the memory.
 
 python benchmarks/federation.py 2 10
+python benchmarks/federation.py 20 --no-floor
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ from pathlib import Path
 
 import numpy as np
 
+import process_costs
 from isonomy.federation.flower import keys, processes
 from isonomy.runs.folder import RunFolder
+from process_costs import Memory
 
 CONFIG = """\
 rounds = {rounds}
@@ -76,6 +80,56 @@ class Meter:
                 end.shutdown(socket.SHUT_RDWR)
 
 
+class Watch:
+    """The memory of the organiser's side and of every participant, at chosen moments."""
+
+    def __init__(self, serve: int, joins: list[int]) -> None:
+        self.serve, self.joins = serve, joins
+        self.moments: list[tuple[Memory, list[Memory]]] = []
+        self.programs: dict[str, float] = {}  # of the organiser's side, and their RSS
+        self.spent: list[tuple[float, float]] = []  # processor time, of a participant on average
+
+    def look(self) -> None:
+        of, family = process_costs.of, process_costs.family
+        side = family(self.serve)
+        every = [pid for join in self.joins for pid in family(join)]
+        spent = process_costs.processor_seconds
+        self.spent.append((spent(side), spent(every) / len(self.joins)))
+        self.moments.append((of(side), [of(family(pid)) for pid in self.joins]))
+        for pid in side:
+            with contextlib.suppress(OSError):
+                self.programs[process_costs.command(pid)] = round(of([pid]).rss)
+
+    def shown(self, rounds: int) -> dict[str, object]:
+        """The highest of the moments: the organiser's side, and the largest participant.
+
+        There were `rounds` rounds between the first moment and the last.
+        """
+
+        def size(memory: Memory) -> float:
+            return memory.rss if memory.alone is None else memory.alone
+
+        organiser = max((side for side, _ in self.moments), key=size)
+        every = [sorted(each, key=size) for _, each in self.moments]
+        largest = max((each[-1] for each in every), key=size)
+        seconds = [(b - a) / rounds for a, b in zip(self.spent[0], self.spent[-1], strict=True)]
+        return {
+            "processor seconds a round, of the organiser's side and of one participant": [
+                round(s, 2) for s in seconds
+            ],
+            "MB of the largest participant": largest.shown(),
+            "MB of a participant alone, smallest and median": [
+                round(min(size(each[0]) for each in every)),
+                round(max(size(each[len(each) // 2]) for each in every)),
+            ],
+            "PSS of all participants, MB": round(
+                max(sum(memory.pss for memory in each) for each in every)
+            ),
+            "MB of the organiser's side": organiser.shown(),
+            "RSS of the organiser's programs, MB": self.programs,
+        }
+
+
 def run(clients: int, rounds: int = 8, hidden: int = 256) -> None:
     folder = Path(tempfile.mkdtemp(prefix="federation-"))
     names = tables(folder / "tables", clients)
@@ -97,16 +151,22 @@ def run(clients: int, rounds: int = 8, hidden: int = 256) -> None:
     )
     processes.wait_for_port(int(address.rsplit(":", 1)[1]), serve, "the organiser")
     meter = Meter(address)
+    joins = []
     for name in names:
         secrets = ["--key", str(folder / "keys" / name), "--ca", str(folder / "keys/ca.crt")]
         table = str(folder / "tables" / f"{name}.csv")
-        start(name, "join", "--server", meter.address, "--data", table, *secrets, "--yes")
+        asked = ["--server", meter.address, "--data", table, *secrets, "--yes"]
+        joins.append(start(name, "join", *asked).process.pid)
+    watch = Watch(serve.process.pid, joins)
     place = RunFolder(folder / "run")
     marks: dict[int, tuple[int, int]] = {}  # bytes over the network when a round was done
     try:
         while (code := serve.process.poll()) is None:
             done = len(place.lines("rounds.jsonl")) if place.exists else 0
-            marks.setdefault(done, (meter.down, meter.up))
+            if done not in marks:
+                marks[done] = meter.down, meter.up
+                if done in (1, rounds - 1):
+                    watch.look()
             time.sleep(0.1)
     finally:
         for child in children:
@@ -130,6 +190,7 @@ def run(clients: int, rounds: int = 8, hidden: int = 256) -> None:
             round(counted[0] / down / (rounds - 2), 4),
             round(counted[1] / up / (rounds - 2), 4),
         ],
+        **watch.shown(rounds - 2),
     }
     print(json.dumps(out), flush=True)
     shutil.rmtree(folder)
@@ -235,9 +296,12 @@ def floor(clients: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("counts", type=int, nargs="*", default=[2, 10], help="numbers of clients")
-    counts = parser.parse_args().counts
-    for count in counts:
+    parser.add_argument("--no-floor", action="store_true", help="measure isonomy only")
+    given = parser.parse_args()
+    for count in given.counts:
         print(f"load average before: {os.getloadavg()[0]:.1f}", flush=True)
-        floor(count)
+        if not given.no_floor:
+            floor(count)
         run(count)
-    run(counts[0], hidden=512)  # what the network adds does not grow with the model
+    if not given.no_floor:
+        run(given.counts[0], hidden=512)  # what the network adds does not grow with the model

@@ -1,14 +1,25 @@
-"""An organiser sends participants another Flower app: they run their own."""
+"""An organiser sends participants another Flower app: it is not even fetched.
+
+`federation/test_real_small.py` does the same with real processes.
+"""
 
 from __future__ import annotations
 
 import io
+import threading
 import zipfile
 from pathlib import Path
 
 import pytest
 
-program = pytest.importorskip("flwr.supernode.runtime.run_clientapp")
+pytest.importorskip("flwr")
+
+from flwr.proto.fab_pb2 import Fab, GetFabResponse
+from flwr.proto.run_pb2 import GetRunResponse, Run
+
+from federation.fleet import Fleet
+from isonomy.federation.flower import keys, node
+from isonomy.federation.flower.message_content import content_of, record_of
 
 
 def bad_app(marker: Path) -> bytes:
@@ -20,29 +31,42 @@ def bad_app(marker: Path) -> bytes:
     return made.getvalue()
 
 
-def test_nothing_that_is_sent_is_written_or_imported(
+class Bad(Fleet):
+    """Offers an app to nodes that ask for it, as a SuperNode of Flower does."""
+
+    app = b""
+
+    def _GetRun(self, _: object) -> GetRunResponse:  # noqa: N802
+        return GetRunResponse(run=Run(run_id=5, fab_id="bad/app", fab_hash="0" * 64))
+
+    def _GetFab(self, _: object) -> GetFabResponse:  # noqa: N802
+        return GetFabResponse(fab=Fab(hash_str="0" * 64, content=self.app))
+
+
+def test_no_app_is_fetched_written_or_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The steps of Flower's program, in its order."""
-    from isonomy.federation.flower import own_app
-    from isonomy.federation.flower.client_app import app
-
-    for name in own_app.REPLACED:  # put back after the test
-        monkeypatch.setattr(program, name, getattr(program, name))
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(node, "SHORT", 0.01)
+    keys.make(tmp_path / "keys", ["north"])
+    key = keys.private_key(tmp_path / "keys" / "north")
+    ended, fleet = threading.Event(), Bad(record_of(b"abc"))
+    fleet.app, fleet.done = bad_app(tmp_path / "marker"), ended.set
+    monkeypatch.setattr(node, "FleetHttpClient", fleet)
     before = set(tmp_path.rglob("*"))
-    own_app.use_own_app()
-    program.install_from_fab(bad_app(tmp_path / "marker"), skip_prompt=True)
-    place = program.get_project_dir("bad/app", "1.0.0", "0" * 64)
-    program.install_app_dependencies(place, launch_id="1", run_id=1, index_context={})
-    load = program.get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
-    assert load("bad/app", "1.0.0", "0" * 64) is app
+    opened = node.Node(
+        ("127.0.0.1", 1),
+        sign=lambda: keys.headers_of(key),
+        public=keys.public_bytes(key),
+        ca=tmp_path / "keys" / "ca.crt",
+        register=False,
+        ended=ended,
+        final=lambda _: None,
+        lost=lambda: None,
+    )
+    opened.run(lambda content: content + b"!", print)
+    opened.close()
+    assert content_of(fleet.answer()) == b"abc!"
+    assert not {"GetRun", "GetFab"} & set(fleet.asked)
     assert set(tmp_path.rglob("*")) == before
-
-
-def test_another_version_of_flower_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from isonomy.federation.flower import own_app
-
-    monkeypatch.delattr(program, "install_from_fab")
-    with pytest.raises(RuntimeError, match="install_from_fab"):
-        own_app.use_own_app()

@@ -176,7 +176,7 @@ def test_no_flower_module_is_needed_for_what_tests_use() -> None:
 
     code = (
         "import sys; import isonomy.federation.flower.engine, isonomy.federation.flower.superlink; "
-        "import isonomy.federation.flower.supernode, isonomy.federation.organiser; "
+        "import isonomy.federation.flower.connection, isonomy.federation.organiser; "
         "import isonomy.federation.participant, json; "
         "print(json.dumps([m for m in sys.modules if m.startswith('flwr')]))"
     )
@@ -191,7 +191,7 @@ def test_what_carries_messages_imports_neither_torch_nor_numpy() -> None:
 
     code = (
         "import sys; import flwr.clientapp; before = set(sys.modules); "
-        "import isonomy.federation.flower.client_app, json; "
+        "import isonomy.federation.flower.message_content, json; "
         "print(json.dumps(sorted(m for m in set(sys.modules) - before if m.split('.')[0] in "
         "('torch', 'pyarrow', 'pandas', 'safetensors', 'scipy'))))"
     )
@@ -239,7 +239,7 @@ def test_a_reply_counts_though_its_sender_has_left(monkeypatch: pytest.MonkeyPat
     """Node 7 answers and goes at once, node 8 goes without an answer."""
     pytest.importorskip("flwr")
     from isonomy.federation.flower import server_app
-    from isonomy.federation.flower.client_app import record_of
+    from isonomy.federation.flower.message_content import record_of
 
     class Grid:
         looks = 0

@@ -21,7 +21,7 @@ pytest.importorskip("flwr")
 
 from federation.gates import Echo, Running, running
 from isonomy.errors import ConfigError
-from isonomy.federation.flower import gateway, keys, supernode
+from isonomy.federation.flower import connection, gateway, keys
 
 
 @pytest.fixture(scope="module")
@@ -81,23 +81,23 @@ def test_a_clock_that_is_wrong_is_told_apart(
 
     monkeypatch.setattr(keys.dt, "datetime", Late)
     with pytest.raises(ConfigError, match=r"clock of this machine differs .* correct the clock"):
-        supernode.ask_gate(("127.0.0.1", gate.port), gate.keys / "north", gate.keys / "ca.crt")
+        connection.ask_gate(("127.0.0.1", gate.port), gate.keys / "north", gate.keys / "ca.crt")
 
 
 def test_a_key_in_use_is_told_apart_from_an_unknown_one(gate: Running, tmp_path: Path) -> None:
     here, ca = ("127.0.0.1", gate.port), gate.keys / "ca.crt"
-    assert supernode.ask_gate(here, gate.keys / "south", ca) is None
+    assert connection.ask_gate(here, gate.keys / "south", ca) is None
     ask(gate, keys.signed_headers(gate.keys / "south"))
-    heard = supernode.ask_gate(here, gate.keys / "south", ca)
+    heard = connection.ask_gate(here, gate.keys / "south", ca)
     assert heard is not None
     assert heard < 15
     keys.make(tmp_path / "other", ["stranger"])
     with pytest.raises(ConfigError, match="does not know the key"):
-        supernode.ask_gate(here, tmp_path / "other" / "stranger", ca)
+        connection.ask_gate(here, tmp_path / "other" / "stranger", ca)
     with pytest.raises(ConfigError, match="not signed by the authority in --ca"):
-        supernode.ask_gate(here, gate.keys / "south", tmp_path / "other" / "ca.crt")
+        connection.ask_gate(here, gate.keys / "south", tmp_path / "other" / "ca.crt")
     with pytest.raises(ConfigError, match="is not a private key"):
-        supernode.ask_gate(here, ca, ca)
+        connection.ask_gate(here, ca, ca)
 
 
 def test_another_host_and_an_expired_certificate_are_told_apart(
@@ -118,7 +118,7 @@ def test_another_host_and_an_expired_certificate_are_told_apart(
             threading.Thread(target=server.serve_forever, daemon=True).start()
             at = ("127.0.0.1", server.server_address[1])
             with pytest.raises(ConfigError, match=reason):
-                supernode.ask_gate(at, folder / "north", folder / "ca.crt")
+                connection.ask_gate(at, folder / "north", folder / "ca.crt")
             server.shutdown()
     with pytest.raises(ConfigError, match=r"is valid from .* make new keys"):
         keys.check_certificate(tmp_path / "old" / "server.crt", "localhost")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -51,10 +52,15 @@ def join(
     """
     import torch
 
+    from isonomy.federation import light_memory
+
+    light_memory.without_dynamo()
+    light_memory.release()
+
     from isonomy.errors import ConfigError, DataError
     from isonomy.federation.charter import Charter
     from isonomy.federation.consent import consent_text
-    from isonomy.federation.flower import processes, supernode
+    from isonomy.federation.flower import codec, connection, processes
     from isonomy.federation.participant import Participant
 
     processes.need_flower()
@@ -93,24 +99,26 @@ def join(
         share_rows=share_rows,
         note=shell.note,
     )
+
+    def answer(request: bytes) -> bytes:
+        reply = participant.answer(request)
+        with suppress(codec.MalformedError):
+            if codec.header(request).get("kind") == "phase":
+                light_memory.trim()
+            else:  # the table was read, or a model was built: training uses little of that
+                light_memory.release()
+        return reply
+
     shell.exit_on_sigterm()
-    with supernode.locked(own), supernode.listening(participant.answer) as address:
-        node = supernode.SuperNode(
+    light_memory.release()
+    with connection.locked(own):
+        connection.Connection(
             server,
-            own / "flower",
-            address,
             key=None if insecure else key,
             ca=None if insecure else ca,
-        )
-        try:
-            supernode.keep_running(
-                node, participant.ended, busy=lambda: participant.answered, note=shell.note
-            )
-            participant.ended.wait(0.5)
-        finally:
-            if participant.complete:
-                supernode.wait_for_last_reply(node)
-            node.stop()
+            ended=participant.ended,
+            note=shell.note,
+        ).keep(answer)
     if participant.error is not None:
         raise participant.error
     if participant.withheld:

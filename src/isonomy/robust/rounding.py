@@ -31,7 +31,7 @@ from isonomy.core.phase import Phase
 from isonomy.core.task import Batch, Task
 from isonomy.core.tree import Tree
 
-MANY = 2**23  # gradients at a time
+MANY = 2**21  # gradients at a time: 8 MB, and as much for their absolute values
 LOSSES = frozenset(("loss", "losses"))
 SHARES = frozenset(("positive", "hit", "correct"))  # of which a row adds at most 1
 

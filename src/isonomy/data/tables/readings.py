@@ -21,6 +21,7 @@ from isonomy.data.tables.columns import (
     Other,
     Table,
     Words,
+    as_numpy,
     as_text,
     as_words,
     column,
@@ -111,7 +112,7 @@ def like(
         return Other(len(whole), "empty")
     place = {word: at for at, word in enumerate(named)}
     rank = np.array([*(-1 if w is None else place[w] for w in meant), -1], dtype=np.int32)
-    indices = coded.indices.cast(pa.int32()).fill_null(-1).to_numpy(zero_copy_only=False)
+    indices = as_numpy(coded.indices.cast(pa.int32()), -1)
     return Words(rank[indices], named)
 
 

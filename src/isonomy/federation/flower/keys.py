@@ -128,9 +128,9 @@ def public_key(path: Path) -> ec.EllipticCurvePublicKey:
     return key
 
 
-def signed_headers(path: Path) -> dict[str, str]:
-    """The headers by which a request shows the private key in a file, as Flower's requests do."""
-    from cryptography.hazmat.primitives import hashes, serialization
+def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """The private key in a file, as `isonomy keys` or `ssh-keygen -t ecdsa` writes it."""
+    from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
     try:
@@ -142,13 +142,32 @@ def signed_headers(path: Path) -> dict[str, str]:
             f"'{path}' is not a private key of the kind ecdsa without a password; give the key "
             "that belongs to this federation."
         )
-    public = key.public_key().public_bytes(
+    return key
+
+
+def public_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """The public half of a key, as Flower sends it."""
+    from cryptography.hazmat.primitives import serialization
+
+    return key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
+
+
+def headers_of(key: ec.EllipticCurvePrivateKey) -> dict[str, str]:
+    """The headers by which a request shows a private key, as Flower's requests do."""
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
     stamp = dt.datetime.now(dt.UTC).isoformat()
     signature = key.sign(stamp.encode(), ec.ECDSA(hashes.SHA256()))
-    values = b64encode(public).decode(), b64encode(signature).decode(), stamp
+    values = b64encode(public_bytes(key)).decode(), b64encode(signature).decode(), stamp
     return dict(zip(HEADERS, values, strict=True))
+
+
+def signed_headers(path: Path) -> dict[str, str]:
+    """As `headers_of`, of the private key in a file."""
+    return headers_of(private_key(path))
 
 
 def check_certificate(path: Path, host: str) -> None:

@@ -1,7 +1,7 @@
 """Bytes between two processes of one machine, over a socket that only their owner can open.
 
-Flower starts a new process for every message. That process only passes bytes on: the work is done
-by a process that stays, so that torch and the table are not loaded for each message.
+Flower starts the process of the ServerApp, which only passes bytes on: the work is done by the
+process of `isonomy serve`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,6 @@ def listening() -> Iterator[tuple[Listener, str]]:
 def connect(address: str) -> Connection:
     """A connection to a listener; use `send_bytes` and `recv_bytes` only, which do not pickle."""
     return Client(address, "AF_UNIX")
-
-
-def call(address: str, content: bytes) -> bytes:
-    """Send one request and return its answer."""
-    with connect(address) as connection:
-        connection.send_bytes(content)
-        return connection.recv_bytes(MOST)
 
 
 def end_with_parent() -> None:

@@ -1,4 +1,4 @@
-"""Flower's programs as child processes: SuperLink, SuperNode, and the command line."""
+"""Flower's programs as child processes: the SuperLink, and the command line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,12 @@ clientapp = "isonomy_federation.client:app"
 isonomy = ""
 """
 SERVER = "from isonomy.federation.flower.server_app import app\n\n__all__ = ['app']\n"
-CLIENT = "from isonomy.federation.flower.client_app import app\n\n__all__ = ['app']\n"
+CLIENT = "from flwr.clientapp import ClientApp\n\napp = ClientApp()  # participants use their own\n"
+SETTINGS = {  # Flower makes no requests other than those of the federation, and installs nothing
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+}
 
 
 def need_flower() -> None:
@@ -55,10 +60,8 @@ def environment(home: Path) -> dict[str, str]:
     programs = str(Path(sys.executable).parent)
     return os.environ | {
         "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
+        **SETTINGS,
         "FLWR_HOME": str(home),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",  # seconds; less costs time and gains nothing
     }
 

@@ -9,7 +9,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from isonomy.federation.flower.client_app import content_of, record_of
+from isonomy.federation.flower.message_content import content_of, record_of
 from isonomy.federation.flower.server_app import exchange
 from isonomy.federation.flower.transport import NoReply
 

@@ -15,7 +15,7 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from isonomy.federation.flower import local_socket
-from isonomy.federation.flower.client_app import content_of, record_of
+from isonomy.federation.flower.message_content import content_of, record_of
 
 PAUSE = 0.3  # seconds between checks for replies
 CHECK_NODES = 2.0  # seconds between checks for clients that have left
