@@ -385,9 +385,9 @@ def test_a_label_or_protected_column_is_never_unfit():
     [
         (5, 1_700, True, rules.Sizes(30, 32, 0.1, (32,))),
         (5, 800, True, rules.Sizes(30, 16, 0.1, (32,))),
-        (10, 45_000, True, rules.Sizes(20, 64, 0.1, (64,))),
-        (60, 60_000, True, rules.Sizes(50, 32, 0.1, (64,), 10)),
-        (1_000, 10_000_000, True, rules.Sizes(10, 512, 0.1, (64,), 50)),
+        (10, 45_000, True, rules.Sizes(12, 64, 0.1, (64,), seeds=2)),
+        (60, 60_000, True, rules.Sizes(50, 32, 0.1, (64,), 10, 2)),
+        (1_000, 10_000_000, True, rules.Sizes(10, 512, 0.1, (64,), 50, 2)),
         (5, 1_700, False, rules.Sizes(30, 32, 0.02, ())),
     ],
 )

@@ -54,7 +54,7 @@ def starter(guess: Guess, *, name: str, path: str, command: str, held: str) -> s
         "",
         _comment("The methods that `isonomy compare` runs, each with every seed."),
         "[compare]",
-        "seeds = 3",
+        f"seeds = {guess.sizes.seeds}",
         *[line for label, changes in _methods(guess) for line in _method(label, changes)],
         *_decide(guess),
     ]

@@ -51,6 +51,7 @@ class Sizes:
     lr: float
     hidden: tuple[int, ...] = ()  # of a perceptron; empty: a linear model
     cohort: int | None = None
+    seeds: int = 3  # of the comparison
 
 
 @dataclass(frozen=True)
@@ -196,13 +197,14 @@ def guess_sizes(clients: int, rows: int, classes: bool, features: int) -> Sizes:
     batch = next((b for b, most in ((16, 200), (32, 2_000), (64, 20_000)) if each < most), 128)
     batch = 512 if rows > 2_000_000 else batch
     cohort = max(10, min(50, clients // 10)) if clients > 50 else None
-    rounds = 50 if cohort else 30 if rows < 20_000 else 20
+    rounds = 50 if cohort else 30 if rows < 20_000 else 12
     rounds = 10 if rows > 2_000_000 else rounds
     if not classes:  # squared loss in the unit of the label: a linear model with small steps
         lr = 0.2 / max(features, 2)
         nice = next(n for n in (0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0) if n <= lr)
         return Sizes(rounds, batch, nice or 0.0005, (), cohort)
-    return Sizes(rounds, batch, 0.1, (32,) if rows < 2_000 else (64,), cohort)
+    hidden = (32,) if rows < 2_000 else (64,)
+    return Sizes(rounds, batch, 0.1, hidden, cohort, seeds=3 if rows < 20_000 else 2)
 
 
 def _by(seen: Sequence[ColumnProfile], name: str) -> ColumnProfile:
