@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import http.client
 import json
+import math
 import os
 import socket
 import ssl
@@ -14,13 +15,14 @@ import time
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("flwr")
 
 from federation.gates import Echo, Running, running
-from isonomy.errors import ConfigError
+from isonomy.errors import ConfigError, RunError
 from isonomy.federation.flower import gateway, keys, supernode
 
 
@@ -164,3 +166,48 @@ def test_a_connection_without_a_request_is_closed(gate: Running) -> None:
         with contextlib.suppress(ConnectionError, ssl.SSLError):
             assert one.recv(1) == b""
         assert time.monotonic() - begin < gateway.IDLE + 5
+
+
+class Node:
+    """Stands for a SuperNode that ends at once; `heard` is what the gateway says of its key."""
+
+    def __init__(self, gate: Running, folder: Path, heard: float | None) -> None:
+        self.server, self.known, self._heard = ("127.0.0.1", gate.port), folder / "known", heard
+        self.running = False
+
+    def ask_gate(self) -> float | None:
+        return self._heard
+
+    def start(self) -> None:
+        pass
+
+    def output(self) -> str:
+        return "Exit Code: 305"
+
+
+@pytest.mark.parametrize(
+    ("heard", "error", "said"),
+    [
+        (math.inf, ConfigError, "not as one of this run's clients"),
+        (2.0, ConfigError, "another `isonomy join` uses the key"),
+        (None, RunError, "could not be restored"),
+    ],
+    ids=["not in the run", "in use", "busy"],
+)
+def test_why_a_node_ends_is_told_apart(
+    gate: Running,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    heard: float | None,
+    error: type[Exception],
+    said: str,
+) -> None:
+    """A gateway that cannot be asked is busy: the key may be right, so it is tried again."""
+    monkeypatch.setattr(supernode, "PATIENCE", 0.5)
+    monkeypatch.setattr(supernode, "PAUSE", 0.1)
+    notes: list[str] = []
+    node: Any = Node(gate, tmp_path, heard)
+    with pytest.raises(error, match=said):
+        supernode.keep_running(node, threading.Event(), busy=lambda: 0, note=notes.append)
+    assert any("busy" in note for note in notes) == (heard is None)
+    assert not any("does not know" in note for note in notes)

@@ -34,9 +34,9 @@ def record(place: RunFolder) -> Record:
     with reading(place.path / "timing.jsonl"):
         seconds = float(sum(line["seconds"] for line in place.lines("timing.jsonl")))
     with reading(place.path / "rounds.jsonl"):
-        metrics = last_metrics(rounds)
+        last = last_metrics(rounds)
     with reading(place.path / "summary.json"):
-        metrics = with_nan(dict(summary.get("metrics") or metrics))
+        metrics = with_nan(dict(summary.get("metrics") or last))
         notes = tuple(str(note) for note in summary.get("notes", ()))
         facts = dict(summary.get("facts", {}))
     return Record(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import ssl
@@ -31,6 +32,10 @@ FINAL_ERRORS = {  # Flower's messages and their meaning; trying again would not 
     "WRONG_VERSION_NUMBER": "the server does not speak TLS; it was started with --insecure",
 }
 UNKNOWN = "the server does not know the key in --key; ask the organiser to register its public key"
+NOT_IN_THE_RUN = (
+    "the server knows the key in --key, but not as one of this run's clients; ask the organiser to "
+    "name this client in --clients"
+)
 IN_USE = (
     "another `isonomy join` uses the key in --key; stop that one, or ask the organiser for a key "
     "of your own"
@@ -92,11 +97,12 @@ class SuperNode:
         return "" if self._child is None else self._child.output()
 
     def ask_gate(self) -> float | None:
-        """As `ask_gate`; None without keys, or if the server cannot be asked now."""
+        """As `ask_gate`, with infinity for never; None if the server cannot be asked now."""
         if self._key is None or self._ca is None:
             return None
         with suppress(ConnectionError):
-            return ask_gate(self.server, self._key, self._ca)
+            heard = ask_gate(self.server, self._key, self._ca)
+            return math.inf if heard is None else heard
         return None
 
     def stop(self) -> None:
@@ -170,8 +176,10 @@ def keep_running(
         in_use = "SuperNode ID" not in output and heard is not None and heard < RECENT
         if in_use and time.monotonic() - since > PATIENCE:
             raise ConfigError(f"{IN_USE}.")
-        if not in_use and not node.known.exists() and "SuperNode ID" not in output:
-            raise ConfigError(f"{UNKNOWN} ({processes.last_line(_without_links(output))}).")
+        new = not node.known.exists() and "SuperNode ID" not in output
+        if new and heard is not None and not in_use:  # the gateway accepts the key
+            last = processes.last_line(_without_links(output))
+            raise ConfigError(f"{NOT_IN_THE_RUN} ({last}).")
         if time.monotonic() - since > PATIENCE:
             raise RunError(
                 f"the connection is lost ({processes.last_line(_without_links(output))}) and could "
@@ -179,6 +187,8 @@ def keep_running(
             )
         if in_use:  # perhaps by a process of this participant that has just ended
             note("the key in --key is in use, or was so a moment ago; trying again.")
+        elif heard is None:
+            note("the server is busy or cannot be reached; trying again.")
         else:
             note("not connected; trying again.")  # the server accepts it again after a minute
         ended.wait(PAUSE)
