@@ -2,14 +2,16 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+SECONDS ?= 60
 
-.PHONY: help quickstart test test-all federation lint types format bench clean
+.PHONY: help quickstart test test-all federation fuzz lint types format bench clean
 
 help:
 	@echo "make quickstart  install, download data, train and compare; writes runs/quickstart/report.html"
 	@echo "make test        the test suite, without the tests marked slow; prints its time"
 	@echo "make test-all    every test, including the slow ones"
 	@echo "make federation  all tests of a real federation (kills, unknown keys, bad replies); half an hour"
+	@echo "make fuzz        run each fuzzer for SECONDS=60; NAMES='csv gate' runs some"
 	@echo "make lint        check the style; make format fixes it"
 	@echo "make types       check static types"
 	@echo "make bench       measure speed, against a plain PyTorch loop"
@@ -38,6 +40,9 @@ test-all: .venv/developing
 
 federation: .venv/developing
 	$(BIN)/python -m pytest -m 'slow or not slow' tests/federation
+
+fuzz: .venv/developing
+	PYTHONPATH=tests $(BIN)/python -m fuzz $(SECONDS) $(NAMES)
 
 lint: .venv/developing
 	$(BIN)/ruff check .

@@ -70,11 +70,10 @@ def requests(folder: Path) -> Iterator[Try]:
 
         def one(case: bytes) -> None:
             lines = "".join(f"{k}: {v}\r\n" for k, v in _signed(gate, "south").items())
-            with connected() as stream:
-                with contextlib.suppress(OSError):
-                    stream.sendall(case.replace(SIGNED, lines.encode()))
-                    stream.settimeout(0.02)  # an answer may come, or not
-                    stream.recv(1 << 16)
+            with connected() as stream, contextlib.suppress(OSError):
+                stream.sendall(case.replace(SIGNED, lines.encode()))
+                stream.settimeout(0.02)  # an answer may come, or not
+                stream.recv(1 << 16)
             with connected() as stream:  # a participant is served as before
                 link = http.client.HTTPConnection("gate")
                 link.sock = stream

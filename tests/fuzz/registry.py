@@ -6,5 +6,7 @@ from fuzz import configs, federations, gates, run_folders, tables
 from fuzz.fuzzer import Fuzzer
 
 FUZZERS: dict[str, Fuzzer] = {
-    fuzzer.name: fuzzer for module in (configs, tables, federations, run_folders, gates) for fuzzer in module.FUZZERS
+    fuzzer.name: fuzzer
+    for module in (configs, tables, federations, run_folders, gates)
+    for fuzzer in module.FUZZERS
 }

@@ -85,9 +85,7 @@ def _parquet(parts: list[tuple[str, int, int]]) -> bytes:
     return out.getvalue()
 
 
-_part = st.tuples(
-    st.sampled_from(NAMES), st.integers(0, len(COLUMNS) - 1), st.integers(0, 1)
-)
+_part = st.tuples(st.sampled_from(NAMES), st.integers(0, len(COLUMNS) - 1), st.integers(0, 1))
 made = st.lists(_part, max_size=6).map(_parquet)
 PARQUET = [
     _parquet([("age", 0, 0), ("sex", 3, 0), ("label", 13, 0)]),
