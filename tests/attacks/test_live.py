@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -125,6 +126,6 @@ def test_differences_between_rounds(ended: Ended) -> None:
     assert len(told) == ROUNDS - bad.CURIOUS
     cells = [int((counts[1:, :, 1] > 0).sum()) for counts in told]
     assert cells == [0] * len(told)
-    for one, other in zip(told, told[1:], strict=False):
+    for one, other in pairwise(told):
         moved = (one - other).abs().numpy()
         assert not bool(np.isin(moved, [1]).any())
