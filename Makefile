@@ -4,8 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 ROUNDS ?= 300
 SEED ?= 0
+SECONDS ?= 60
 
-.PHONY: help quickstart test test-all federation pages soak lint types format bench clean
+.PHONY: help quickstart test test-all federation pages soak fuzz lint types format bench clean
 
 help:
 	@echo "make quickstart  install, download data, search for a fair model; writes runs/quickstart/decision.html"
@@ -14,6 +15,7 @@ help:
 	@echo "make federation  all tests of a real federation (kills, unknown keys, bad replies); half an hour"
 	@echo "make pages       tests of pages in Chromium (needs chromium and chromium-driver)"
 	@echo "make soak        a federation of ten, with kills, stalls, a restart and an attacker; ROUNDS=300 SEED=0"
+	@echo "make fuzz        run each fuzzer for SECONDS=60; NAMES='csv gate' runs some"
 	@echo "make lint        check the style; make format fixes it"
 	@echo "make types       check static types"
 	@echo "make bench       measure speed, against a plain PyTorch loop"
@@ -49,6 +51,9 @@ pages: .venv/developing
 
 soak: .venv/developing
 	PYTHONPATH=tests $(BIN)/python -m soak --rounds $(ROUNDS) --seed $(SEED)
+
+fuzz: .venv/developing
+	PYTHONPATH=tests $(BIN)/python -m fuzz $(SECONDS) $(NAMES)
 
 lint: .venv/developing
 	$(BIN)/ruff check .

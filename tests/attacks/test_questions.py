@@ -159,6 +159,26 @@ def test_work_seed_rate_rounds_and_splits_are_the_charters(organiser: Dishonest)
     assert "over" in organiser.refused[-1]
 
 
+def test_a_model_is_of_the_charters_network(organiser: Dishonest) -> None:
+    """A wider network than the agreed one would tell more of the rows in one reply."""
+    params = organiser.setting.params
+    wide = {
+        "linear1.weight": params["linear1.weight"].repeat(500, 1),
+        "linear1.bias": params["linear1.bias"].repeat(500),
+        "linear2.weight": params["linear2.weight"].repeat(1, 500),
+        "linear2.bias": params["linear2.bias"],
+    }
+    for sent in (
+        {"params": wide},
+        {"params": params | {"more": torch.ones(3)}},
+        {"params": {k: v.double() for k, v in params.items()}},
+        {"params": {k: v.expand(1000, *v.shape) for k, v in params.items()}},
+    ):
+        assert organiser.ask("local", sent) is None
+    assert set(organiser.refused) == {"its model is not of the charter's network"}
+    assert organiser.ask("local", {"params": params}) is not None  # nothing was used up
+
+
 def test_a_message_carries_the_charters_digest(organiser: Dishonest) -> None:
     sent = {"params": organiser.setting.params}
     assert organiser.ask("local", sent, charter="0" * 64) is None

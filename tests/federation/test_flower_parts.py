@@ -7,7 +7,7 @@ import json
 import stat
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -265,3 +265,28 @@ def test_a_reply_counts_though_its_sender_has_left(monkeypatch: pytest.MonkeyPat
     order = {"seconds": 5, "type": "query", "group": 0, "to": [[7, 0], [8, 0]]}
     got = list(server_app.exchange(Grid(), order, [b"?"]))  # type: ignore[arg-type]
     assert got == [(7, "", b"here"), (8, "it has left", b"")]
+
+
+def test_a_port_is_looked_for_at_the_host_that_was_given(tmp_path: Path) -> None:
+    """A server at 127.0.0.2 does not listen at 127.0.0.1."""
+    import socket
+
+    from isonomy.errors import RunError
+    from isonomy.federation.flower.processes import wait_for_port
+
+    child: Any = SimpleNamespace(running=False, output=lambda: "nothing", log=tmp_path / "log")
+    with socket.create_server(("127.0.0.2", 0)) as server:
+        port = server.getsockname()[1]
+        wait_for_port(port, child, "the gateway", "127.0.0.2", seconds=5.0)
+        with pytest.raises(RunError, match="did not start"):
+            wait_for_port(port, child, "the gateway", "127.0.0.1", seconds=5.0)
+
+
+def test_the_folder_of_a_participant_is_its_owners_alone(tmp_path: Path) -> None:
+    """Personal models and states are in it."""
+    from isonomy.federation.flower.supernode import locked
+
+    home = tmp_path / "home"
+    home.mkdir(mode=0o755)
+    with locked(home):
+        assert stat.S_IMODE(home.stat().st_mode) == 0o700

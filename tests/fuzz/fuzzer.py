@@ -103,8 +103,9 @@ def _batch(
     fuzzer: Fuzzer, one: Try, out: Outcome, number: int, most: int, end: float | None
 ) -> None:
     """Cases of one seed; each bug that is found is made small, recorded, and then left alone."""
+    found: dict[str, tuple[bytes, str]] = {}
     while True:
-        found: dict[str, tuple[bytes, str]] = {}
+        found.clear()
 
         @seed(number)
         @settings(

@@ -8,7 +8,7 @@ import os
 import shutil
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +50,8 @@ def _samples(folder: Path) -> list[Path]:
     made = [folder / name for name in ("complete", "unfinished", "front", "verdict", "served")]
     few = "rounds=2", "checkpoint.every=1", "checkpoint.keep=2", "evaluate.every=1"
     api.run(config(*few), made[0])
-    try:
+    with suppress(KeyboardInterrupt, IsonomyError):
         api.run(config(*few), made[1], listeners=[Stop()])
-    except (KeyboardInterrupt, IsonomyError):
-        pass
     front = "algorithm=praffl", "front.rays=4", "local.optimiser=adam", "local.lr=0.01"
     api.run(config(*few, *front), made[2])
     bound = "algorithm=pffl", "algorithm.zeta=0.9", "model=logistic", "local.batch=0"

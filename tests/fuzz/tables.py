@@ -27,9 +27,9 @@ from isonomy.data.tables.sample import look_at
 # --- samples --------------------------------------------------------------------------------------
 
 HEAD = "age,income,job,sex,approved\n"
+JOBS, LABELS = ("clerk", "nurse", ""), ("no", "yes")
 ROWS = "".join(
-    f"{20 + i},{30 + i / 7:.2f},{('clerk', 'nurse', '')[i % 3]},{'FM'[i % 2]},{('no', 'yes')[i % 2]}\n"
-    for i in range(24)
+    f"{20 + i},{30 + i / 7:.2f},{JOBS[i % 3]},{'FM'[i % 2]},{LABELS[i % 2]}\n" for i in range(24)
 )
 CSV = [
     (HEAD + ROWS).encode(),

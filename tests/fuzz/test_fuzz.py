@@ -1,4 +1,4 @@
-"""A short run of each fuzzer, and the cases that once found bugs. `make fuzz SECONDS=60` runs more."""
+"""A short run of each fuzzer, and the cases that once found bugs; `make fuzz` runs more."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from isonomy.models.hypernet import head_of
 from isonomy.postprocess import Rule
 from isonomy.report.front_choice import Choice, choose
 from isonomy.report.front_parts import TOGETHER, parts, splits
-from isonomy.runs.folder import RunFolder
+from isonomy.runs.folder import MALFORMED, RunFolder
 from isonomy.runs.saved_model import ModelCard
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def load(
     algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
     try:
         preparation = preparations.of(kept) if kept is not None else None
-    except ValueError:
+    except MALFORMED:
         raise RunError(
             f"the preprocessing in '{place.path}' is damaged; start the run again with --overwrite."
         ) from None

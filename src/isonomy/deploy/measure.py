@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from isonomy.core import tree
 from isonomy.core.examples import SPLITS, Split
@@ -19,6 +20,10 @@ from isonomy.deploy.loading import ClientModel
 from isonomy.deploy.model import Model
 from isonomy.errors import IsonomyError
 from isonomy.metrics import Counts, count, summarise
+from isonomy.metrics.errors import Errors, error_sums, has_errors
+from isonomy.metrics.registry import POOLED
+from isonomy.metrics.scores import Scores, has_scores, histogram
+from isonomy.metrics.values import Values
 from isonomy.runs import build
 from isonomy.runs.finished import require_same_data
 from isonomy.runs.folder import RunFolder
@@ -79,19 +84,36 @@ def _measure(
             if rule is not None:
                 groups = batch.groups[:, rule.about.column]
                 decisions = rule.decide(rule.row(), task, outputs, batch.x, groups)
-            page = count(task, outputs, batch, decisions=decisions)
+            page = _counted(task, outputs, batch, decisions)
             total = page if total is None else tree.add(total, page)
     names = _names(federation)
     if total is None:
         return Measured(split=split, rows=0, clients=0, by="export", metrics={})
-    counts = Counts.of(tree.tmap(lambda t: t.unsqueeze(0), total), federation.attributes)
+    found, named = tree.tmap(lambda t: t.unsqueeze(0), total), federation.attributes
+    counts = Counts.of(found, named)
+    values = Values(
+        Scores(found["scores"].numpy(), named) if "scores" in found else None,
+        Errors(found["errors"].numpy(), named) if "errors" in found else None,
+    )
     return Measured(
         split=split,
         rows=int(counts.sizes.sum()),
         clients=(names[who[0]],) if len(who) == 1 else len(who),
         by="export",
-        metrics=_metrics(summarise(counts)),
+        metrics=_metrics(summarise(counts, values)),
     )
+
+
+def _counted(
+    task: Task, outputs: Tensor, batch: Batch, decisions: Tensor | None
+) -> dict[str, Tensor]:
+    """What is counted of one page of examples."""
+    page = count(task, outputs, batch, decisions=decisions)
+    if has_scores(task):
+        page["scores"] = histogram(task, outputs, batch)
+    if has_errors(task):
+        page["errors"] = error_sums(task, outputs, batch)
+    return page
 
 
 def _metrics(found: Mapping[str, float]) -> dict[str, float | None]:
@@ -111,9 +133,7 @@ def _recorded(place: RunFolder, loaded: ClientModel, split: Split) -> tuple[Meas
     last = [i for i, r in enumerate(columns.get("round", [])) if r == max(columns["round"])]
     sizes = [int(columns["size"][i]) for i in last]
     if loaded.client is None:
-        known = {
-            k: v for k, v in recorded.metrics.items() if k in ("accuracy", "loss") or "group." in k
-        }
+        known = {k: v for k, v in recorded.metrics.items() if k in POOLED or "group." in k}
         every = Measured(
             split=split, rows=sum(sizes), clients=len(last), by="run", metrics=_metrics(known)
         )

@@ -144,8 +144,10 @@ class Connection:
     def _ask_gate(self) -> None:
         """Raise ConfigError if the server will refuse the key, or its certificate is wrong."""
         if self._path is not None and self._ca is not None:
-            with suppress(ConnectionError):
+            try:
                 ask_gate(self.server, self._path, self._ca)
+            except ConnectionError:
+                self._note("the server is busy or cannot be asked now; trying to connect.")
 
     def _wait_for_port(self) -> bool:
         """Wait until the server's port is open; returns whether it was necessary to wait."""
