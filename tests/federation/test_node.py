@@ -102,6 +102,13 @@ def test_a_request_that_fails_in_the_superlink_is_repeated_for_a_while(
     assert content_of(fleet.answer()) == b"cba"
 
 
+def test_a_part_that_is_not_stored_is_sent_again(joining: Callable) -> None:
+    fleet = Fleet(record_of(b"abc"))
+    fleet.unstored = 3
+    assert joining(fleet) == []
+    assert content_of(fleet.answer()) == b"cba"
+
+
 def test_a_server_that_does_not_know_the_node_is_joined_again(joining: Callable) -> None:
     fleet = Fleet(record_of(b"abc"))
     fleet.errors = {"PullMessages": [refusal(401, "")]}
