@@ -145,6 +145,22 @@ def test_a_wrong_certificate_ends_it_at_once(joining: Callable) -> None:
         joining(fleet)
 
 
+def test_without_keys_a_node_registers_itself(
+    joining: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = Fleet(record_of(b"abc"))
+    joining(Fleet())  # sets everything else up
+    monkeypatch.setattr(node, "FleetHttpClient", fleet)
+    ended = threading.Event()
+    fleet.done = ended.set
+    given = {"key": None, "ca": None, "ended": ended, "note": print}
+    connection.Connection("127.0.0.1:1", **given).keep(reverse)
+    assert fleet.asked[:2] == ["RegisterNode", "ActivateNode"]
+    assert content_of(fleet.answer()) == b"cba"
+    with pytest.raises(ConfigError, match="this machine only"):
+        connection.Connection("example.org:1", **given)
+
+
 def test_another_version_of_flower_is_refused(
     joining: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
