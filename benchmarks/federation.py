@@ -146,6 +146,7 @@ def run(clients: int, rounds: int = 8, hidden: int = 256) -> None:
         return child
 
     where = ["--keys", str(folder / "keys"), "--address", address, "--no-report"]
+    where += ["--timeout", "600"]  # a busy machine is slow, and everyone should be measured
     serve = start(
         "serve", "serve", str(folder / "config.toml"), *where, "--to", str(folder / "run")
     )

@@ -30,6 +30,7 @@ class Fleet:
         self.asked: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.errors: dict[str, list[Exception]] = {}  # to raise, by the name of the request
+        self.unstored = 0  # parts of replies that are not stored at first
         self.objects: dict[str, bytes] = {}
         self.pushed: dict[str, bytes] = {}
         self.replies: list[Message] = []
@@ -94,6 +95,9 @@ class Fleet:
         return PushMessagesResponse(objects_to_push=wanted, session_id="s")
 
     def _PushObject(self, request: Any) -> Any:  # noqa: N802
+        self.unstored -= 1
+        if self.unstored >= 0:
+            return PushObjectResponse(stored=False)
         self.pushed[request.object_id] = request.object_content
         return PushObjectResponse(stored=True)
 

@@ -102,6 +102,13 @@ def test_a_request_that_fails_in_the_superlink_is_repeated_for_a_while(
     assert content_of(fleet.answer()) == b"cba"
 
 
+def test_a_part_that_is_not_stored_is_sent_again(joining: Callable) -> None:
+    fleet = Fleet(record_of(b"abc"))
+    fleet.unstored = 3
+    assert joining(fleet) == []
+    assert content_of(fleet.answer()) == b"cba"
+
+
 def test_a_server_that_does_not_know_the_node_is_joined_again(joining: Callable) -> None:
     fleet = Fleet(record_of(b"abc"))
     fleet.errors = {"PullMessages": [refusal(401, "")]}
@@ -136,6 +143,22 @@ def test_a_wrong_certificate_ends_it_at_once(joining: Callable) -> None:
     fleet.errors = {"ActivateNode": [httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] no")]}
     with pytest.raises(ConfigError, match="was not signed by the authority"):
         joining(fleet)
+
+
+def test_without_keys_a_node_registers_itself(
+    joining: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = Fleet(record_of(b"abc"))
+    joining(Fleet())  # sets everything else up
+    monkeypatch.setattr(node, "FleetHttpClient", fleet)
+    ended = threading.Event()
+    fleet.done = ended.set
+    given = {"key": None, "ca": None, "ended": ended, "note": print}
+    connection.Connection("127.0.0.1:1", **given).keep(reverse)
+    assert fleet.asked[:2] == ["RegisterNode", "ActivateNode"]
+    assert content_of(fleet.answer()) == b"cba"
+    with pytest.raises(ConfigError, match="this machine only"):
+        connection.Connection("example.org:1", **given)
 
 
 def test_another_version_of_flower_is_refused(

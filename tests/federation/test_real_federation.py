@@ -16,7 +16,7 @@ pytest.importorskip("flwr")
 
 from federation.bad_participant import MEANINGS
 from federation.participants import NAMES
-from federation.real import Place, check_equal_to_loop, model, own, same, simulate
+from federation.real import Place, check_equal_to_loop, descendants, model, own, same, simulate
 from isonomy.config.files import read
 from isonomy.core import tree
 from isonomy.engines.loop import Loop
@@ -65,6 +65,8 @@ def test_a_participant_is_killed_in_a_round_and_comes_back(tmp_path: Path) -> No
         for who in NAMES:
             place.join(who)
         place.until("a round with all", lambda: len(place.rounds()) >= 1)
+        north = place.processes["north"].pid
+        assert descendants(north) == [north]  # a participant is one process
         place.crash("north")
         place.until("a round without it", lambda: place.rounds()[-1]["answered"] == 2)
         fault = next(f for line in place.rounds() for f in line.get("faults", []))

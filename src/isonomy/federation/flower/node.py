@@ -211,13 +211,24 @@ class Node:
                     clientapp_runtime_list=[seconds],
                 ),
             )
+            push = make_push_object_fn_protobuf(
+                partial(self._call, self._client.PushObject), self._node, run, sent.session_id
+            )
             push_objects(
                 get_all_nested_objects(reply),
-                make_push_object_fn_protobuf(
-                    partial(self._call, self._client.PushObject), self._node, run, sent.session_id
-                ),
+                partial(self._push, push),
                 object_ids_to_push=set(sent.objects_to_push),
             )
+
+    def _push(self, push: Callable[[str, bytes], None], number: str, content: bytes) -> None:
+        """Send a part of a reply; the SuperLink may need several attempts to store it."""
+        for _ in range(TRIES - 1):
+            try:
+                return push(number, content)
+            except ObjectPushError:
+                if self._ended.wait(SHORT):
+                    raise Ended from None
+        return push(number, content)
 
     def _call(self, method: Callable[[Any], _Reply], request: Any) -> _Reply:
         """The reply to a request, which is repeated while the server cannot be reached."""
