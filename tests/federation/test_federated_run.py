@@ -16,6 +16,7 @@ from isonomy.core import tree
 from isonomy.errors import ConfigError, DataError, RunError
 from isonomy.federation import organiser
 from isonomy.federation.flower import codec
+from isonomy.federation.participant import NOT_FITTING
 from isonomy.runs import saved_model
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.training import Listener, Stopped
@@ -254,9 +255,8 @@ def test_who_did_not_confirm_the_model_is_not_said_to_be_without_it(here: Path) 
     listener = Notes()
     serve(here, Room(everyone(here), lost), "algorithm=fedavg", "rounds=1", listener=listener)
     assert list((here / "homes" / "north").glob("*/result/model"))  # it has the model
-    assert [text for text in listener.notes if "'north'" in text] == [
-        "'north' was sent the model and left without confirming it; it may have it."
-    ]
+    said = [text for text in listener.notes if text.startswith("'north' was")]
+    assert said == ["'north' was sent the model and left without confirming it; it may have it."]
 
 
 def test_a_table_that_does_not_fit_is_told_why_before_anything_is_sent(here: Path) -> None:
@@ -292,7 +292,8 @@ def test_a_table_that_does_not_fit_is_told_why_before_anything_is_sent(here: Pat
     assert "'F'" in str(trouble)
     assert "the organiser's example lacks them" in str(trouble)
     assert {codec.header(reply)["ok"] for reply in sent} == {False}
-    assert all(len(reply) < 200 for reply in sent)
+    assert {codec.header(reply)["why"] for reply in sent} == {NOT_FITTING}  # a fixed text, no data
+    assert all(len(reply) < 300 for reply in sent)
 
 
 def test_consent_is_asked_once_and_a_no_is_a_no(here: Path) -> None:

@@ -43,8 +43,8 @@ from isonomy.runs.saved_model import card_of
 
 Decide = Callable[[Charter], bool]
 NOT_FITTING = (
-    "its table and your example (data.path) differ in a column, or in the values of the label or "
-    "of a group; ask there in which, correct one of them"
+    "its table and your example (data.path) differ in a column or in values of a group or of the "
+    "label; ask there"
 )
 
 
