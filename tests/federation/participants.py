@@ -17,7 +17,7 @@ seed = 5
 data = { path = "tables", label = "approved", protected = ["sex"], rare = 2 }
 model = { name = "mlp", hidden = [6] }
 local = { batch = 16, lr = 0.2 }
-evaluate = { every = 2, bootstrap = 0 }
+evaluate = { every = 2, bootstrap = 0, scores = "never" }
 excess = { clusters = "none" }
 privacy = { cell = 1, rounding = false }
 """

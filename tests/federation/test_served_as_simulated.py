@@ -86,6 +86,17 @@ def test_defences_and_attacks_take_effect(here: Path, overrides: list[str]) -> N
     assert got.label == expected.label
 
 
+def test_metrics_of_scores_are_not_measured_and_the_notes_say_so(here: Path) -> None:
+    overrides = ["evaluate.scores=last", "rounds=2"]
+    got, expected = serve(here, overrides), simulate(here, overrides)
+    assert {"auc", "brier", "calibration_error"} <= set(expected.metrics)
+    assert not any("auc" in name or "brier" in name for name in got.metrics)
+    assert "auc" in expected.clients
+    assert "auc" not in got.clients
+    assert got.metrics["f1"] == pytest.approx(expected.metrics["f1"])  # from counts
+    assert any("are not measured in a real federation" in text for text in got.notes)
+
+
 FRONTS = ["local.optimiser=adam", "local.lr=0.01", "front.rays=20"]
 STOPS = ["algorithm=pffl", "algorithm.zeta=0.9", "model=logistic", "rounds=5"]
 STOPS += ["algorithm.track=2", "algorithm.stop=20.0", "evaluate.every=3"]

@@ -54,6 +54,18 @@ def test_summary_by_hand():
         "client.left_out": 0,
         "accuracy": 12 / 20,
         "loss": 27 / 20,
+        "balanced_accuracy": (7 / 9 + 5 / 11) / 2,
+        "f1": 2 * 5 / (2 * 5 + 2 + 6),
+        # Everyone: [[5, 2], [4, 5]] and [[2, 0], [2, 0]].
+        "client.balanced_accuracy.mean": ((5 / 7 + 5 / 9) / 2 + 1 / 2) / 2,
+        "client.f1.worst5": 0,
+        "client.f1.best5": 10 / 16,
+        "group.sex.balanced_accuracy.f": (4 / 5 + 4 / 7) / 2,
+        "group.sex.balanced_accuracy.m": (3 / 4 + 1 / 4) / 2,
+        "group.sex.balanced_accuracy_gap": (4 / 5 + 4 / 7) / 2 - 1 / 2,
+        "group.sex.f1.f": 8 / 12,
+        "group.sex.f1.m": 2 / 6,
+        "group.sex.f1_gap": 1 / 3,
         "client.accuracy.mean": (10 / 16 + 1 / 2) / 2,
         "client.accuracy.variance": (1 / 16) ** 2,
         "client.accuracy.std": 1 / 16,
@@ -92,6 +104,8 @@ def test_summary_by_hand():
     assert set(found) - set(expected) == {
         "client.accuracy.entropy",
         *(f"client.loss.{s}" for s in SPREAD if s not in ("mean", "worst5", "best5")),
+        *(f"client.f1.{s}" for s in SPREAD if s not in ("worst5", "best5")),
+        *(f"client.balanced_accuracy.{s}" for s in SPREAD if s != "mean"),
     }
 
 
@@ -373,7 +387,8 @@ def test_the_public_names_are_there_and_documented():
 
 
 @pytest.mark.parametrize(
-    "module", ["counts", "client", "group", "excess", "front", "names", "summary"]
+    "module",
+    ["counts", "client", "group", "excess", "front", "names", "scores", "summary", "values"],
 )
 def test_examples_in_docstrings_run(module):
     found = doctest.testmod(importlib.import_module(f"isonomy.metrics.{module}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import isonomy
 from isonomy.metrics.scores import BINS
 from isonomy.runs.build import build, engine_of
 from isonomy.runs.client_counts import count_answering, scores_answering
+from isonomy.runs.evaluate import measurable
+from isonomy.runs.folder import RunFolder
 
 BASE: dict[str, Any] = {
     "seed": 1,
@@ -45,3 +48,73 @@ def test_engines_agree_and_the_histogram_has_the_counted_decisions(loss: str) ->
     apart = np.abs(np.cumsum(found["batched"] - found["loop"], -1)).max()
     assert apart <= 1
     assert found["loop"].sum() > 0
+
+
+def test_when_values_are_measured(tmp_path: Path) -> None:
+    shown = {}
+    for when in ("last", "always", "never"):
+        place = tmp_path / when
+        evaluate = {"every": 1, "bootstrap": 20, "scores": when}
+        made = isonomy.run(
+            isonomy.make_config(**BASE, rounds=2, evaluate=evaluate, excess={"clusters": "none"}),
+            place,
+        )
+        shown[when] = ["auc" in line["metrics"] for line in made.rounds]
+        column = RunFolder(place).clients()
+        assert column is not None
+        table = column.to_pydict()
+        if when == "never":
+            assert "auc" not in table
+            assert "auc" not in made.metrics
+            continue
+        known = np.isfinite(table["brier"]).reshape(2, 3).all(1)
+        assert known.tolist() == shown[when]
+        assert made.metrics["auc:low"] <= made.metrics["auc:high"]
+        assert made.metrics["client.auc.mean"] == pytest.approx(np.nanmean(table["auc"][3:]))
+        gaps = [name for name in table if name.endswith("_gap")]
+        assert "group.z.auc_gap" in gaps
+    assert shown == {"last": [False, True], "always": [True, True], "never": [False, False]}
+
+
+def test_a_method_with_a_model_per_client_and_one_with_a_mixture_have_values() -> None:
+    for name in ("local", "focus"):
+        made = isonomy.run(
+            isonomy.make_config(
+                **BASE,
+                rounds=1,
+                algorithm=name,
+                evaluate={"bootstrap": 0},
+                excess={"clusters": "none"},
+            )
+        )
+        assert 0 < made.metrics["brier"] < 1
+        assert made.metrics["auc_resolution"] < 0.05
+
+
+def test_what_can_be_measured_is_known_before_a_run() -> None:
+    config = isonomy.make_config(
+        **BASE, rounds=1, evaluate={"bootstrap": 5}, excess={"clusters": "none"}
+    )
+    found = set(isonomy.run(config).metrics)
+    known = measurable(build(config))
+    assert {name for name in found if not name.endswith("left_out")} <= known
+    assert "group.z.calibration_error_gap:low" in known
+
+
+def test_regression_has_errors_and_no_scores() -> None:
+    made = isonomy.run(
+        isonomy.make_config(
+            rounds=3,
+            data={"name": "linear"},
+            model="linear",
+            evaluate={"every": 1, "bootstrap": 10},
+            excess={"clusters": "none"},
+        )
+    )
+    last = made.metrics
+    assert last["rmse"] == pytest.approx(last["loss"] ** 0.5, rel=1e-6)
+    assert 0 < last["mae"] <= last["rmse"]
+    assert last["r2"] <= 1
+    assert last["r2:low"] <= last["r2:high"]
+    assert not any("auc" in name or "brier" in name for name in last)
+    assert "mae" in made.clients

@@ -197,6 +197,21 @@ class EvaluateConfig(_Section):
     bootstrap: int = Field(
         1000, ge=0, description="bootstrap resamples of clients for intervals; 0: no intervals"
     )
+    scores: Literal["last", "always", "never"] = Field(
+        "last",
+        description="when metrics of probabilities and of predicted numbers are measured (AUC, "
+        "calibration, Brier score, RMSE, ...): at the last evaluation, at every one, or never",
+    )
+    threshold: (
+        Annotated[float, Field(ge=0, le=1)] | Literal["balanced", "f1", "accuracy"] | None
+    ) = Field(
+        None,
+        description="probability of class 1 above which a decision is counted as positive, or what "
+        "it is fitted for on validation examples: balanced accuracy, F1 or accuracy (0.5 if unset)",
+    )
+    threshold_by: str | None = Field(
+        None, description="protected attribute whose groups each have their own fitted threshold"
+    )
 
 
 class FrontConfig(_Section):
@@ -336,6 +351,8 @@ class Config(_Section):
             del plain["rounds"]
         if self.postprocess.name == "none":  # as in runs of versions without it
             del plain["postprocess"]
+        if self.evaluate.scores == "last":  # as in runs of versions without this key
+            del plain["evaluate"]["scores"]
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 

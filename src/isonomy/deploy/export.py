@@ -23,7 +23,7 @@ from isonomy.data.download import fetch
 from isonomy.deploy import network
 from isonomy.deploy.card import Architecture, Card, Data, MeasuredBound, Origin
 from isonomy.deploy.folder import GRAPHS, check_target, save
-from isonomy.deploy.loading import ClientModel, load, rule_notes
+from isonomy.deploy.loading import ClientModel, load, require_own_decisions, rule_notes
 from isonomy.deploy.measure import measured
 from isonomy.deploy.model import Model, task_of
 from isonomy.errors import ConfigError, RunError, unknown
@@ -79,6 +79,7 @@ def export(
             network.need_onnx()  # before any work
     check_target(target, overwrite)
     place = RunFolder(folder)
+    require_own_decisions(place.path, place.config())
     if client is None:
         _require_shared_model(place)
     loaded = load(

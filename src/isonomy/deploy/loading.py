@@ -116,6 +116,7 @@ def load(
     if preference and limits:
         raise ConfigError("a preference and a limit are both given; give only one of them.")
     config = place.config()
+    require_own_decisions(place.path, config)
     saved = place.model()
     card, kept = saved.card, saved.preprocessing
     model = config.model
@@ -184,6 +185,16 @@ def rule_notes(rule: Rule | None, client: str | None) -> tuple[str, ...]:
         f"decisions are those of the rule '{rule.about.method}' {whose}: they depend on the "
         f"group '{rule.about.attribute}' of a row and can differ from the most probable class.",
     )
+
+
+def require_own_decisions(path: Path, config: Config) -> None:
+    """Raise a RunError if the run counted other decisions than those that its model makes."""
+    if config.evaluate.threshold is not None:
+        raise RunError(
+            f"'{path}' counted its decisions with evaluate.threshold = "
+            f"{config.evaluate.threshold!r}, which predictions and exported models do not apply; "
+            "run it without this key to use the model."
+        )
 
 
 def _chosen(

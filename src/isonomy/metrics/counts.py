@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -100,12 +100,16 @@ class Tally:
     classes. `label` counts the examples of each class, `predicted` those predicted to be in
     it, `hit` those of that class predicted to be in it; `loss` sums the losses of the examples
     of each class. Every metric keeps leading axes (clients, bootstrap replicates).
+
+    `values` has what was computed from histograms of scores and from sums of errors, if these were
+    measured: [..., 1 + L] by name.
     """
 
     label: Floats
     predicted: Floats
     hit: Floats
     loss: Floats
+    values: Mapping[str, Floats] = field(default_factory=dict)
 
     @property
     def size(self) -> Floats:
@@ -126,6 +130,7 @@ class Tally:
             self.predicted[..., at, :],
             self.hit[..., at, :],
             self.loss[..., at, :],
+            {name: value[..., at] for name, value in self.values.items()},
         )
 
 

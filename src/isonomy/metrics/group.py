@@ -146,6 +146,11 @@ def false_positive_rate(tally: Tally) -> Floats:
     return _rate(tally, 0)[0][..., 1:, 0]
 
 
+def value_difference(each: Floats) -> Floats:
+    """Largest minus smallest value [..., L] over groups; NaN if fewer than two groups have one."""
+    return _difference_of(each[..., None], ~np.isnan(each)[..., None])
+
+
 def _rate(tally: Tally, label: int | None) -> tuple[Floats, NDArray[np.bool_]]:
     """Each row's rate of predictions of each positive class c, and where it is defined."""
     above, below = rate_counts(tally, label)
@@ -168,7 +173,11 @@ def rate_counts(tally: Tally, label: int | None) -> tuple[Floats, Floats]:
 
 
 def _difference(rate: Floats, defined: NDArray[np.bool_]) -> Floats:
-    rate, defined = rate[..., 1:, :], defined[..., 1:, :]
+    return _difference_of(rate[..., 1:, :], defined[..., 1:, :])
+
+
+def _difference_of(rate: Floats, defined: NDArray[np.bool_]) -> Floats:
+    """Largest minus smallest over groups [..., L, C], and the largest such difference over C."""
     top = np.where(defined, rate, -np.inf).max(-2, initial=-np.inf)
     bottom = np.where(defined, rate, np.inf).min(-2, initial=np.inf)
     return _largest(top - bottom, defined.sum(-2) >= 2)

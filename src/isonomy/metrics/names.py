@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from isonomy.core.notions import read_objective
 from isonomy.errors import ConfigError, unknown
 from isonomy.metrics.client import Better
+from isonomy.metrics.entries import Over
 from isonomy.metrics.registry import (
     CLIENT_SUMMARIES,
     CLIENT_VALUES,
     COSTS,
     FRONT_END,
     GROUP_METRICS,
+    LEFT_OUT,
     POOLED,
     RATES,
     SINGLE,
-    Over,
 )
 
 _SCOPES: dict[Over | None, str] = {
@@ -153,13 +154,23 @@ def _single(name: str) -> Metric | None:
 def _client(name: str) -> Metric | None:
     first, _, rest = name.partition(".")
     value, _, summary = rest.partition(".")
-    if first != "client" or value not in CLIENT_VALUES or summary not in CLIENT_SUMMARIES:
+    if first != "client" or value not in CLIENT_VALUES:
+        return None
+    called = CLIENT_VALUES[value].title
+    if summary == "left_out" and CLIENT_VALUES[value].partial:
+        return Metric(
+            name,
+            LEFT_OUT.title.format(value=called),
+            LEFT_OUT.meaning.format(value=called, name=value),
+            kind=summary,
+        )
+    if summary not in CLIENT_SUMMARIES:
         return None
     entry, way = CLIENT_SUMMARIES[summary], CLIENT_VALUES[value].better
     worst, best = ("lowest", "highest") if way == "higher" else ("highest", "lowest")
-    text = entry.meaning.format(value=value, worst=worst, best=best)
+    text = entry.meaning.format(value=called, worst=worst, best=best)
     return Metric(
-        name, entry.title.format(value=value), text, entry.better or way, "clients", kind=summary
+        name, entry.title.format(value=called), text, entry.better or way, "clients", kind=summary
     )
 
 

@@ -2,7 +2,7 @@
 
 Names are structured:
 
-    accuracy, loss                       over all examples: `POOLED`
+    accuracy, auc, ...                   over all examples: `POOLED`
     faa, hv.local, ...                   other single numbers: `SINGLE`
     seconds, bytes, ...                  what a run cost: `COSTS`
     client.VALUE.SUMMARY                 how a per-client value varies over clients:
@@ -11,85 +11,129 @@ Names are structured:
                                          `GROUP_METRICS`
     group.ATTRIBUTE.RATE.LEVEL           a rate of one group: `RATES`
     front.least.OBJECTIVE.COORDINATE     a point at an end of learnt fronts: `FRONT_END`
+    client.VALUE.left_out                clients for which a value is undefined: `LEFT_OUT`
     NAME:low, NAME:high                  the ends of a metric's bootstrap interval over clients
 
 `isonomy.metrics.names.parse` turns a name into a `Metric`. To add a metric, write the function that
 computes it, add an entry here, and document it in `docs/metrics.md`. A notion added to
-`isonomy.core.notions` gets its metrics without further work.
+`isonomy.core.notions`, or a value added to `VALUES`, gets its metrics without further work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 from isonomy.core.notions import NOTIONS, Notion
-from isonomy.metrics import client, group
-from isonomy.metrics.client import Better
-from isonomy.metrics.counts import Counts, Floats, Tally
+from isonomy.metrics import client, group, values
+from isonomy.metrics.entries import ClientSummary, ClientValue, Single, TallyMetric, Value
 from isonomy.metrics.excess import excess, faa
 from isonomy.metrics.front import hypervolume, points, volume
 
-Over = Literal["clients", "examples", "run"]
-"""What is averaged or compared: each client counts once, each example counts once, or each run."""
-
-
-@dataclass(frozen=True)
-class Single:
-    """A metric with a fixed name, and the function that computes it (None: read from the run)."""
-
-    title: str
-    meaning: str
-    better: Better | None
-    over: Over | None
-    compute: Callable[..., object] | None
-
-
-@dataclass(frozen=True)
-class TallyMetric:
-    """A metric that is computed from a `Tally`, which says whose examples they are."""
-
-    title: str
-    meaning: str  # continues "Over all clients' examples together, "
-    better: Better | None
-    compute: Callable[[Tally], Floats]
-    regression: bool = False  # True if it is also defined for regression
-    binary: bool = False  # True if it is defined for two classes only
-
-    def defined(self, classes: int) -> bool:
-        """Whether it is defined for a task with this many classes (0 or 1 for regression)."""
-        return classes == 2 if self.binary else classes > 1 or self.regression
-
-
-@dataclass(frozen=True)
-class ClientValue:
-    """A value of each client on its own examples, [clients]."""
-
-    better: Better
-    compute: Callable[[Counts], Floats]
-    regression: bool = False  # True if it is also defined for regression
-
-
-@dataclass(frozen=True)
-class ClientSummary:
-    """A summary of a per-client value over clients.
-
-    `better` is None if the direction is that of the value itself.
-    """
-
-    title: str
-    meaning: str
-    better: Better | None
-    compute: Callable[[Floats, Better], Floats]
-
-
 # --- one number each ------------------------------------------------------------------------------
+
+VALUES: dict[str, Value] = {
+    "balanced_accuracy": Value(
+        "balanced accuracy",
+        "the mean over classes of the share of the class that is predicted correctly",
+        "higher",
+        values.balanced_accuracy,
+    ),
+    "f1": Value(
+        "F1",
+        "the harmonic mean of precision and recall of class 1; with more than two classes, the "
+        "mean of this over classes (macro)",
+        "higher",
+        values.f1,
+        partial=True,
+    ),
+    "auc": Value(
+        "AUC",
+        "the area under the ROC curve: the probability that a positive example has a higher score "
+        "than a negative one",
+        "higher",
+        partial=True,
+    ),
+    "average_precision": Value(
+        "average precision",
+        "the area under the precision-recall curve, as a sum of precision times the increase of "
+        "recall",
+        "higher",
+        partial=True,
+    ),
+    "calibration_error": Value(
+        "calibration error",
+        "the expected calibration error: the mean distance between predicted probability and "
+        "share of positive examples, in ten bins of equal width",
+        "lower",
+    ),
+    "brier": Value(
+        "Brier score",
+        "the mean squared error of the predicted probability of class 1; with more than two "
+        "classes, of the sum over classes",
+        "lower",
+    ),
+    "rmse": Value("RMSE", "the root of the mean squared error of the predicted number", "lower"),
+    "mae": Value("MAE", "the mean absolute error of the predicted number", "lower"),
+    "r2": Value(
+        "R2",
+        "the coefficient of determination: 1 minus the squared errors over the squared distances "
+        "of labels to their mean",
+        "higher",
+        partial=True,
+    ),
+}
+"""What is measured of everyone, compared between groups, and summarised over clients."""
+
+
+def _everyone(name: str, value: Value) -> TallyMetric:
+    """The metric of a value of everyone."""
+    rows, needs = value.rows(name), None if value.compute else name
+    return TallyMetric(
+        value.title,
+        f"{value.meaning}.",
+        value.better,
+        lambda tally: rows(tally)[..., 0],
+        needs=needs,
+    )
+
+
+def _of_group(name: str, value: Value) -> TallyMetric:
+    """The metric of a value of each group."""
+    rows, needs = value.rows(name), None if value.compute else name
+    return TallyMetric(
+        value.title,
+        value.meaning.removeprefix("the "),
+        value.better,
+        lambda tally: rows(tally)[..., 1:],
+        needs=needs,
+    )
+
+
+def _value_gap(name: str, value: Value) -> TallyMetric:
+    """The metric of the largest difference of a value between groups."""
+    rows, needs = value.rows(name), None if value.compute else name
+    return TallyMetric(
+        f"{value.title} gap",
+        f"the largest difference in {value.title} between the groups of {{attribute}} (largest "
+        f"minus smallest). {value.title} is {value.meaning}.",
+        "lower",
+        lambda tally: group.value_difference(rows(tally)[..., 1:]),
+        needs=needs,
+    )
+
 
 POOLED: dict[str, TallyMetric] = {
     "accuracy": TallyMetric("accuracy", "the share predicted correctly.", "higher", group.accuracy),
     "loss": TallyMetric("loss", "the mean loss.", "lower", group.mean_loss, regression=True),
+    **{name: _everyone(name, value) for name, value in VALUES.items()},
+    "auc_resolution": TallyMetric(
+        "resolution of AUC",
+        "the most by which auc can differ from the AUC of scores that are not put into bins: half "
+        "the share of pairs of a positive and a negative example that are in the same bin.",
+        "lower",
+        lambda tally: tally.values["auc_resolution"][..., 0],
+        needs="auc_resolution",
+    ),
 }
 """Over all examples, whatever client or group they belong to."""
 
@@ -220,10 +264,20 @@ COSTS: dict[str, Single] = {
 # --- client.VALUE.SUMMARY -------------------------------------------------------------------------
 
 CLIENT_VALUES: dict[str, ClientValue] = {
-    "accuracy": ClientValue("higher", client.client_accuracy),
-    "loss": ClientValue("lower", client.client_loss, regression=True),
+    name: ClientValue(POOLED[name], partial=name in VALUES and VALUES[name].partial)
+    for name in ("accuracy", "loss", *VALUES)
 }
 """The per-client values that are summarised."""
+
+LEFT_OUT = Single(
+    "clients without {value}",
+    "The number of clients that have examples in the split but for which {value} is undefined, "
+    "which client.{name}.* leaves out.",
+    None,
+    None,
+    None,
+)
+"""By the name `client.VALUE.left_out`, for values that are partial, if there are such clients."""
 
 CLIENT_SUMMARIES: dict[str, ClientSummary] = {
     "mean": ClientSummary(
@@ -365,6 +419,7 @@ GROUP_METRICS: dict[str, TallyMetric] = {
         "higher",
         group.hypervolume,
     ),
+    **{f"{name}_gap": _value_gap(name, value) for name, value in VALUES.items()},
 }
 """By the last part of `group.ATTRIBUTE.METRIC`."""
 
@@ -390,5 +445,6 @@ RATES: dict[str, TallyMetric] = {
         group.false_positive_rate,
         binary=True,
     ),
+    **{name: _of_group(name, value) for name, value in VALUES.items()},
 }
 """What is measured of each group, by the middle part of `group.ATTRIBUTE.RATE.LEVEL`."""

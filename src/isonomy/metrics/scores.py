@@ -56,9 +56,11 @@ def positive_score(task: Task, outputs: Tensor) -> Tensor:
 def cut(place: int, bins: int = BINS) -> float:
     """The threshold at which the scores in bins `place`, `place` + 1, ... are positive.
 
-    >>> cut(250) < 0.25, cut(0) < 0.0
-    (True, True)
+    >>> cut(250) < 0.25, cut(0) < 0.0, cut(1000)  # at the last, no score is
+    (True, True, 1.0)
     """
+    if place >= bins:
+        return 1.0
     return math.nextafter(place / bins, -math.inf)
 
 

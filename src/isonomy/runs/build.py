@@ -38,6 +38,7 @@ from isonomy.robust.attacks import Attack
 from isonomy.robust.combiners import Combiner
 from isonomy.robust.defence import refusal
 from isonomy.robust.labels import Poison, malicious, poisoned
+from isonomy.runs.threshold_check import check_data, check_method
 
 SMALL = 200_000  # parameters up to which one thread is used; more threads would not be faster
 
@@ -94,6 +95,7 @@ def build(
     clients = len(federation) if clients is None else clients
     _check_cohort(config, clients, f"'{federation.source}'")
     task = _task(federation, config.model.model_dump_json())
+    check_data(config, federation, task)
     rules = _postprocess(config, algorithm, remote=remote)
     if rules is not None:
         _check_postprocess(rules, federation, task)
@@ -136,6 +138,7 @@ def check_remote(config: Config, clients: int) -> None:
 def _method(config: Config, *, remote: bool) -> tuple[Algorithm, Attack | None, Combiner | None]:
     """The algorithm, the attack and the defence, with their options checked."""
     algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
+    check_method(config, algorithm, remote=remote)
     attack = _attack(config)
     if attack is not None and remote:
         _check_remote_attack(config, attack)
@@ -233,6 +236,11 @@ def _postprocess(config: Config, algorithm: Algorithm, *, remote: bool) -> Metho
         raise ConfigError(
             f"postprocess.name = '{given.name}': a real federation cannot fit a rule of decisions "
             "yet; remove postprocess, or simulate it with `isonomy run`."
+        )
+    if config.evaluate.threshold is not None:
+        raise ConfigError(
+            f"postprocess.name = '{given.name}' and evaluate.threshold both say how to decide; "
+            "remove one of them."
         )
     if isinstance(algorithm, LearnsFront):
         raise ConfigError(

@@ -22,37 +22,41 @@ from isonomy.core.tree import Tree
 from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.metrics import Counts, count
-from isonomy.metrics.scores import Scores, histogram
+from isonomy.metrics.errors import Errors, error_sums, has_errors
+from isonomy.metrics.scores import Scores, has_scores, histogram
+from isonomy.metrics.thresholds import Thresholds, decide
+from isonomy.metrics.values import Values
 from isonomy.postprocess import Rule
 
 PAGE = 1024  # examples at a time
 
 
 def measure(
-    algorithm: Algorithm, split: Split, most: float = math.inf, rule: Rule | None = None
+    algorithm: Algorithm,
+    split: Split,
+    most: float = math.inf,
+    thresholds: Thresholds | None = None,
+    rule: Rule | None = None,
 ) -> Phase:
     """The phase in which a client counts its own predictions; no prediction leaves it.
 
     If an algorithm learns a front, the message may have a "ray": the client predicts with its model
-    there. A loss above `most` counts as `most`. With a `rule`, the message has the client's row of
-    it as "rule", and decisions are those of the rule.
+    there. A loss above `most` counts as `most`. With `thresholds`, the message has them too, and
+    decisions are theirs; with a `rule`, it has the client's row of it as "rule", and decisions are
+    those of the rule.
     """
 
     @phase("gather", name=f"measure:{split}", counts="group statistic", loss="group statistic")
     def measured(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        def decided(outputs: Tensor, page: Batch) -> Tensor | None:
-            if rule is None:
-                return None
-            column = rule.about.column
-            return rule.decide(message["rule"], task, outputs, page.x, page.groups[:, column])
-
         total = total_of(
             algorithm,
             split,
             task,
             message,
             client,
-            lambda outputs, page: count(task, outputs, page, most, decided(outputs, page)),
+            lambda outputs, page: count(
+                task, outputs, page, most, _decided(task, outputs, page, message, thresholds, rule)
+            ),
         )
         return total, client.state
 
@@ -78,6 +82,54 @@ def measure_scores(algorithm: Algorithm, split: Split) -> Phase:
         return {"scores": total.to(torch.int32)}, client.state  # half the memory of all clients
 
     return measured
+
+
+def measure_values(
+    algorithm: Algorithm,
+    task: Task,
+    split: Split,
+    thresholds: Thresholds | None = None,
+    rule: Rule | None = None,
+) -> Phase:
+    """The phase in which a client counts predictions as in `measure`, and what `Values` hold.
+
+    The message is that of `measure`. All of it is computed from one pass over the examples.
+    """
+    parts: dict[str, Any] = {"counts": "group statistic", "loss": "group statistic"}
+    parts |= {"scores": "group statistic"} if has_scores(task) else {}
+    parts |= {"errors": "group statistic"} if has_errors(task) else {}
+
+    @phase("gather", name=f"measure:{split}:values", **parts)
+    def measured(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        def of_page(outputs: Tensor, page: Batch) -> Tree:
+            decided = _decided(task, outputs, page, message, thresholds, rule)
+            found = count(task, outputs, page, decisions=decided)
+            if "scores" in parts:
+                found["scores"] = histogram(task, outputs, page).to(torch.int32)
+            if "errors" in parts:
+                found["errors"] = error_sums(task, outputs, page)
+            return found
+
+        return total_of(algorithm, split, task, message, client, of_page), client.state
+
+    return measured
+
+
+def _decided(
+    task: Task,
+    outputs: Tensor,
+    page: Batch,
+    message: Message,
+    thresholds: Thresholds | None,
+    rule: Rule | None,
+) -> Tensor | None:
+    """The decisions of the message's thresholds or rule; None: those of the task."""
+    if rule is not None:
+        groups = page.groups[:, rule.about.column]
+        return rule.decide(message["rule"], task, outputs, page.x, groups)
+    if thresholds is None:
+        return None
+    return decide(task, outputs, page, message["thresholds"], thresholds.column)
 
 
 def total_of(
@@ -116,21 +168,49 @@ def count_answering(
     split: Split,
     done: int = 0,
     rays: Tensor | None = None,
+    thresholds: Thresholds | None = None,
     rule: Rule | None = None,
 ) -> tuple[Counts, list[int]]:
     """The counts of every client that answered after `done` rounds, and their numbers.
 
     `rays` [clients, objectives] are the points of their fronts at which clients predict. Decisions
-    are those of the `rule`, if there is one.
+    are those of the `thresholds` or of the `rule`, if there are any.
     """
-    question = measure(algorithm, split, rule=rule)
-    replies = _asked(algorithm, server, engine, question, done, rays, rule)
-    counts = Counts(
+    question = measure(algorithm, split, thresholds=thresholds, rule=rule)
+    replies = _asked(algorithm, server, engine, question, done, rays, thresholds, rule)
+    return _counts(replies, engine), [int(k) for k in replies.ids]
+
+
+def _counts(replies: Replies, engine: Engine) -> Counts:
+    return Counts(
         counts=replies.value["counts"].numpy().astype(np.int64),
         loss=replies.value["loss"].numpy().astype(np.float64),
         attributes=engine.federation.attributes,
     )
-    return counts, [int(k) for k in replies.ids]
+
+
+def values_answering(
+    algorithm: Algorithm,
+    server: Tree,
+    engine: Engine,
+    split: Split,
+    done: int = 0,
+    rays: Tensor | None = None,
+    thresholds: Thresholds | None = None,
+    rule: Rule | None = None,
+) -> tuple[Counts, Values, list[int]]:
+    """The counts and values of every client that answered, and their numbers.
+
+    As `count_answering`.
+    """
+    question = measure_values(algorithm, engine.task, split, thresholds, rule)
+    replies = _asked(algorithm, server, engine, question, done, rays, thresholds, rule)
+    found, named = replies.value, engine.federation.attributes
+    values = Values(
+        Scores(found["scores"].numpy(), named) if "scores" in found else None,
+        Errors(found["errors"].numpy(), named) if "errors" in found else None,
+    )
+    return _counts(replies, engine), values, [int(k) for k in replies.ids]
 
 
 def scores_answering(
@@ -157,11 +237,14 @@ def _asked(
     question: Phase,
     done: int,
     rays: Tensor | None,
+    thresholds: Thresholds | None = None,
     rule: Rule | None = None,
 ) -> Replies:
     """Every client's reply to a measurement of its model."""
     cohort = engine.cohort(engine.everyone(), work=Work(steps=1), round=done)
     message = {"model": algorithm.deployed(server)}
+    if thresholds is not None:
+        message["thresholds"] = thresholds.tensor()
     each: Message = {} if rays is None else {"ray": rays}
     if rule is not None:
         each["rule"] = rule.stacked(len(engine.federation))

@@ -16,11 +16,13 @@ from isonomy.core.cohort import NoReplies
 from isonomy.core.preference import ray_of
 from isonomy.errors import TrainingError
 from isonomy.metrics import Counts, client_loss, excess, faa, per_client, summarise
+from isonomy.metrics.errors import has_errors
 from isonomy.metrics.front import coordinates
+from isonomy.metrics.values import Values
 from isonomy.runs import excess as risk
-from isonomy.runs import front, surrogate
+from isonomy.runs import front, surrogate, thresholds
 from isonomy.runs.build import Setting
-from isonomy.runs.client_counts import count_answering
+from isonomy.runs.client_counts import count_answering, values_answering
 from isonomy.runs.progress import Progress, found_clusters
 
 Metrics = dict[str, float | None]
@@ -42,6 +44,7 @@ class Evaluation:
     fronts: front.Fronts | None = None
     validation: front.Fronts | None = None
     excess: risk.ExcessRisk | None = None  # at the end only
+    thresholds: dict[str, Any] | None = None  # of the decisions that were counted, if not .5
 
 
 def evaluate(setting: Setting, now: Progress, *, last: bool) -> Evaluation:
@@ -53,20 +56,19 @@ def evaluate(setting: Setting, now: Progress, *, last: bool) -> Evaluation:
     validation = _validation_fronts(setting, now, last)
     preferences = None if validation is None else chosen_preferences(validation)
     rays = None if preferences is None else ray_of(torch.from_numpy(preferences))
+    where = (setting.algorithm, now.server, now.engine, config.evaluate.split, now.round, rays)
+    values = None
     try:
-        counts, ids = count_answering(
-            setting.algorithm,
-            now.server,
-            now.engine,
-            config.evaluate.split,
-            now.round,
-            rays,
-            now.rule,
-        )
+        used = thresholds.of_round(setting, now)
+        asked = (*where, used, now.rule)
+        if measures_values(setting) and (last or config.evaluate.scores == "always"):
+            counts, values, ids = values_answering(*asked)
+        else:
+            counts, ids = count_answering(*asked)
     except NoReplies:
         return Evaluation()
     found = front.measured(setting, now.server, now.engine, counts, ids, now.round, last=last)
-    metrics, rows = _measured(setting, counts, ids, found, now, last)
+    metrics, rows = _measured(setting, counts, values, ids, found, now, last)
     if isinstance(setting.algorithm, LearnsFront):
         for j in range(len(setting.algorithm.objectives)):
             given = [math.nan] * len(ids) if preferences is None else preferences[ids, j].tolist()
@@ -75,7 +77,8 @@ def evaluate(setting: Setting, now: Progress, *, last: bool) -> Evaluation:
         metrics |= _ends(setting, found, validation)
     above = _add_excess(setting, counts, ids, now, metrics, rows, rays, last=last)
     finite = {k: v if v is not None and math.isfinite(v) else None for k, v in metrics.items()}
-    return Evaluation(finite, rows, _stated(setting, preferences), found, validation, above)
+    at = None if used is None else thresholds.recorded(setting, used)
+    return Evaluation(finite, rows, _stated(setting, preferences), found, validation, above, at)
 
 
 def _validation_fronts(setting: Setting, now: Progress, last: bool) -> front.Fronts | None:
@@ -145,10 +148,29 @@ def _stated(setting: Setting, preferences: NDArray[np.float32] | None) -> str | 
     )
 
 
+def measures_values(setting: Setting) -> bool:
+    """Whether a run measures what histograms of scores and sums of errors are needed for.
+
+    A real federation does not: these tell more about single examples than counts of predictions.
+    """
+    wanted = setting.config.evaluate.scores != "never" and not setting.remote
+    return wanted and has_errors(setting.task)
+
+
+def _no_values(setting: Setting, clients: int) -> Values | None:
+    """Values of no examples, if the run measures any."""
+    data, task = setting.federation, setting.task
+    if not measures_values(setting):
+        return None
+    likelihood = task.classes > 0
+    return Values.zeros(clients, task.classes, data.attributes, likelihood=likelihood)
+
+
 def measurable(setting: Setting) -> set[str]:
     """The names of the metrics that the last evaluation of a run will have, without its costs."""
     data = setting.federation
-    names = set(summarise(Counts.zeros(len(data), data.classes, data.attributes), bootstrap=0))
+    none = Counts.zeros(1, data.classes, data.attributes)
+    names = set(summarise(none, _no_values(setting, 1)))
     rule = surrogate.rule_of(setting)
     finds = isinstance(setting.algorithm, FindsClusters)
     if finds if rule == "found" else surrogate.clusters(setting) is not None:
@@ -165,6 +187,7 @@ def measurable(setting: Setting) -> set[str]:
 def _measured(
     setting: Setting,
     counts: Counts,
+    values: Values | None,
     ids: list[int],
     found: front.Fronts | None,
     now: Progress,
@@ -179,14 +202,19 @@ def _measured(
         )
     bootstrap = config.evaluate.bootstrap if last else 0
     benign = setting.benign[ids]  # all clients, unless there is an attack
-    metrics = summarise(counts.only(benign), bootstrap=bootstrap, seed=config.seed)
+    of_benign = None if values is None else values.only(benign)
+    metrics = summarise(counts.only(benign), of_benign, bootstrap=bootstrap, seed=config.seed)
     rows: Columns = {
         "round": [round] * len(ids),
         "client": list(ids),
         "name": [federation.name(k) for k in ids],
         "split": [config.evaluate.split] * len(ids),
     }
-    rows |= {k: v.tolist() for k, v in per_client(counts).items()}
+    measured = per_client(counts, values)
+    for name in per_client(Counts.zeros(1, federation.classes, federation.attributes),
+                           _no_values(setting, 1)):  # fmt: skip
+        # columns that are measured at the end only are there before, so that they stay the same
+        rows[name] = measured[name].tolist() if name in measured else [math.nan] * len(ids)
     if setting.attack is not None:
         rows["malicious"] = (~benign).tolist()
     if found is not None:

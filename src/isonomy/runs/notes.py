@@ -6,7 +6,8 @@ from collections import Counter
 from typing import Any
 
 from isonomy.core.capabilities import Remarks
-from isonomy.runs import middleware, postprocessing, surrogate
+from isonomy.metrics.errors import has_errors
+from isonomy.runs import middleware, postprocessing, surrogate, thresholds
 from isonomy.runs.build import Setting
 from isonomy.runs.progress import Progress, found_clusters
 
@@ -28,6 +29,9 @@ def notes(
     fitted = lines[-1].get("postprocess") if lines else None
     if fitted is not None:
         out.append(postprocessing.statement(fitted))
+    used = [line["thresholds"] for line in lines if "thresholds" in line]
+    if used:
+        out.append(thresholds.statement(used[-1]))
     clusters = found_clusters(setting, now)
     if clusters is not None:
         out.append(_clusters(setting, clusters.tolist()))
@@ -90,5 +94,11 @@ def _limits(setting: Setting) -> list[str]:
         out.append(
             "Clients rounded models, losses and counts to what one row adds to them; metrics are "
             "accurate to about one row in every cell."
+        )
+    if setting.remote and setting.config.evaluate.scores != "never" and has_errors(setting.task):
+        which = "AUC, average precision, calibration and Brier score"
+        out.append(
+            f"{which if setting.task.classes else 'RMSE, MAE and R2'} are not measured in a real "
+            "federation: the statistics that they need would tell more about single rows."
         )
     return out

@@ -220,6 +220,8 @@ class _Training:
             line["metrics"] = made.metrics
         if made.at is not None:
             line["metrics_at"] = made.at
+        if made.thresholds is not None:
+            line["thresholds"] = made.thresholds
         self.tables.append(made.clients)
         if last:
             self.fronts = final_fronts(self.setting, self.now, made)
