@@ -195,6 +195,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"postprocess": "logofair", "algorithm": "pffl"}, "the verdict of 'pffl'"),
     ({"postprocess": "logofair", "model": {"name": "mlp", "loss": "hinge"}}, "needs probabilities"),
     ({"postprocess": "fair_lp", "data": {"name": "linear"}}, "needs classes"),
+    ({"postprocess": "fair_lp", "evaluate": {"threshold": 0.4}}, "both say how to decide"),
 ]
 
 

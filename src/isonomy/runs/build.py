@@ -96,10 +96,10 @@ def build(
     clients = len(federation) if clients is None else clients
     _check_cohort(config, clients, f"'{federation.source}'")
     task = _task(federation, config.model.model_dump_json())
+    check_data(config, federation, task)
     rules = _postprocess(config, algorithm, remote=remote)
     if rules is not None:
         _check_postprocess(rules, federation, task)
-    check_data(config, federation, task)
     params = task.init(config.seed)
     if federation not in _warned:
         _warned.add(federation)
@@ -257,6 +257,11 @@ def _postprocess(config: Config, algorithm: Algorithm, *, remote: bool) -> Metho
         raise ConfigError(
             f"postprocess.name = '{given.name}': a real federation cannot fit a rule of decisions "
             "yet; remove postprocess, or simulate it with `isonomy run`."
+        )
+    if config.evaluate.threshold is not None:
+        raise ConfigError(
+            f"postprocess.name = '{given.name}' and evaluate.threshold both say how to decide; "
+            "remove one of them."
         )
     if isinstance(algorithm, LearnsFront):
         raise ConfigError(
