@@ -79,6 +79,7 @@ LAYERS = {
         "runs",
     ),
     "api": ("*",),
+    "api_search": ("*",),
     "cli": ("*",),
 }
 

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 
 from isonomy.api import (
     compare,
-    decide,
     excess,
     export,
     load,
@@ -37,12 +36,11 @@ from isonomy.api import (
     predictor,
     resume,
     run,
-    suggest,
     table,
     trust,
-    tune,
     write_report,
 )
+from isonomy.api_search import decide, suggest, tune
 
 if TYPE_CHECKING:
     from isonomy.blocks.descent import descend

@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from isonomy.runs.listener import Listener
     from isonomy.runs.record import Record
     from isonomy.studies.compare import Method
-    from isonomy.studies.decision import Decision
-    from isonomy.studies.suggest_lam import LamSuggestion
-    from isonomy.studies.suggest_zeta import ZetaSuggestion
-    from isonomy.studies.tuned import Tuned
 
 Format = Literal["text", "markdown", "latex", "csv"]
 
@@ -69,7 +65,7 @@ def run(
     from isonomy.runs import training
 
     return training.run(
-        _config(config), folder, overwrite=overwrite, keep=keep, listeners=listeners
+        configured(config), folder, overwrite=overwrite, keep=keep, listeners=listeners
     )
 
 
@@ -81,20 +77,6 @@ def resume(folder: str | Path, *, keep: bool = False, listeners: Sequence[Listen
     from isonomy.runs import training
 
     return training.resume(folder, keep=keep, listeners=listeners)
-
-
-def suggest(
-    config: Config | str | Path, option: str | None = None
-) -> LamSuggestion | ZetaSuggestion:
-    """Suggest a value for FMTL's `lam` or for PFFL's `zeta`, from measurements of all clients.
-
-    By default, the option of the config's algorithm. For lam, the variance within and between
-    clients, by a Gaussian model. For zeta, the least worst-group loss that the model can have, and
-    that of the model without constraints.
-    """
-    from isonomy.studies import suggest as study
-
-    return study.suggest(_config(config), option)
 
 
 def compare(
@@ -114,7 +96,7 @@ def compare(
     in its own process.
     """
     several = [config] if isinstance(config, str) or not isinstance(config, Sequence) else config
-    configs = [_config(one) for one in several]
+    configs = [configured(one) for one in several]
     return run_methods(
         methods(*configs, algorithms=algorithms),
         seeds_of(configs[0], seeds),
@@ -122,51 +104,6 @@ def compare(
         overwrite=overwrite,
         jobs=jobs,
         listeners=listeners,
-    )
-
-
-def decide(
-    config: Config | str | Path,
-    folder: str | Path,
-    *,
-    require: Sequence[str] | None = None,
-    maximise: str | None = None,
-    minimise: str | None = None,
-    budget: str | None = None,
-    trials: int | None = None,
-    methods: Sequence[str | Mapping[str, Any]] | None = None,
-    jobs: int = 1,
-    overwrite: bool = False,
-    command: str = "",
-    listeners: Sequence[Listener] = (),
-) -> Decision:
-    """Search for a model that meets requirements, verify it on test data, and say yes or no.
-
-    What is not given is as in the config's table `decide`. The model, decision.json and
-    decision.html are written to the folder; `decision.outcome` is "met" or "none".
-    """
-    from isonomy.runs.listener import Listeners
-    from isonomy.studies import decide as study
-
-    made = _config(config)
-    given = {
-        "require": None if require is None else list(require),
-        "maximise": maximise,
-        "minimise": minimise,
-        "budget": budget,
-        "trials": trials,
-        "methods": None if methods is None else list(methods),
-    }
-    changed = {key: value for key, value in given.items() if value is not None}
-    made = made.model_copy(update={"decide": made.decide.model_copy(update=changed)})
-    limit = None if made.decide.trials else study.read_time(made.decide.budget)
-    return study.decide(
-        made,
-        folder,
-        study.Effort(limit, made.decide.trials, jobs),
-        command=command,
-        listener=Listeners(listeners),
-        overwrite=overwrite,
     )
 
 
@@ -188,7 +125,7 @@ def methods(
     wanted = None if algorithms is None else list(algorithms)
     found: list[Method] = []
     for given in configs:
-        found += comparison.methods(narrowed(_config(given), wanted))
+        found += comparison.methods(narrowed(configured(given), wanted))
     labels = [comparison.slug(method.label) for method in found]
     for label in labels:
         if labels.count(label) > 1:
@@ -285,25 +222,6 @@ def seeds_of(config: Config, seeds: int | Sequence[int] | None = None) -> list[i
         changed = config.compare.model_copy(update={"seeds": wanted})
         config = config.model_copy(update={"compare": changed})
     return comparison.seeds(config)
-
-
-def tune(
-    config: Config | str | Path,
-    methods: Iterable[str | Mapping[str, Any] | Algorithm] | None = None,
-    folder: str | Path | None = None,
-    *,
-    jobs: int = 1,
-    listeners: Sequence[Listener] = (),
-    **options: Any,
-) -> Tuned:
-    """Tune methods with equally many trials, on validation examples; needs Optuna.
-
-    `options`: trials = 20, objectives (names of metrics; the accuracy, or the loss), seeds, fixed
-    (keys that are not tuned) and overwrite. `tuned.best(method)` is a method's best trial.
-    """
-    from isonomy.studies.tune import tune as study
-
-    return study(narrowed(_config(config), methods), folder, listeners, jobs=jobs, **options)
 
 
 def load(*folders: str | Path) -> list[Record]:
@@ -532,7 +450,8 @@ def _read(base: str | Path) -> tuple[str, dict[str, Any]]:
     return path.name, values
 
 
-def _config(given: Config | str | Path) -> Config:
+def configured(given: Config | str | Path) -> Config:
+    """The config itself, or the one that is named."""
     return make_config(given) if isinstance(given, str | Path) else given
 
 

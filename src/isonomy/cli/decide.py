@@ -78,7 +78,7 @@ def decide(
 
     Example: isonomy decide mine.toml --require "equal_opportunity(sex) <= 0.1" --budget 5m
     """
-    from isonomy import api
+    from isonomy import api, api_search
     from isonomy.cli.progress import show_trials
 
     made = api.make_config(config, *(overrides or []))
@@ -96,7 +96,7 @@ def decide(
     made = made.model_copy(update={"decide": made.decide.model_copy(update=changed)})
     folder = to or Path("runs") / (made.name or Path(config).stem)
     with show_trials(quiet=quiet) as listener:
-        found = api.decide(
+        found = api_search.decide(
             made,
             folder,
             jobs=jobs or os.cpu_count() or 1,

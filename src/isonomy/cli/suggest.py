@@ -34,12 +34,12 @@ def suggest(
 
     Example: isonomy suggest quickstart rounds=20 --for lam
     """
-    from isonomy import api
+    from isonomy import api, api_search
     from isonomy.errors import ConfigError
 
     if malicious is not None or spread is not None:
         from isonomy.studies.suggest import NO_ATTACK
 
         raise ConfigError(f"--malicious and --spread were removed: {NO_ATTACK}")
-    found = api.suggest(api.make_config(config, *(overrides or [])), option)
+    found = api_search.suggest(api.make_config(config, *(overrides or [])), option)
     typer.echo(json.dumps(found.plain()) if as_json else found.text())

@@ -38,11 +38,6 @@ def check_data(config: Config, federation: Federation, task: Task) -> None:
     given, by = config.evaluate.threshold, config.evaluate.threshold_by
     if given is None:
         return
-    if config.postprocess.name != "none":
-        raise ConfigError(
-            f"evaluate.threshold and postprocess = '{config.postprocess.name}' both decide from "
-            "scores; remove one of them."
-        )
     names = [each.name for each in federation.attributes]
     if by is not None and by not in names:
         raise ConfigError(f"evaluate.threshold_by: {unknown('protected attribute', by, names)}")

@@ -1,0 +1,99 @@
+"""More functions for Python users: those that search for options, settings, or a decision.
+
+Heavy imports are inside the functions, so that importing this module is fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isonomy.api import configured, narrowed
+
+if TYPE_CHECKING:
+    from isonomy.config.schema import Config
+    from isonomy.core.algorithm import Algorithm
+    from isonomy.runs.listener import Listener
+    from isonomy.studies.decision import Decision
+    from isonomy.studies.suggest_lam import LamSuggestion
+    from isonomy.studies.suggest_zeta import ZetaSuggestion
+    from isonomy.studies.tuned import Tuned
+
+
+def suggest(
+    config: Config | str | Path, option: str | None = None
+) -> LamSuggestion | ZetaSuggestion:
+    """Suggest a value for FMTL's `lam` or for PFFL's `zeta`, from measurements of all clients.
+
+    By default, the option of the config's algorithm. For lam, the variance within and between
+    clients, by a Gaussian model. For zeta, the least worst-group loss that the model can have, and
+    that of the model without constraints.
+    """
+    from isonomy.studies import suggest as study
+
+    return study.suggest(configured(config), option)
+
+
+def tune(
+    config: Config | str | Path,
+    methods: Iterable[str | Mapping[str, Any] | Algorithm] | None = None,
+    folder: str | Path | None = None,
+    *,
+    jobs: int = 1,
+    listeners: Sequence[Listener] = (),
+    **options: Any,
+) -> Tuned:
+    """Tune methods with equally many trials, on validation examples; needs Optuna.
+
+    `options`: trials = 20, objectives (names of metrics; the accuracy, or the loss), seeds, fixed
+    (keys that are not tuned) and overwrite. `tuned.best(method)` is a method's best trial.
+    """
+    from isonomy.studies.tune import tune as study
+
+    return study(narrowed(configured(config), methods), folder, listeners, jobs=jobs, **options)
+
+
+def decide(
+    config: Config | str | Path,
+    folder: str | Path,
+    *,
+    require: Sequence[str] | None = None,
+    maximise: str | None = None,
+    minimise: str | None = None,
+    budget: str | None = None,
+    trials: int | None = None,
+    methods: Sequence[str | Mapping[str, Any]] | None = None,
+    jobs: int = 1,
+    overwrite: bool = False,
+    command: str = "",
+    listeners: Sequence[Listener] = (),
+) -> Decision:
+    """Search for a model that meets requirements, verify it on test data, and say yes or no.
+
+    What is not given is as in the config's table `decide`. The model, decision.json and
+    decision.html are written to the folder; `decision.outcome` is "met" or "none".
+    """
+    from isonomy.runs.listener import Listeners
+    from isonomy.studies import decide as study
+
+    made = configured(config)
+    given = {
+        "require": None if require is None else list(require),
+        "maximise": maximise,
+        "minimise": minimise,
+        "budget": budget,
+        "trials": trials,
+        "methods": None if methods is None else list(methods),
+    }
+    changed = {key: value for key, value in given.items() if value is not None}
+    made = made.model_copy(update={"decide": made.decide.model_copy(update=changed)})
+    limit = None if made.decide.trials else study.read_time(made.decide.budget)
+    return study.decide(
+        made,
+        folder,
+        study.Effort(limit, made.decide.trials, jobs),
+        command=command,
+        listener=Listeners(listeners),
+        overwrite=overwrite,
+    )
