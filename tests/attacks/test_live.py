@@ -29,11 +29,11 @@ from isonomy.federation.participant import own_rows
 
 pytestmark = pytest.mark.slow
 NAMES = ("east", "north")
-ROUNDS = 14
+ROUNDS = 10
 REASONS = {
     bad.ONE_ROW: "its work is not the charter's",
     bad.OTHER_QUESTION: "'measure:train'",
-    bad.REPEAT: "which is over",
+    bad.REPEAT: "round 1 is over",
     bad.OTHER_CHARTER: "it is not of the charter that was agreed to",
     bad.WIDE: "its model is not of the charter's network",
 }
@@ -124,7 +124,7 @@ def test_differences_between_rounds(ended: Ended) -> None:
         ended.tree(f"{r}-measure-test-told")["counts"] for r in range(bad.CURIOUS + 1, ROUNDS + 1)
     ]
     assert len(told) == ROUNDS - bad.CURIOUS
-    cells = [int((counts[1:, :, 1] > 0).sum()) for counts in told]
+    cells = [int((counts[:, :, 1] > 0).sum()) for counts in told]  # for anyone
     assert cells == [0] * len(told)
     for one, other in pairwise(told):
         moved = (one - other).abs().numpy()

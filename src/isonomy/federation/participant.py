@@ -144,7 +144,9 @@ class Participant:
             raise codec.MalformedError("it is not of the charter that was agreed to")
         match head.get("kind"):
             case "table":
-                message = dict(head.get("message") or {})
+                message = head.get("message")
+                if not isinstance(message, dict):
+                    raise codec.MalformedError("its question about the table cannot be read")
                 phase = self._bound.check_table(head.get("phase"), message, self._client)
                 if self._client.kept is None:
                     self._keep(phases.survey(self._charter_survey, self._client)[1])
