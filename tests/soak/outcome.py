@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 from federation.real import Place, model, own
 from isonomy.config.files import read
 from isonomy.core import tree
+from isonomy.errors import TrainingError
 from isonomy.runs.folder import RunFolder
 from soak import watch
 from soak.attacker import Poison
@@ -19,7 +21,8 @@ from soak.plan import ORGANISER, Plan
 from soak.replay import replay
 
 Say = Callable[[str], None]
-WORSE = 0.02  # by which an attacker may lower the accuracy, and has to if nothing defends
+WORSE = 1.2  # times the loss without faults and attacker, at most
+HARM = 2.0  # times the loss, if nothing defends, at least
 
 
 def save(folder: Path, director: Director) -> None:
@@ -84,16 +87,18 @@ def models(place: Place, plan: Plan, say: Say) -> list[str]:
     for name in plan.names:
         if not _equal(tree.leaves(own(place, name)["server"]), got):
             out.append(f"'{name}' did not receive the organiser's model")
-    honest = simulate("honest", honest=True)
-    undefended = simulate("undefended", "defence=none")
-    accuracy = [_accuracy(f) for f in (served, honest, undefended)]
+    try:
+        undefended = _loss(simulate("undefended", "defence=none"))
+    except TrainingError:
+        undefended = math.inf  # training diverged
+    loss, honest = _loss(served), _loss(simulate("honest", honest=True))
     say(
-        "accuracy with faults, attacker and defence {:.3f}; without faults and attacker {:.3f}; "
-        "with both and no defence {:.3f}".format(*accuracy)
+        f"loss with faults, attacker and defence {loss:.4g}; without faults and attacker "
+        f"{honest:.4g}; with both and no defence {undefended:.4g}"
     )
-    if accuracy[0] < accuracy[1] - WORSE:
-        out.append("the attacker lowered the accuracy in spite of the defence")
-    if accuracy[2] > accuracy[0] - WORSE:
+    if loss > WORSE * honest:
+        out.append("the attacker did harm in spite of the defence")
+    if undefended < HARM * loss:
         out.append("the attacker did no harm without a defence, so the defence shows nothing")
     return out
 
@@ -102,5 +107,5 @@ def _equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def _accuracy(folder: RunFolder) -> float:
-    return float(folder.summary()["metrics"]["accuracy"])
+def _loss(folder: RunFolder) -> float:
+    return float(folder.summary()["metrics"]["loss"])

@@ -103,9 +103,14 @@ def make(rounds: int, seed: int, names: Sequence[str], *, timeout: float) -> Pla
 
 
 def _replies(rounds: int, rng: random.Random) -> dict[int, str]:
-    """A tenth of the replies is forbidden, each way as often; half of the others is poison."""
-    count = max(len(FORBIDDEN), rounds // 10)
-    bad = rng.sample(range(rounds), count)
+    """A tenth of the replies is forbidden, each way as often; half of the others is poison.
+
+    Each way occurs in the first third: a large reply raises the memory that its receiver keeps, so
+    the trend is measured after the first one.
+    """
+    bad = rng.sample(range(rounds // 3), len(FORBIDDEN))
+    more = [r for r in range(rounds) if r not in bad]
+    bad += rng.sample(more, max(0, rounds // 10 - len(bad)))
     out = {r: FORBIDDEN[i % len(FORBIDDEN)] for i, r in enumerate(bad)}
     for r in range(rounds):
         if r not in out and rng.random() < 0.5:

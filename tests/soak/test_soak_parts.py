@@ -52,6 +52,7 @@ def test_a_plan_has_every_fault_at_a_time_at_which_it_can_be_noticed(
         assert (event.seconds > 40) == (event.kind in ("stall", "hang"))
         assert len(set(event.who)) == len(event.who)
     assert set(made.replies.values()) == {*FORBIDDEN, POISON}
+    assert {way for r, way in made.replies.items() if r < rounds // 3} >= set(FORBIDDEN)
     assert set(made.replies) < set(range(rounds))  # now and then it is honest
 
 
