@@ -62,6 +62,7 @@ LAYERS = {
         "engines",
         "errors",
         "metrics",
+        "postprocess",
         "report",
         "runs",
     ),

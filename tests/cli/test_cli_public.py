@@ -35,6 +35,7 @@ def test_the_surface_is_this():
         "Task",
         "__version__",
         "compare",
+        "decide",
         "descend",
         "excess",
         "export",

@@ -21,7 +21,8 @@ def draw(records: list[Record]) -> list[View]:
         metric = find_metric(name)
         if metric.attribute is not None and metric.level is not None:
             rates.setdefault((metric.attribute, metric.kind), {})[metric.level] = name
-    order = [*(r for r in RATES if RATES[r].binary), "accuracy", "loss"]
+    first = [*(r for r in RATES if RATES[r].binary), "accuracy", "loss"]
+    order = [*first, *(r for r in RATES if r not in first)]
     attributes = list(dict.fromkeys(attribute for attribute, _ in rates))
     shown = sorted(rates.items(), key=lambda r: (attributes.index(r[0][0]), order.index(r[0][1])))
     return drawn(
