@@ -1,7 +1,7 @@
 """Less memory for a process that runs for a whole federation and computes a little at a time.
 
-Two thirds of what a participant would hold otherwise are modules that torch imports without need,
-and pages of program files that were read once, at the start.
+Not kept are modules that torch imports without need, and pages of program files that were read
+once, at the start.
 """
 
 from __future__ import annotations
