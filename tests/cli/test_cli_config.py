@@ -16,7 +16,14 @@ from isonomy.config.schema import Config, parse
 from isonomy.errors import ConfigError
 
 TABLES = {name: keys_of(key.table) for name, key in keys_of(Config).items() if key.table}
-OPEN = {"data", "model", "algorithm", "attack", "defence"}  # tables that also take options
+OPEN = {
+    "data",
+    "model",
+    "algorithm",
+    "attack",
+    "defence",
+    "postprocess",
+}  # tables that also take options
 KEYS = [tuple(name.split(".")) for name, _ in all_keys()]
 
 words = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=8)

@@ -13,7 +13,7 @@ def test_a_yes_ends_with_0_and_a_model(cli, place):
     assert (place / "out" / "model").is_dir()
     facts = json.loads((place / "out" / "decision.json").read_text())
     assert facts["asked"]["requirements"] == ["accuracy >= 0.01"]
-    assert facts["repeat"]["command"].startswith("isonomy ")
+    assert facts["repeat"]["command"].startswith("isonomy")
 
 
 def test_a_no_ends_with_3_without_a_model_and_names_the_nearest(cli, place):

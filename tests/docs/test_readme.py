@@ -70,7 +70,7 @@ def test_the_python_lines(tmp_path):
     assert 0.8 < accuracy < 0.9
     assert 0.05 < gap < 0.4
     assert "fedavg" in done.stdout
-    assert (tmp_path / "report.html").stat().st_size > 1_000_000
+    assert (tmp_path / "report.html").stat().st_size > 100_000
 
 
 def test_the_config_is_valid():

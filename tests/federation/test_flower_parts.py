@@ -284,7 +284,7 @@ def test_a_port_is_looked_for_at_the_host_that_was_given(tmp_path: Path) -> None
 
 def test_the_folder_of_a_participant_is_its_owners_alone(tmp_path: Path) -> None:
     """Personal models and states are in it."""
-    from isonomy.federation.flower.supernode import locked
+    from isonomy.federation.flower.connection import locked
 
     home = tmp_path / "home"
     home.mkdir(mode=0o755)

@@ -234,7 +234,7 @@ def test_a_client_that_joins_later_gets_a_front(runs: dict[str, Path]) -> None:
 def test_reports_draw_fronts(runs: dict[str, Path], tmp_path: Path) -> None:
     records = isonomy.load(*runs.values())
     text = page.render(records)
-    assert 'data-plot="learnt"' in text
+    assert 'data-figure="learnt"' in text
     assert "hypervolume of local fronts" in isonomy.table(records)
     assert "hypervolume" not in isonomy.table(records[2:])  # without a front that was learnt
     assert page.write_front(records[:1], tmp_path / "front.html").stat().st_size > 10_000
@@ -244,6 +244,7 @@ def test_what_was_learnt_about_preferences_is_kept_and_drawn(runs: dict[str, Pat
     """Facts are those of the clients' states and of FusionNet; the figure shows preferences."""
     from isonomy.blocks.fusion import fusion_weights
     from isonomy.report.figures import learnt_preferences
+    from isonomy.report.svg import Band
 
     record, saved = isonomy.load(runs["hetpfl"])[0], RunFolder(runs["hetpfl"]).model()
     drawn = record.facts["preference_distributions"]
@@ -257,19 +258,21 @@ def test_what_was_learnt_about_preferences_is_kept_and_drawn(runs: dict[str, Pat
     wanted = [fusion_weights(server.net, torch.tensor(ray), server.has) for ray in facts["rays"]]
     assert weights == pytest.approx(torch.stack(wanted).numpy(), abs=1e-6)
 
-    plot = learnt_preferences.draw([record])
-    densities, bands = plot.data[:2], plot.data[2:]
+    sampled, fused = (view.chart.marks for view in learnt_preferences.draw([record]))
+    densities, bands = sampled[:2], [mark for mark in fused if isinstance(mark, Band)]
     for k, line in enumerate(densities):
         share, density = np.array(line.x), np.array(line.y)
         assert density.mean() == pytest.approx(1, abs=0.02)  # over [0, 1]
         alpha = drawn["alpha"][k][0]
         mean = (share * density).sum() / density.sum()
         assert mean == pytest.approx(alpha[1] / sum(alpha), abs=0.01)  # the share of the error
-    assert [band.stackgroup for band in bands] == ["weights"] * 2
+    assert len(bands) == 2
     assert list(bands[0].x) == sorted(bands[0].x)
-    assert list(bands[0].y) == pytest.approx(weights[::-1, 0], abs=1e-5)
-    assert 'data-plot="preferences"' in page.render([record])
-    assert learnt_preferences.draw(isonomy.load(runs["praffl"])) is None
+    assert list(bands[0].high) == pytest.approx(weights[::-1, 0], abs=1e-5)
+    assert list(bands[1].low) == list(bands[0].high)  # stacked
+    assert list(bands[1].high) == pytest.approx(np.ones(len(weights)), abs=1e-5)
+    assert 'data-figure="preferences"' in page.render([record])
+    assert not learnt_preferences.draw(isonomy.load(runs["praffl"]))
 
 
 def test_no_fronts_where_there_is_nothing_to_measure() -> None:
@@ -287,6 +290,7 @@ def test_a_sweep_of_single_models_is_drawn_as_a_front(runs: dict[str, Path]) -> 
     from dataclasses import replace
 
     from isonomy.report.figures import learnt_fronts
+    from isonomy.report.svg import Points
 
     learnt, single = (isonomy.load(runs[name])[0] for name in ("hetpfl", "fedavg"))
     swept = []
@@ -294,8 +298,8 @@ def test_a_sweep_of_single_models_is_drawn_as_a_front(runs: dict[str, Path]) -> 
         config = {**single.config, "series": "fedavg", "local": {"lr": lr}}
         front = {**single.front, "error": [point[0]] * 3, "dp.z": [point[1]] * 3}
         swept.append(replace(single, config=config, front=front))
-    plot = learnt_fronts.draw([learnt, *swept])
-    (line,) = (t for t in plot.data if t.visible and t.name == "fedavg (3 settings)")
+    marks = learnt_fronts.draw([learnt, *swept])[0].chart.marks
+    line = next(mark for mark in marks if mark.name == "fedavg (3 settings)")
     assert (list(line.x), list(line.y)) == ([0.2, 0.3], [0.3, 0.1])  # (.4, .4) is dominated
-    marks = [t.name for t in plot.data if t.visible and "on validation" in (t.name or "")]
-    assert len(marks) == 2
+    tips = [tip for mark in marks if isinstance(mark, Points) for tip in mark.tips]
+    assert len([tip for tip in tips if "on validation" in tip]) == 2

@@ -195,17 +195,18 @@ def _scale(axis: Axis, values: Sequence[float], down: bool) -> Scale:
         ticks = tuple((float(i), _short(axis.names[i])) for i in range(0, len(axis.names), step))
         return Scale(-0.6, len(axis.names) - 0.4, ticks, down)
     low, high = min(values, default=0.0), max(values, default=1.0)
+    rate = axis.rate and low >= 0 and high <= 1  # a squared error, say, is not one
     if axis.zero:
         low, high = min(low, 0.0), max(high, 0.0)
-    room = 0.06 * (high - low) or (0.05 if axis.rate else 0.1 * abs(high) or 1.0)
+    room = 0.06 * (high - low) or (0.05 if rate else 0.1 * abs(high) or 1.0)
     bottom = low if axis.zero and low == 0 else low - room
     top = high + room
-    if axis.rate:
+    if rate:
         # marks at the ends keep a little room, so that they are not cut
         bottom, top = max(bottom, -0.015 * (top - bottom)), min(top, 1 + 0.03 * (top - bottom))
     bottom = bottom if axis.low is None else axis.low
     top = top if axis.high is None else axis.high
-    found = [t for t in nice_ticks(bottom, top, whole=axis.whole) if not axis.rate or 0 <= t <= 1]
+    found = [t for t in nice_ticks(bottom, top, whole=axis.whole) if not rate or 0 <= t <= 1]
     gap = found[1] - found[0] if len(found) > 1 else abs(found[0]) if found else 1.0
     return Scale(bottom, top, tuple((t, _text(t, gap) + axis.suffix) for t in found), down)
 

@@ -205,7 +205,7 @@ class _Training:
         """Fit the rule to a model whose rounds are done, and evaluate the last round with it."""
         assert self.place is not None  # a run in memory fits it in its last round
         line = self.place.lines("rounds.jsonl")[-1]
-        for old in ("metrics", "metrics_at"):
+        for old in ("metrics", "metrics_at", "only_class", "constant", "thresholds"):
             line.pop(old, None)
         self.now.rule = postprocessing.fit_rule(self.setting, self.now, line)
         self._evaluate(line, last=True)
