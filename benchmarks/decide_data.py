@@ -29,7 +29,8 @@ DATA: dict[str, dict[str, Any]] = {
     "compas": {"data": {"name": "compas", "clients": 10}, "attribute": "race"},
     "bank": {"data": {"name": "bank", "clients": 10}, "attribute": "age"},
     "german": {"data": {"name": "german", "clients": 5}, "attribute": "sex"},
-    "credit_card": {"data": {"name": "credit_card", "clients": 10}, "attribute": "sex"},
+    "credit_card": {"data": {"name": "credit_card", "clients": 10}, "attribute": "SEX"},
+    "bank_additional": {"data": {"name": "bank_additional", "clients": 10}, "attribute": "age"},
 }
 METHODS = ["fedavg", "local", "focus", "fedeba", "pffl", "fmtl", "hetpfl", "fedfb"]
 
