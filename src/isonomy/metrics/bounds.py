@@ -16,7 +16,8 @@ the same level, bounds it at that level.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ LEVEL = 0.95
 STARTS = 20  # models at which the test of many models starts
 FINEST = 5e-4  # the smallest alpha that is used
 MOST_STARTS = 100  # the largest number of them, so that each has an alpha of `FINEST`
+MOST_TIMES = 1e6  # how many times as many examples are considered
 STEPS = 12  # halvings of the logarithm of a p-value
 
 
@@ -105,6 +107,19 @@ def exact(count: Floats, size: Floats, alpha: ArrayLike) -> tuple[Floats, Floats
         low = np.where(k > 0, betaincinv(np.maximum(k, 1e-9), n - k + 1, alpha), 0.0)
         high = np.where(k < n, betainccinv(k + 1, np.maximum(n - k, 1e-9), alpha), 1.0)
     return np.asarray(low), np.asarray(high)
+
+
+def times_needed(enough: Callable[[float], bool], most: float = MOST_TIMES) -> float:
+    """How many times as many examples are enough, to 1 %; infinity if it is above `most`."""
+    low, high = 1.0, 1.0
+    while not enough(high):
+        low, high = high, 2 * high
+        if high > most:
+            return math.inf
+    while high - low > 0.01 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
 
 
 class Limit(NamedTuple):

@@ -36,7 +36,6 @@ from isonomy.metrics.counts import Counts, Floats, tally_of, with_everyone
 from isonomy.metrics.group import rate_counts
 
 LEVEL = 0.95
-MOST_TIMES = 1e6  # how many times as many examples are considered
 
 Status = Literal["met", "not met", "cannot be told"]
 Whose = Literal["everyone", "groups", "clients", "groups in each client"]
@@ -459,15 +458,7 @@ def times_needed(requirement: Requirement, cells: Cells, alpha: float) -> float:
         ends = requirement.target.limits(cells.scaled(times), alpha)
         return _status(requirement, *ends) != "cannot be told"
 
-    low, high = 1.0, 1.0
-    while not decided(high):
-        low, high = high, 2 * high
-        if high > MOST_TIMES:
-            return math.inf
-    while high - low > 0.01 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if decided(middle) else (middle, high)
-    return high
+    return bounds.times_needed(decided)
 
 
 def margin(requirement: Requirement, counts: Counts, times: float, number: int) -> float:

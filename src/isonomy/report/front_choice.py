@@ -470,15 +470,7 @@ def _times(tested: list[bounds.Limit], model: int, alpha: float) -> float:
             float(bounds.upper(one.counts[model] * times, alpha)) <= one.most for one in tested
         )
 
-    low, high = 1.0, 1.0
-    while not enough(high):
-        low, high = high, 2 * high
-        if high > _MOST_TIMES:
-            return math.inf
-    while high - low > 0.01 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    return bounds.times_needed(enough, _MOST_TIMES)
 
 
 def _position(names: Sequence[str], name: str) -> int:
