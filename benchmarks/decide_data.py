@@ -167,7 +167,7 @@ def _counts(found) -> Counts:
     from isonomy.studies.candidates import final_run, test_counts
 
     candidate = found.selection.chosen.candidate
-    return test_counts(reopen(final_run(candidate, found.folder)), candidate)
+    return test_counts(reopen(final_run(candidate, found.folder / "with-rule")), candidate)
 
 
 def main() -> None:

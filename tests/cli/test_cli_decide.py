@@ -47,3 +47,28 @@ def test_a_budget_that_is_no_time_is_refused(cli, place):
     words = ("--require", "accuracy >= 0.5", "--methods", "fedavg", "--to", "out")
     result = cli("decide", "tiny.toml", *words, "--budget", "soon", code=2)
     assert "give a time such as 90s" in result.output
+
+
+def test_a_folder_with_other_files_is_refused_and_left_alone(cli, place):
+    asked = ("decide", "tiny.toml", "--require", "accuracy >= 0.01", *SHORT[:-2])
+    for name in ("model", "clients", "trials"):
+        folder = place / "mine" / name
+        folder.mkdir(parents=True)
+        (folder / "table.csv").write_text("a,b")
+    result = cli(*asked, "--to", "mine", code=2)
+    assert "is not empty and not a decision (it holds 'clients')" in result.output
+    assert "holds 'clients'" in cli(*asked, "--to", "mine", "--overwrite", code=2).output
+    (place / "mine" / "clients" / "table.csv").rename(place / "mine" / "table.csv")
+    (place / "mine" / "clients").rmdir()
+    (place / "mine" / "table.csv").unlink()
+    assert "holds 'model'" in cli(*asked, "--to", "mine", code=2).output
+    assert (place / "mine" / "model" / "table.csv").read_text() == "a,b"
+
+
+def test_a_file_put_beside_an_exported_model_is_not_deleted(cli, place):
+    asked = ("decide", "tiny.toml", "--require", "accuracy >= 0.01", *SHORT)
+    cli(*asked)
+    cli(*asked)  # replaces the model
+    (place / "out" / "model" / "notes.txt").write_text("mine")
+    assert "'notes.txt'" in cli(*asked, code=2).output
+    assert (place / "out" / "model" / "notes.txt").read_text() == "mine"

@@ -85,14 +85,14 @@ def fitted_rule(run: FinishedRun, options: dict[str, Any]) -> Rule:
 
 
 def final_run(candidate: Candidate, place: Path) -> str:
-    """The folder of the run with the candidate's model, and with its rule if it has one."""
+    """The folder of the run with the candidate's model; one with its rule is made at `place`."""
     assert candidate.folder is not None  # a constant prediction is not a candidate
     if candidate.rule is None:
         return candidate.folder
-    target, options = place / "with-rule", dict(candidate.rule)
+    options = dict(candidate.rule)
     name = options.pop("name")
-    postprocess_run(candidate.folder, target, name, options, overwrite=True)
-    return str(target)
+    postprocess_run(candidate.folder, place, name, options, overwrite=True)
+    return str(place)
 
 
 def test_counts(run: FinishedRun, candidate: Candidate) -> Counts:

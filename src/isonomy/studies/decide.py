@@ -39,7 +39,7 @@ from isonomy.runs.listener import Listener
 from isonomy.studies import candidates as found_in
 from isonomy.studies.compare import methods as compared
 from isonomy.studies.compare import slug
-from isonomy.studies.decision import Decision, MethodTried, written
+from isonomy.studies.decision import TRIALS, WITH_RULE, Decision, MethodTried, check_folder, written
 from isonomy.studies.parallel import Plan, at_once, run_or_resume
 from isonomy.studies.selection import Candidate, Wish, judge, select
 
@@ -166,6 +166,7 @@ def decide(
     """Search, choose, verify, and write the decision to a folder."""
     listener = listener or Listener()
     place, started = Path(folder), time.monotonic()
+    check_folder(place)
     config = effective(config, listener.note)
     setting = build(config, listener.note)
     _require_possible(setting)
@@ -185,7 +186,7 @@ def decide(
     counts: Counts | None = None
     found: tuple[Answer, ...] = ()
     if chosen is not None and chosen.candidate.folder is not None:
-        run = reopen(found_in.final_run(chosen.candidate, place))
+        run = reopen(found_in.final_run(chosen.candidate, place / WITH_RULE))
         counts = found_in.test_counts(run, chosen.candidate)
         found = answers(wish.requirements, counts, run.clients)
     return written(
@@ -310,7 +311,7 @@ def _one_pass(
         config = method.config if method.search is None else method.search.ask()
         config = _cheap(config)
         asked.append(config)
-        where = place / "trials" / slug(method.label) / _digest(config)
+        where = place / TRIALS / slug(method.label) / _digest(config)
         plans.append(Plan(config, RunFolder(where), overwrite, keep=True))
     for method, config, plan, error in zip(
         tried, asked, plans, _run(plans, effort.jobs, listener), strict=True

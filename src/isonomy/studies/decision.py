@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from isonomy.core.examples import SPLITS
+from isonomy.deploy.card import is_model
 from isonomy.deploy.export import export
+from isonomy.deploy.folder import check_target
+from isonomy.errors import RunError
 from isonomy.metrics import Counts
 from isonomy.metrics.counts import ratio
 from isonomy.metrics.requirements import LEVEL, POWER, Answer, Cells, Requirement, read_target
@@ -31,6 +34,7 @@ from isonomy.studies.selection import (
 )
 
 JSON, PAGE, MODEL = "decision.json", "decision.html", "model"
+TRIALS, WITH_RULE = "trials", "with-rule"
 
 
 @dataclass(frozen=True)
@@ -90,8 +94,9 @@ def written(
     """Write model, decision.json and decision.html; the model only if everything is met."""
     met = bool(answers) and all(one.status == "met" for one in answers)
     place.mkdir(parents=True, exist_ok=True)
+    check_folder(place)
     if (place / MODEL).exists():
-        shutil.rmtree(place / MODEL)  # of an earlier decision in this folder
+        shutil.rmtree(place / MODEL)  # exported by an earlier decision: `check_folder` made sure
     models: list[str] = []
     if met and run is not None and selection.chosen is not None:
         models = _export(place, run, selection.chosen.candidate)
@@ -130,6 +135,23 @@ def written(
     return Decision(
         "met" if met else "none", tuple(facts["lines"]), answers, place, _plain(facts), selection
     )
+
+
+def check_folder(place: Path) -> None:
+    """Raise a RunError unless the folder is absent, empty, or holds only what a decision writes."""
+    if place.exists() and not place.is_dir():
+        raise RunError(f"'{place}' is not a folder; choose another one with --to.")
+    found = sorted(path.name for path in place.iterdir()) if place.exists() else []
+    other = [name for name in found if name not in (JSON, PAGE, MODEL, TRIALS, WITH_RULE)]
+    if other or (MODEL in found and JSON not in found):
+        raise RunError(
+            f"'{place}' is not empty and not a decision (it holds '{(other or [MODEL])[0]}'); "
+            "choose another folder with --to."
+        )
+    if MODEL in found:
+        model = place / MODEL
+        for one in [model] if is_model(model) else sorted(model.iterdir()):
+            check_target(one, overwrite=True)
 
 
 def _export(place: Path, run: FinishedRun, candidate: Candidate) -> list[str]:
