@@ -209,10 +209,10 @@ def test_plain_is_what_fold_runs_without_a_runner() -> None:
 def test_a_body_that_cannot_be_traced_runs_plainly(monkeypatch):
     from isonomy.engines.batched import program
 
-    def refuse(function):
+    def refuse(function, inputs):
         raise RuntimeError("not today")
 
-    monkeypatch.setattr(program, "make_fx", refuse)
+    monkeypatch.setattr(program, "trace", refuse)
     runner = Programs()
     xs = torch.arange(6.0).reshape(3, 2)
     with using(runner):

@@ -3,9 +3,9 @@
 import pytest
 import torch
 from torch.func import grad, vmap
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from isonomy.engines.batched import graph as graphs
+from isonomy.engines.batched.trace import trace
 
 PARAMS = [torch.randn(4, 3, 5), torch.randn(4, 3)]
 X = [torch.randn(4, 6, 5), torch.randint(3, (4, 6))]
@@ -22,7 +22,7 @@ def sgd(w, b, x, y, rate):
 
 
 def traced(step, *inputs):
-    return make_fx(step)(*inputs)
+    return trace(step, inputs)
 
 
 def operations(graph):

@@ -14,6 +14,7 @@ from isonomy.federation.light_memory import _file_pages
 CODE = """
 import json, sys, torch
 from pathlib import Path
+from isonomy.core.dynamo import without_dynamo
 from isonomy.federation import light_memory
 from isonomy.data.tables import files
 
@@ -23,7 +24,7 @@ def rss():
 def loss(w):
     return (w ** 3).sum()
 
-light_memory.without_dynamo()
+without_dynamo()
 w = torch.tensor([1.0, 2.0])
 per_row = torch.func.vmap(torch.func.grad(loss))(torch.stack([w, 2 * w]))
 second = torch.func.grad(lambda v: torch.func.grad(loss)(v).sum())(w)

@@ -54,7 +54,6 @@ def join(
 
     from isonomy.federation import light_memory
 
-    light_memory.without_dynamo()
     light_memory.release()
 
     from isonomy.errors import ConfigError, DataError

@@ -58,12 +58,11 @@ def serve(
     from isonomy import api
     from isonomy.cli.progress import Job, show_progress
     from isonomy.errors import ConfigError
-    from isonomy.federation import light_memory, organiser
+    from isonomy.federation import organiser
     from isonomy.federation.flower import processes, superlink
     from isonomy.runs.training import method_label
 
     processes.need_flower()
-    light_memory.without_dynamo()
     _check_keys(keys, insecure, address)
     if (config is None) == (resume is None):
         raise ConfigError("give either a config to start a run, or --resume RUN to continue one.")

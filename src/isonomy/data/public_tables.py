@@ -23,6 +23,7 @@ from isonomy.data.dataset import Fact, Request, check_facts
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 from isonomy.data.partition import FRACTIONS
+from isonomy.data.tables.columns import as_numpy
 from isonomy.errors import DataError
 
 Table = Any  # pyarrow.Table, which has no type annotations and is slow to import
@@ -194,7 +195,7 @@ def _words(values: Any, missing: Sequence[str]) -> Any:
 
 
 def _numbers(what: str, name: str, values: Any, gaps: bool) -> Any:
-    numbers = values.to_numpy()
+    numbers = _array(values)
     bad = np.flatnonzero(np.isinf(numbers) if gaps else ~np.isfinite(numbers))
     if len(bad):
         raise DataError(
@@ -206,7 +207,16 @@ def _numbers(what: str, name: str, values: Any, gaps: bool) -> Any:
 
 def numbers(table: Table, name: str) -> Any:
     """Return a column of numbers as an array; missing values are NaN."""
-    return table[name].to_numpy()
+    return _array(table[name])
+
+
+def _array(values: Any) -> Any:
+    pa: Any = importlib.import_module("pyarrow")
+    whole = values.combine_chunks()
+    if pa.types.is_integer(whole.type) and whole.null_count:
+        whole = whole.cast(pa.float64())
+    plain = pa.types.is_integer(whole.type) or pa.types.is_floating(whole.type)
+    return as_numpy(whole, np.nan) if plain else values.to_numpy()
 
 
 def words(table: Table, name: str) -> Any:

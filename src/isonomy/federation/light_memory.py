@@ -1,7 +1,6 @@
 """Less memory for a process that runs for a whole federation and computes a little at a time.
 
-Not kept are modules that torch imports without need, and pages of program files that were read
-once, at the start.
+Not kept are memory that was freed, and pages of program files that were read once, at the start.
 """
 
 from __future__ import annotations
@@ -10,50 +9,8 @@ import contextlib
 import ctypes
 import gc
 import mmap
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
-
-import torch
-
-_DYNAMO = "torch._dynamo"
-
-
-def without_dynamo() -> None:
-    """Let `torch.func` compute gradients without importing `torch._dynamo` (about 90 MB).
-
-    For each gradient, `torch.func` switches off dynamo's compiled autograd, and imports dynamo for
-    that. As long as nothing else has imported it, there is nothing to switch off. Any other use of
-    `torch._dynamo` imports it as usual.
-    """
-    if _DYNAMO not in sys.modules:
-        torch._dynamo = _NotImported(_DYNAMO)  # replaced by the module once that is imported
-
-
-class _NotImported(ModuleType):
-    """Stands for `torch._dynamo` until it is imported."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "compiled_autograd" and _DYNAMO not in sys.modules:
-            return _NoCompiledAutograd
-        if name.startswith("__"):
-            raise AttributeError(name)
-        import importlib
-
-        return getattr(importlib.import_module(_DYNAMO), name)
-
-
-class _NoCompiledAutograd:
-    """The part of dynamo that `torch.func` uses for a gradient, while dynamo is not imported."""
-
-    @staticmethod
-    def _disable() -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-
-# --- memory that is not in use --------------------------------------------------------------------
 
 
 def trim() -> None:

@@ -22,6 +22,7 @@ from isonomy import algorithms
 from isonomy.config.schema import Config, Data, Model
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.capabilities import GivesVerdict, LearnsFront
+from isonomy.core.dynamo import without_dynamo
 from isonomy.core.task import Params, Task
 from isonomy.data.datasets import DATASETS, load
 from isonomy.data.download.fetch import CACHE
@@ -85,6 +86,7 @@ def build(
     `federation` is what this process holds of it, in place of the config's data, and `clients` the
     number of participants. Raises ConfigError for what the config cannot have.
     """
+    without_dynamo()
     remote = federation is not None
     config = with_recommended_work(config)
     algorithm, attack, defence = _method(config, remote=remote)

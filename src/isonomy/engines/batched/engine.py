@@ -16,7 +16,6 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
-from torch.utils.flop_counter import FlopCounterMode
 
 from isonomy.core import tree
 from isonomy.core.client import State
@@ -28,6 +27,7 @@ from isonomy.engines.base import Engine, EngineOptions, Note
 from isonomy.engines.batched.memory import keep_freed
 from isonomy.engines.batched.refused_phases import explained
 from isonomy.engines.batched.runner import shared
+from isonomy.engines.batched.trace import flops
 from isonomy.errors import ConfigError
 
 CACHED = 5 * 2**20  # bytes of parameters in a chunk: about the size of a processor's cache
@@ -166,9 +166,7 @@ class Batched(Engine):
             pool = self.pool
             batch = Batch(pool.x[:n], pool.y[:n], pool.groups[:n], torch.ones(n))
             params = self.task.init(0)
-            with FlopCounterMode(display=False) as counter:
-                grad(self.task.loss)(params, batch)
-            self._flops = float(counter.get_total_flops())
+            self._flops = float(flops(lambda: grad(self.task.loss)(params, batch)))
         return self._flops
 
     def _probe(self, ask: Ask) -> int:

@@ -18,7 +18,7 @@ import contextlib
 import dataclasses
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -30,14 +30,13 @@ from torch._functorch.pyfunctorch import (
     temporarily_pop_interpreter_stack,
 )
 from torch.func import vmap
-from torch.fx.experimental import proxy_tensor
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from isonomy.core.fold import Body, plain
 from isonomy.core.tree import Tree
 from isonomy.engines.batched.graph import optimised, simplify
 from isonomy.engines.batched.lift import Lift, NotLiftable
+from isonomy.engines.batched.trace import trace
 
 # --- vmap's wrappers, off and on ------------------------------------------------------------------
 
@@ -245,8 +244,7 @@ class Programs:
 
         inputs = [*carry, *x, *lifted]
         try:
-            with contextlib.nullcontext() if self.compile else _without_fake_values():
-                graph = make_fx(flat)(*inputs)
+            graph = _make_fx(flat, inputs) if self.compile else trace(flat, inputs)
         except Exception as error:  # the plain run raises the error of a faulty body
             raise _Refused(str(error)) from None
         for node in graph.graph.nodes:
@@ -264,21 +262,11 @@ class Programs:
         return optimised(graph, inputs, len(carry))
 
 
-@contextlib.contextmanager
-def _without_fake_values() -> Iterator[None]:
-    """Trace without the fake tensor that make_fx makes of every value, for compilers.
+def _make_fx(f: Callable[..., Any], inputs: list[Tensor]) -> torch.fx.GraphModule:
+    """The graph with what a compiler needs to know of every value."""
+    from torch.fx.experimental.proxy_tensor import make_fx  # slow to import
 
-    Nothing here reads it, and making it takes about as long as the rest of a trace.
-    """
-    plain_extract = getattr(proxy_tensor, "extract_val", None)
-    if plain_extract is None:  # another version of torch
-        yield
-        return
-    proxy_tensor.extract_val = lambda *_, **__: None
-    try:
-        yield
-    finally:
-        proxy_tensor.extract_val = plain_extract
+    return cast(torch.fx.GraphModule, make_fx(f)(*inputs))
 
 
 def _compiled(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:

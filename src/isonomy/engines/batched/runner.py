@@ -88,4 +88,5 @@ def _try_tracing() -> None:
     got, expected = descent(programs), descent(Untraced())
     if programs.refused or not programs.traced:
         raise RuntimeError("a small loop was not traced")
-    torch.testing.assert_close(got, expected)
+    if not torch.allclose(got, expected):
+        raise RuntimeError("a traced loop gave other numbers")
