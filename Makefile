@@ -6,7 +6,7 @@ ROUNDS ?= 300
 SEED ?= 0
 SECONDS ?= 60
 
-.PHONY: help quickstart test test-all federation pages soak fuzz lint types format bench clean
+.PHONY: help quickstart test test-all federation pages soak fuzz tables lint types format bench clean
 
 help:
 	@echo "make quickstart  install, download data, search for a fair model; writes runs/quickstart/decision.html"
@@ -16,6 +16,7 @@ help:
 	@echo "make pages       tests of pages in Chromium (needs chromium and chromium-driver)"
 	@echo "make soak        a federation of ten, with kills, stalls, a restart and an attacker; ROUNDS=300 SEED=0"
 	@echo "make fuzz        run each fuzzer for SECONDS=60; NAMES='csv gate' runs some"
+	@echo "make tables      write the tables of docs/ again that are made from results/*.json"
 	@echo "make lint        check the style; make format fixes it"
 	@echo "make types       check static types"
 	@echo "make bench       measure speed, against a plain PyTorch loop"
@@ -51,6 +52,9 @@ pages: .venv/developing
 
 soak: .venv/developing
 	PYTHONPATH=tests $(BIN)/python -m soak --rounds $(ROUNDS) --seed $(SEED)
+
+tables: .venv/developing
+	$(BIN)/python -m isonomy.studies.results docs results
 
 fuzz: .venv/developing
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(SECONDS) $(NAMES)

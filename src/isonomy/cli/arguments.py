@@ -150,20 +150,32 @@ def split_names(text: str | None) -> list[str] | None:
 
 
 def read_seeds(text: str | None) -> int | list[int] | None:
-    """The value of --seeds: '3' is a number of seeds; '0,1,5' and '7,' are lists of seeds.
+    """The value of --seeds: '3' is a number of seeds; '0,1,5', '7,' and '0-4' are lists of seeds.
 
-    >>> read_seeds("3"), read_seeds("7,")
-    (3, [7])
+    >>> read_seeds("3"), read_seeds("7,"), read_seeds("0-2,9")
+    (3, [7], [0, 1, 2, 9])
     """
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
-    listed = [part for part in parts if part]
-    if not listed or not all(part.isdecimal() for part in listed):
+    listed = [_seed_range(part) for part in parts if part]
+    if not listed or not all(listed):
         raise ConfigError(
-            f"--seeds {text}: give a number of seeds, e.g. 3, or a list of seeds, e.g. 0,1,2."
+            f"--seeds {text}: give a number of seeds, e.g. 3, or a list of seeds, e.g. 0,1,2 or "
+            "0-4."
         )
-    return int(listed[0]) if len(parts) == 1 else [int(part) for part in listed]
+    if len(parts) == 1 and "-" not in text:
+        return listed[0][0]
+    return [seed for part in listed for seed in part]
+
+
+def _seed_range(part: str) -> range:
+    """The seeds of '3' or '0-4'; empty if it is neither."""
+    first, dash, last = part.partition("-")
+    last = last if dash else first
+    if not (first.isdecimal() and last.isdecimal()):
+        return range(0)
+    return range(int(first), int(last) + 1)
 
 
 def read_preference(text: str | None) -> list[float]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from isonomy.cli import output, study
-from isonomy.cli.arguments import Jobs, Overwrite, Quiet, RunsFolder, read_seeds
+from isonomy.cli.arguments import Jobs, Overwrite, Quiet, RunsFolder, read_seeds, split_names
 from isonomy.cli.packaged_configs import packaged_configs
 from isonomy.errors import ConfigError, unknown
 
@@ -22,8 +22,8 @@ def reproduce(
         str | None,
         typer.Option(
             "--seeds",
-            metavar="N or A,B,...",
-            help="The number of seeds, or a list of them; the preset's number by default.",
+            metavar="N or A,B-C,...",
+            help="The number of seeds, or a list such as 0-4; the preset's number by default.",
         ),
     ] = None,
     scale: Annotated[
@@ -45,6 +45,24 @@ def reproduce(
             help="Run only this method: its label, or label and setting. May be repeated.",
         ),
     ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option("--methods", metavar="A,B", help="Run only the methods with these labels."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--settings", metavar="SETTING", help="Run only this setting. May be repeated."
+        ),
+    ] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            "--results",
+            metavar="FOLDER",
+            help="Also keep one row per run in FOLDER/PRESET.json, for the documentation's tables.",
+        ),
+    ] = None,
     json_file: Annotated[
         Path | None,
         typer.Option("--json", metavar="FILE", help="Also write the rows to this file."),
@@ -61,6 +79,8 @@ def reproduce(
     Example: isonomy reproduce fmtl-fashion --quick --jobs 2
 
     Example: isonomy reproduce focus-rotated-mnist --only "FOCUS 3 outliers" --only FedMA
+
+    Example: isonomy reproduce pffl-adult --methods FedAvg,PFFL --seeds 0-4 --results results
     """
     known = [n for n, values in packaged_configs().items() if "preset" in values]
     if name not in known:
@@ -72,12 +92,16 @@ def reproduce(
 
     if quick and scale not in (None, "quick"):
         raise ConfigError(f"--quick and --scale {scale} contradict each other; give one of them.")
+    only = [*(only or ()), *(split_names(methods) or ())]
     preset = reproduction.find(name)
     chosen = reproduction.scaled(preset, "quick" if quick else scale)
     folder = to or Path("runs") / (name if chosen.name == preset.scale else f"{name}-{chosen.name}")
     which = reproduction.seeds_of(preset, chosen.name, read_seeds(seeds))
     missing = study.missing_runs(
-        reproduction.methods_of(preset, chosen.name, only or ()), which, folder, overwrite
+        reproduction.methods_of(preset, chosen.name, only, settings or ()),
+        which,
+        folder,
+        overwrite,
     )
     with show_progress(missing, quiet=quiet) as listener:
         rows = reproduction.reproduce(
@@ -85,7 +109,8 @@ def reproduce(
             folder,
             seeds=which,
             scale=chosen.name,
-            only=only or (),
+            only=only,
+            settings=settings or (),
             overwrite=overwrite,
             jobs=jobs,
             listeners=[listener],
@@ -108,6 +133,12 @@ def reproduce(
     study.print_fronts(records)
     output.write_report(records, folder / "report.html", f"Isonomy: {name}")
     output.print_status(f"runs: {folder}")
+    if results is not None:
+        from isonomy.studies import results as kept
+
+        path = results / f"{name}.json"
+        number = kept.keep(path, name, kept.rows_of(preset, chosen.name, records))
+        output.print_status(f"results: {path} ({number} rows)")
     if json_file is not None:
         defined = [{k: None if v != v else v for k, v in row.items()} for row in rows]  # no NaN
         output.write_text(json_file, json.dumps(defined, indent=1, allow_nan=False) + "\n")

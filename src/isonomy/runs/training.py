@@ -20,6 +20,7 @@ from isonomy.engines.base import Engine, Meter, Note, sample
 from isonomy.errors import RunError, TrainingError
 from isonomy.runs import middleware, postprocessing, signals
 from isonomy.runs.build import Setting, build, engine_of, versions
+from isonomy.runs.checkout import commit
 from isonomy.runs.evaluate import evaluate, final_fronts
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.front import learnt_facts
@@ -405,6 +406,8 @@ def _report_faults(
 def _facts(setting: Setting, now: Progress) -> dict[str, Any]:
     """What the summary says of the run beside its metrics."""
     facts: dict[str, Any] = {"versions": setting.config.versions}
+    if made := commit():
+        facts["commit"] = made
     facts |= learnt_facts(setting, now)
     if not setting.remote:
         from isonomy.data.profile import describe  # imports scipy, which is slow

@@ -94,12 +94,17 @@ def scaled(preset: Preset, name: str | None = None) -> Scale:
     return known[name]
 
 
-def methods_of(preset: Preset, scale: str | None = None, only: Sequence[str] = ()) -> list[Method]:
-    """The preset's methods at a scale, ready for `run_all`; with `only`, those of these names."""
+def methods_of(
+    preset: Preset,
+    scale: str | None = None,
+    only: Sequence[str] = (),
+    settings: Sequence[str] = (),
+) -> list[Method]:
+    """The preset's methods at a scale, ready for `run_all`; `only` and `settings` choose some."""
     chosen = scaled(preset, scale)
     base = merge(preset.config, chosen.config)
     out = []
-    for table in _selected(preset, chosen, only):
+    for table in _selected(preset, chosen, only, settings):
         changes = {k: v for k, v in table.items() if k not in ("label", "setting", "grid")}
         config = parse(merge(base, changes), where=f"preset {preset.name}")
         out.append(Method.of(config, _label(table)))
@@ -120,19 +125,23 @@ def reproduce(
     seeds: int | Sequence[int] | None = None,
     scale: str | None = None,
     only: Sequence[str] = (),
+    settings: Sequence[str] = (),
     listeners: Sequence[Listener] = (),
     overwrite: bool = False,
     jobs: int = 1,
 ) -> list[dict[str, Any]]:
     """Run a preset at a scale; returns one row per method, setting and metric.
 
-    `only` names methods by their label, or by label and setting; by default all are run.
+    `only` names methods by their label, or by label and setting, and `settings` are settings; by
+    default all are run.
     """
-    chosen = methods_of(preset, scale, only)
+    chosen = methods_of(preset, scale, only, settings)
     which = seeds_of(preset, scale, seeds)
     records = run_all(chosen, which, folder, listeners=listeners, overwrite=overwrite, jobs=jobs)
     rows = []
-    for table, method in zip(_selected(preset, scaled(preset, scale), only), chosen, strict=True):
+    for table, method in zip(
+        _selected(preset, scaled(preset, scale), only, settings), chosen, strict=True
+    ):
         ours = [r for r in records if r.label == method.label and r.complete]
         lost = len(which) - len(ours)  # runs that diverged
         for metric in preset.metrics:
@@ -166,8 +175,10 @@ def _label(table: dict[str, Any]) -> str:
     return f"{table['label']} {table.get('setting', '')}".strip()
 
 
-def _selected(preset: Preset, scale: Scale, only: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The tables of the methods that a scale runs, or of those among them that `only` names."""
+def _selected(
+    preset: Preset, scale: Scale, only: Sequence[str] = (), settings: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """The tables of the methods that a scale runs, or of those that are chosen among them."""
     kept, under = set(scale.methods), scale.settings
     found = [
         t
@@ -179,8 +190,23 @@ def _selected(preset: Preset, scale: Scale, only: Sequence[str] = ()) -> list[di
     for name in only:
         if name.lower() not in names:
             raise ConfigError(_unknown_method(preset, name, list(names.values())))
-    wanted = {name.lower() for name in only}
-    return [t for t in found if not wanted or {t["label"].lower(), _label(t).lower()} & wanted]
+    known = {t.get("setting", "").lower(): t.get("setting", "") for t in found}
+    for name in settings:
+        if name.lower() not in known:
+            raise ConfigError(unknown(f"setting of preset '{preset.name}'", name, known.values()))
+    wanted, kept_settings = {name.lower() for name in only}, {name.lower() for name in settings}
+    chosen = [
+        t
+        for t in found
+        if (not wanted or {t["label"].lower(), _label(t).lower()} & wanted)
+        and (not kept_settings or t.get("setting", "").lower() in kept_settings)
+    ]
+    if not chosen:
+        raise ConfigError(
+            f"preset '{preset.name}' has none of these methods with one of these settings; "
+            f"`isonomy show {preset.name}` lists them."
+        )
+    return chosen
 
 
 def _unknown_method(preset: Preset, name: str, known: list[str]) -> str:

@@ -1,0 +1,28 @@
+"""The commit of the checkout that runs, if the package was installed from one."""
+
+from __future__ import annotations
+
+import subprocess
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def commit() -> str:
+    """The commit of the checkout that this package is in, with + if it has changes; or ''."""
+    here = Path(__file__).parents[1]
+
+    def git(*words: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", str(here), *words], capture_output=True, text=True, timeout=10
+        )
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    try:
+        if not git("ls-files", "--", str(here / "__init__.py")):
+            return ""  # an installed package below somebody else's repository
+        found = git("rev-parse", "--short=10", "HEAD")
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", str(here))
+    except (OSError, subprocess.TimeoutExpired):  # git is not installed, or too slow
+        return ""
+    return found + ("+" if changed else "")

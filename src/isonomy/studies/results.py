@@ -1,0 +1,289 @@
+"""Results of presets as data, and the tables of the documentation that are made from them.
+
+`isonomy reproduce PRESET --results FOLDER` keeps one row per method, setting and seed in
+FOLDER/PRESET.json. A page of the documentation marks where a table belongs:
+
+    <!-- results: pffl-adult metrics=accuracy,group.sex.max_loss -->
+    <!-- end of results -->
+
+and a sentence on a lead, with its paired test:
+
+    <!-- lead: focus-synthetic faa of "FOCUS models found" against "FedAvg equal weights" -->
+    <!-- end of lead -->
+
+`python -m isonomy.studies.results PAGES RESULTS` writes what is between the marks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from isonomy.errors import ConfigError, DataError
+from isonomy.metrics.names import find_metric
+from isonomy.report.tables.best import p_value
+from isonomy.report.tables.cells import ABSENT, Cell, Column, digits_for, shown
+from isonomy.report.tables.table import Table
+from isonomy.runs.files import write_atomically
+from isonomy.runs.record import Record
+from isonomy.studies.reproduce import Preset, find, scaled
+
+Row = dict[str, Any]
+
+_KEY = ("scale", "method", "setting", "seed")
+_BLOCK = re.compile(
+    r"<!-- (?P<kind>results|lead): (?P<spec>.*?) -->\n(?P<body>.*?)<!-- end of (?P=kind) -->",
+    re.DOTALL,
+)
+_LEAD = re.compile(
+    r'^(?P<preset>\S+) (?P<metric>\S+) of "(?P<ours>[^"]+)" against "(?P<other>[^"]+)"$'
+)
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+def rows_of(preset: Preset, scale: str, records: Sequence[Record]) -> list[Row]:
+    """One row per run of a preset: its metrics, verdict, seconds, versions and commit."""
+    tables = {f"{t['label']} {t.get('setting', '')}".strip(): t for t in preset.methods}
+    rows = []
+    for record in records:
+        table = tables.get(record.label)
+        if table is None:
+            continue
+        found = {name: record.metrics.get(name) for name in preset.metrics}
+        rows.append(
+            {
+                "scale": scale,
+                "method": table["label"],
+                "setting": table.get("setting", ""),
+                "seed": record.seed,
+                "metrics": {
+                    name: None if value is None or value != value else float(f"{value:.6g}")
+                    for name, value in found.items()
+                },
+                "verdict": None if record.verdict is None else record.verdict.get("status"),
+                "complete": record.complete,
+                "seconds": round(record.seconds, 1),
+                "versions": {
+                    name: text
+                    for name, text in (record.facts.get("versions") or {}).items()
+                    if name in ("isonomy", "torch", "python")
+                },
+                "commit": record.facts.get("commit", ""),
+            }
+        )
+    return rows
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a results file, or none if there is no file."""
+    if not path.exists():
+        return []
+    try:
+        rows: list[Row] = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{path} is not a file of results; remove it, or restore it from version control."
+        ) from error
+    return rows
+
+
+def keep(path: Path, preset: str, rows: Iterable[Row]) -> int:
+    """Add rows to a results file; a row of the same method, setting, scale and seed is replaced.
+
+    Returns the number of rows in the file.
+    """
+    known = {tuple(row[key] for key in _KEY): row for row in read(path)}
+    known |= {tuple(row[key] for key in _KEY): row for row in rows}
+    order = [known[key] for key in sorted(known)]
+    lines = ",\n".join("  " + json.dumps(row, ensure_ascii=False, sort_keys=True) for row in order)
+    text = f'{{\n "preset": {json.dumps(preset)},\n "rows": [\n{lines}\n ]\n}}\n'
+    write_atomically(path, text.encode())
+    return len(order)
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def table(
+    preset: Preset,
+    rows: Sequence[Row],
+    *,
+    names: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    settings: Sequence[str] = (),
+) -> Table:
+    """One row per method and setting: the paper's number and ours for each metric.
+
+    `names` chooses metrics, `methods` and `settings` rows; empty means all of the preset's.
+    """
+    names = names or preset.metrics
+    printed = {
+        (e["method"], e.get("setting", ""), e["metric"]): e["value"] for e in preset.expected
+    }
+    judged = any(row["verdict"] for row in rows)
+    heads = [Column("method", "method", text=True), Column("setting", "setting", text=True)]
+    for name in names:
+        title = find_metric(name).title
+        if any(key[2] == name for key in printed):
+            heads.append(Column(f"{name} paper", f"{title}, paper", text=True))
+        heads.append(Column(name, f"{title}, ours" if len(heads) and printed else title, text=True))
+    heads.append(Column("seeds", "seeds", digits=0))
+    if judged:
+        heads.append(Column("verdict", "verdict", text=True))
+    body = []
+    for entry in preset.methods:
+        method, setting = entry["label"], entry.get("setting", "")
+        if (methods and method not in methods) or (settings and setting not in settings):
+            continue
+        own = [r for r in rows if (r["method"], r["setting"]) == (method, setting)]
+        done = [r for r in own if r["complete"]]
+        if not own:
+            continue
+        cells = [Cell(method), Cell(setting)]
+        for name in names:
+            values = [v for r in done if (v := r["metrics"].get(name)) is not None]
+            if any(key[2] == name for key in printed):
+                at = printed.get((method, setting, name))
+                cells.append(Cell(ABSENT if at is None else f"{at:g}"))
+            cells.append(Cell(_mean(values)))
+        lost = len(own) - len(done)
+        note = f"({lost} diverged)" if lost else ""
+        cells.append(Cell(float(len(done)), note=note))
+        if judged:
+            cells.append(Cell(_counted([r["verdict"] for r in done])))
+        body.append(tuple(cells))
+    return Table("", tuple(heads), tuple(body))
+
+
+def _mean(values: Sequence[float]) -> str:
+    if not values:
+        return ABSENT
+    spread = stdev(values) if len(values) > 1 else None
+    digits = digits_for([fmean(values)], [spread])
+    return shown(Cell(fmean(values), spread=spread, digits=digits), Column("", ""))
+
+
+def _counted(statuses: Sequence[str | None]) -> str:
+    found = [s for s in dict.fromkeys(statuses) if s]
+    return ", ".join(f"{s} {statuses.count(s)}" for s in found)
+
+
+def lead(rows: Sequence[Row], metric: str, ours: str, other: str) -> str:
+    """A sentence on the difference of two methods over the seeds that both have, with its test."""
+
+    def values(label: str) -> dict[int, float]:
+        found = {
+            r["seed"]: r["metrics"][metric]
+            for r in rows
+            if f"{r['method']} {r['setting']}".strip() == label
+            and r["complete"]
+            and r["metrics"].get(metric) is not None
+        }
+        if not found:
+            raise ConfigError(f"no results of '{label}' with metric '{metric}'; run it first.")
+        return found
+
+    mine, theirs = values(ours), values(other)
+    seeds = sorted(mine.keys() & theirs.keys())
+    gaps = [mine[s] - theirs[s] for s in seeds]
+    if len(gaps) < 2:
+        raise ConfigError(
+            f"'{ours}' and '{other}' have {len(gaps)} seeds in common; run two or more."
+        )
+    digits = digits_for([fmean(gaps)], [stdev(gaps)])
+    at = shown(Cell(fmean(gaps), spread=stdev(gaps), digits=digits, signed=True), Column("", ""))
+    return (
+        f"{find_metric(metric).title} of {ours} minus that of {other}: {at} over {len(gaps)} "
+        f"paired seeds, p = {p_value(gaps):.2g} (two-sided paired t test)."
+    )
+
+
+# --- pages ---------------------------------------------------------------------------------------
+
+
+def filled(text: str, folder: Path) -> str:
+    """A page with the contents of its marks made anew from the results in `folder`."""
+    return _BLOCK.sub(lambda found: _block(found, folder), text)
+
+
+def _block(found: re.Match[str], folder: Path) -> str:
+    kind, spec = found["kind"], found["spec"]
+    made = _table_of(spec, folder) if kind == "results" else _lead_of(spec, folder)
+    return f"<!-- {kind}: {spec} -->\n{made}\n<!-- end of {kind} -->"
+
+
+def _table_of(spec: str, folder: Path) -> str:
+    name, *words = shlex.split(spec)
+    options = dict(word.split("=", 1) for word in words if "=" in word)
+    unknown = sorted(set(options) - {"scale", "metrics", "methods", "settings"})
+    if unknown or len(options) < len(words):
+        raise ConfigError(
+            f"results: {spec}: give metrics=..., methods=..., settings=... or scale=... after the "
+            "name of the preset."
+        )
+    preset, rows = _rows(name, options.get("scale"), folder)
+    chosen = {key: options.get(key, "").split(";" if key != "metrics" else ",") for key in options}
+    made = table(
+        preset,
+        rows,
+        names=chosen.get("metrics", ()),
+        methods=chosen.get("methods", ()),
+        settings=chosen.get("settings", ()),
+    ).markdown()
+    return "\n" + made + "\n" + origin(rows) + "\n"
+
+
+def _lead_of(spec: str, folder: Path) -> str:
+    found = _LEAD.match(spec)
+    if found is None:
+        raise ConfigError(f'lead: {spec}: write PRESET METRIC of "METHOD" against "METHOD".')
+    _, rows = _rows(found["preset"], None, folder)
+    return lead(rows, found["metric"], found["ours"], found["other"])
+
+
+def _rows(name: str, scale: str | None, folder: Path) -> tuple[Preset, list[Row]]:
+    preset = find(name)
+    wanted = scaled(preset, scale).name
+    return preset, [row for row in read(folder / f"{name}.json") if row["scale"] == wanted]
+
+
+def origin(rows: Sequence[Row]) -> str:
+    """Where the numbers of a table are from: commits, versions and the time that the runs took."""
+    if not rows:
+        return "Not run yet."
+    commits = sorted({row["commit"].rstrip("+") for row in rows if row["commit"]})
+    torch = sorted({row["versions"].get("torch", "") for row in rows} - {""})
+    hours = sum(row["seconds"] for row in rows) / 3600
+    spent = f"{hours:.1f} h" if hours >= 1 else f"{hours * 60:.0f} min"
+    parts = [f"{len(rows)} runs, {spent} in all", f"torch {', '.join(torch)}" if torch else ""]
+    parts.append(f"commit {', '.join(commits)}" if commits else "")
+    return f"*{'; '.join(p for p in parts if p)}. ± is the standard deviation over seeds.*"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the generated parts of all pages below a folder again; returns the exit code."""
+    if len(arguments) != 2:
+        sys.stderr.write("usage: python -m isonomy.studies.results PAGES RESULTS\n")
+        return 2
+    pages, folder = map(Path, arguments)
+    changed: Mapping[Path, str] = {
+        page: new
+        for page in sorted(pages.rglob("*.md"))
+        if (new := filled(text := page.read_text(encoding="utf-8"), folder)) != text
+    }
+    for page, text in changed.items():
+        write_atomically(page, text.encode())
+        sys.stdout.write(f"{page}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,120 @@
+"""Results as data: kept by method, setting and seed, and the pages that are made from them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from isonomy.cli import app
+from isonomy.errors import ConfigError, DataError
+from isonomy.studies import results
+from isonomy.studies.reproduce import find, methods_of
+
+ROOT = Path(__file__).parents[2]
+
+
+def row(method="FedAvg", setting="equal weights", seed=0, *, faa=0.8, complete=True, **more):
+    made = {
+        "scale": "full",
+        "method": method,
+        "setting": setting,
+        "seed": seed,
+        "metrics": {"loss": 0.1, "faa": faa},
+        "verdict": None,
+        "complete": complete,
+        "seconds": 30.0,
+        "versions": {"torch": "2.13.0"},
+        "commit": "abc",
+    }
+    return {**made, **more}
+
+
+def test_pages_have_what_the_results_say():
+    """Fails if a page of the documentation and results/*.json differ: run `make tables`."""
+    marked = 0
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        marked += len(results._BLOCK.findall(text))
+        assert text.count("<!-- results:") + text.count("<!-- lead:") == len(
+            results._BLOCK.findall(text)
+        ), f"{page.name}: a mark without its end"
+        assert results.filled(text, ROOT / "results") == text, f"{page.name}: run `make tables`"
+    assert marked >= len(list((ROOT / "results").glob("*.json"))), "results that no page shows"
+
+
+def test_kept_results_belong_to_presets():
+    for path in sorted((ROOT / "results").glob("*.json")):
+        preset = find(path.stem)
+        known = {(t["label"], t.get("setting", "")) for t in preset.methods}
+        for one in results.read(path):
+            assert (one["method"], one["setting"]) in known, f"{path.name}: {one['method']}"
+
+
+def test_rows_are_replaced_by_method_setting_scale_and_seed(tmp_path):
+    path = tmp_path / "focus-synthetic.json"
+    assert results.keep(path, "focus-synthetic", [row(), row(seed=1)]) == 2
+    assert results.keep(path, "focus-synthetic", [row(faa=0.7), row(scale="quick")]) == 3
+    found = {(r["scale"], r["seed"]): r["metrics"]["faa"] for r in results.read(path)}
+    assert found == {("full", 0): 0.7, ("full", 1): 0.8, ("quick", 0): 0.8}
+    before = path.read_bytes()
+    results.keep(path, "focus-synthetic", [])
+    assert path.read_bytes() == before  # the same rows, the same bytes
+    path.write_text("{}")
+    with pytest.raises(DataError, match="is not a file of results"):
+        results.read(path)
+
+
+def test_a_table_has_means_spreads_and_lost_runs(tmp_path):
+    rows = [row(faa=0.8), row(seed=1, faa=0.9), row(seed=2, complete=False)]
+    made = results.table(find("focus-synthetic"), rows, names=["faa"]).markdown()
+    assert "| FedAvg | equal weights | 0.958 | 0.850 ± 0.071 | 2 (1 diverged) |" in made
+    assert "FedProx" not in made  # not run
+
+
+def test_a_lead_has_its_paired_test():
+    values = {"FedAvg": (0.8, 0.9, 1.0), "FOCUS": (0.1, 0.1, 0.4)}
+    rows = [
+        row(method, setting, seed, faa=value)
+        for method, setting in (("FedAvg", "equal weights"), ("FOCUS", "models found"))
+        for seed, value in enumerate(values[method])
+    ]
+    text = results.lead(rows, "faa", "FOCUS models found", "FedAvg equal weights")
+    # differences -.7, -.8, -.6: mean -.7, standard error .1 / sqrt(3), t = -12.12 on 2 df
+    assert "-0.700 ± 0.100 over 3 paired seeds, p = 0.0067" in text
+    with pytest.raises(ConfigError, match="no results of 'Nobody'"):
+        results.lead(rows, "faa", "Nobody", "FedAvg equal weights")
+
+
+def test_marks_are_filled_and_wrong_marks_are_refused(tmp_path):
+    results.keep(tmp_path / "focus-synthetic.json", "focus-synthetic", [row(), row(seed=1)])
+    page = "before\n<!-- results: focus-synthetic metrics=faa -->\nold\n<!-- end of results -->\n"
+    made = results.filled(page, tmp_path)
+    assert "old" not in made
+    assert made.startswith("before\n")
+    assert "2 runs, 1 min in all; torch 2.13.0; commit abc." in made
+    assert results.filled(made, tmp_path) == made
+    with pytest.raises(ConfigError, match="give metrics="):
+        results.filled(page.replace("metrics=faa", "colour=red"), tmp_path)
+
+
+def test_reproduce_keeps_results_and_selects_rows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["reproduce", "focus-synthetic", "--quick", "--methods", "FedAvg", "--quiet"]
+    done = CliRunner().invoke(app, [*words, "--seeds", "3-4", "--results", "kept"])
+    assert done.exit_code == 0, done.output
+    rows = json.loads(Path("kept/focus-synthetic.json").read_text())["rows"]
+    assert [(r["method"], r["seed"], r["scale"]) for r in rows] == [
+        ("FedAvg", 3, "quick"),
+        ("FedAvg", 4, "quick"),
+    ]
+    assert all(0 < r["metrics"]["faa"] < 2 for r in rows)
+
+
+def test_settings_select_rows():
+    preset = find("focus-synthetic")
+    assert [m.label for m in methods_of(preset, "full", ["q-FFL"], ["q = 1"])] == ["q-FFL q = 1"]
+    with pytest.raises(ConfigError, match="unknown setting of preset 'focus-synthetic' 'q = 7'"):
+        methods_of(preset, "full", (), ["q = 7"])
+    with pytest.raises(ConfigError, match="none of these methods with one of these settings"):
+        methods_of(preset, "full", ["FedAvg"], ["q = 1"])
