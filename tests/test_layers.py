@@ -80,6 +80,9 @@ LAYERS = {
         "runs",
     ),
     "api": ("*",),
+    "__main__": ("cli",),
+    "api_data": ("*",),
+    "api_results": ("*",),
     "api_search": ("*",),
     "cli": ("*",),
 }

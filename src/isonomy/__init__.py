@@ -22,6 +22,8 @@ Importing the package is fast: torch is imported when it is first needed.
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from isonomy.api import (
@@ -36,11 +38,11 @@ from isonomy.api import (
     predictor,
     resume,
     run,
-    table,
     trust,
-    write_report,
 )
-from isonomy.api_search import decide, suggest, tune
+from isonomy.api_data import federation
+from isonomy.api_results import table, write_report
+from isonomy.api_search import decide, suggest, sweep, tune
 
 if TYPE_CHECKING:
     from isonomy.blocks.descent import descend
@@ -73,6 +75,7 @@ __all__ = [
     "descend",
     "excess",
     "export",
+    "federation",
     "load",
     "load_model",
     "make_config",
@@ -83,6 +86,7 @@ __all__ = [
     "resume",
     "run",
     "suggest",
+    "sweep",
     "table",
     "trust",
     "tune",
@@ -122,3 +126,21 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+# `federation` is a public function and also the name of a package inside of this one. Python binds
+# the name to the package when that is first imported, so the package is made callable then.
+
+
+class _CallableFederation(ModuleType):
+    __call__ = staticmethod(federation)
+
+
+class _Isonomy(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "federation" and isinstance(value, ModuleType):
+            value.__class__ = _CallableFederation
+        ModuleType.__setattr__(self, name, value)
+
+
+sys.modules[__name__].__class__ = _Isonomy

@@ -9,20 +9,56 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isonomy.api import configured, narrowed
+from isonomy.api import configured, narrowed, run_methods, seeds_of
 
 if TYPE_CHECKING:
     from isonomy.config.schema import Config
     from isonomy.core.algorithm import Algorithm
+    from isonomy.data.federation import Federation
+    from isonomy.data.frames import Frames
     from isonomy.runs.listener import Listener
+    from isonomy.runs.record import Record
     from isonomy.studies.decision import Decision
     from isonomy.studies.suggest_lam import LamSuggestion
     from isonomy.studies.suggest_zeta import ZetaSuggestion
     from isonomy.studies.tuned import Tuned
 
 
+def sweep(
+    config: Config | str | Path,
+    axes: Mapping[str, Sequence[Any]],
+    folder: str | Path | None = None,
+    *,
+    algorithms: Iterable[str | Mapping[str, Any] | Algorithm] | None = None,
+    seeds: int | Sequence[int] | None = None,
+    data: Frames | Federation | None = None,
+    overwrite: bool = False,
+    jobs: int = 1,
+    listeners: Sequence[Listener] = (),
+) -> list[Record]:
+    """Run every combination of values of config keys, each with every seed.
+
+    `axes` are the values by key, such as {"algorithm.mu": [0, 0.1, 1]}; the other arguments are
+    those of `compare`. Returns one record per run.
+    """
+    from isonomy.studies.sweep import grid_of
+
+    made = narrowed(configured(config, data), algorithms)
+    return run_methods(
+        grid_of(made, [(key, list(values)) for key, values in axes.items()]),
+        seeds_of(made, seeds),
+        folder,
+        overwrite=overwrite,
+        jobs=jobs,
+        listeners=listeners,
+    )
+
+
 def suggest(
-    config: Config | str | Path, option: str | None = None
+    config: Config | str | Path,
+    option: str | None = None,
+    *,
+    data: Frames | Federation | None = None,
 ) -> LamSuggestion | ZetaSuggestion:
     """Suggest a value for FMTL's `lam` or for PFFL's `zeta`, from measurements of all clients.
 
@@ -32,7 +68,7 @@ def suggest(
     """
     from isonomy.studies import suggest as study
 
-    return study.suggest(configured(config), option)
+    return study.suggest(configured(config, data), option)
 
 
 def tune(
@@ -40,6 +76,7 @@ def tune(
     methods: Iterable[str | Mapping[str, Any] | Algorithm] | None = None,
     folder: str | Path | None = None,
     *,
+    data: Frames | Federation | None = None,
     jobs: int = 1,
     listeners: Sequence[Listener] = (),
     **options: Any,
@@ -47,11 +84,13 @@ def tune(
     """Tune methods with equally many trials, on validation examples; needs Optuna.
 
     `options`: trials = 20, objectives (names of metrics; the accuracy, or the loss), seeds, fixed
-    (keys that are not tuned) and overwrite. `tuned.best(method)` is a method's best trial.
+    (keys that are not tuned) and overwrite. `tuned.best(method)` is a method's best trial. `data`
+    are data from memory, in place of the config's.
     """
     from isonomy.studies.tune import tune as study
 
-    return study(narrowed(configured(config), methods), folder, listeners, jobs=jobs, **options)
+    made = narrowed(configured(config, data), methods)
+    return study(made, folder, listeners, jobs=jobs, **options)
 
 
 def decide(
@@ -64,6 +103,7 @@ def decide(
     budget: str | None = None,
     trials: int | None = None,
     methods: Sequence[str | Mapping[str, Any]] | None = None,
+    data: Frames | Federation | None = None,
     jobs: int = 1,
     overwrite: bool = False,
     command: str = "",
@@ -72,12 +112,13 @@ def decide(
     """Search for a model that meets requirements, verify it on test data, and say yes or no.
 
     What is not given is as in the config's table `decide`. The model, decision.json and
-    decision.html are written to the folder; `decision.outcome` is "met" or "none".
+    decision.html are written to the folder; `decision.outcome` is "met" or "none". `data` are data
+    from memory, in place of the config's.
     """
     from isonomy.runs.listener import Listeners
     from isonomy.studies import decide as study
 
-    made = configured(config)
+    made = configured(config, data)
     given = {
         "require": None if require is None else list(require),
         "maximise": maximise,

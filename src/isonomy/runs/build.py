@@ -61,7 +61,7 @@ class Setting:
     malicious: Tensor = field(default_factory=lambda: torch.arange(0))
     defence: Combiner | None = None
     postprocess: Method | None = None
-    fingerprint: str = ""  # of the user's own tables, to recognise them
+    fingerprint: str = ""  # of the user's own data, to recognise them
     remote: bool = False  # whether the examples are with the participants of a real federation
 
     @property
@@ -111,7 +111,7 @@ def build(
     used, own = federation, ""
     if not remote:
         used = _poisoned(federation, tuple(bad.tolist()), labels_of(config), attack_seed(config))
-        own = fingerprint(federation) if config.data.name == "tables" else ""
+        own = fingerprint(federation) if config.data.name in ("tables", "memory") else ""
     return Setting(
         config=config,
         federation=used,

@@ -95,6 +95,22 @@ def resume(folder: Path | str, *, listeners: Sequence[Listener] = (), keep: bool
     return train(build(config, listener.note), place, listeners, keep=keep)
 
 
+def require_given(place: RunFolder, table: dict[str, Any]) -> None:
+    """Raise a RunError if a run did not begin with the data from memory of this `data` table."""
+    then = place.config().data
+    if then.name != table["name"]:
+        raise RunError(
+            f"'{place.path}' is a run on '{then.name}' and not on data from memory; resume it "
+            "without data."
+        )
+    if then.options.get("digest") != table["digest"]:
+        raise RunError(
+            f"the data given are not those that '{place.path}' began with (digest "
+            f"{str(table['digest'])[:8]} instead of {str(then.options.get('digest'))[:8]}); give "
+            "the same data, or start a new run in another folder."
+        )
+
+
 def train(
     setting: Setting,
     place: RunFolder | None,
@@ -273,8 +289,9 @@ def _start(
             "describe the result; undo the change, or run the changed config in another folder."
         )
     if extra.get("data", setting.fingerprint) != setting.fingerprint:
+        path = setting.config.data.options.get("path")
         raise RunError(
-            f"the tables at '{setting.config.data.options.get('path')}' are not those that "
+            f"{f'the tables at {path!r}' if path else 'the data'} are not those that "
             f"'{place.path}' began with; put them back, or start again with --overwrite."
         )
     engine.restore(extra["engine"])

@@ -1,0 +1,45 @@
+"""Results for Python users: tables, frames and reports.
+
+Heavy imports are inside the functions, so that importing this module is fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from isonomy.runs.record import Record
+
+Format = Literal["text", "markdown", "latex", "csv"]
+
+
+def table(
+    records: Record | Sequence[Record],
+    columns: Sequence[str] | None = None,
+    *,
+    format: Format = "text",
+) -> str:
+    """A table with one row per method: mean and deviation over seeds, best values marked."""
+    from isonomy.errors import ConfigError, unknown
+    from isonomy.report.tables import comparison
+
+    known = ("text", "markdown", "latex", "csv")
+    if format not in known:
+        raise ConfigError(unknown("format", format, known))
+    made = comparison(_list(records), list(columns) if columns is not None else None)
+    return str(getattr(made, format)())
+
+
+def write_report(records: Record | Sequence[Record], path: str | Path = "report.html") -> Path:
+    """Write an HTML page with tables and figures that works offline; returns its path."""
+    from isonomy.report import page
+
+    path = Path(path)
+    page.write(_list(records), path)
+    return path
+
+
+def _list(records: Record | Sequence[Record]) -> list[Record]:
+    return list(records) if isinstance(records, Sequence) else [records]
