@@ -41,8 +41,8 @@ from isonomy.api import (
     trust,
 )
 from isonomy.api_data import federation
-from isonomy.api_results import table, write_report
-from isonomy.api_search import decide, suggest, sweep, tune
+from isonomy.api_results import figures, frame, table, write_report
+from isonomy.api_search import check, decide, suggest, sweep, tune
 
 if TYPE_CHECKING:
     from isonomy.blocks.descent import descend
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from isonomy.core.task import Task
     from isonomy.data.federation import Federation
     from isonomy.errors import IsonomyError
+    from isonomy.estimator import FairFederatedClassifier as FairFederatedClassifier
     from isonomy.runs.listener import Listener
     from isonomy.runs.record import Record
 
@@ -70,12 +71,15 @@ __all__ = [
     "Record",
     "Task",
     "__version__",
+    "check",
     "compare",
     "decide",
     "descend",
     "excess",
     "export",
     "federation",
+    "figures",
+    "frame",
     "load",
     "load_model",
     "make_config",
@@ -98,6 +102,7 @@ _MODULES = {  # of the names that are imported when they are first used
     "Client": "isonomy.core.client",
     "Cohort": "isonomy.core.cohort",
     "Config": "isonomy.config.schema",
+    "FairFederatedClassifier": "isonomy.estimator",
     "Federation": "isonomy.data.federation",
     "IsonomyError": "isonomy.errors",
     "Listener": "isonomy.runs.listener",
@@ -125,7 +130,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, "FairFederatedClassifier"]  # needs scikit-learn, so `import *` leaves it out
 
 
 # `federation` is a public function and also the name of a package inside of this one. Python binds

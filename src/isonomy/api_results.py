@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from isonomy.report.notebook import Shown
     from isonomy.runs.record import Record
 
 Format = Literal["text", "markdown", "latex", "csv"]
@@ -30,6 +31,30 @@ def table(
         raise ConfigError(unknown("format", format, known))
     made = comparison(_list(records), list(columns) if columns is not None else None)
     return str(getattr(made, format)())
+
+
+def frame(
+    records: Record | Sequence[Record],
+    by: Literal["run", "round", "client", "group"] = "run",
+    *,
+    to: Literal["pandas", "polars", "arrow"] = "pandas",
+) -> Any:
+    """The results of runs as a frame: one row per run, round, client or protected group.
+
+    Every metric is a column. "run" has the last metrics, the traffic, and the config keys that
+    differ between the runs (`config.local.lr`); "client" and "group" have one row per evaluation.
+    A pandas or polars frame needs that package; a pyarrow table (to="arrow") needs nothing more.
+    """
+    from isonomy.report import frames
+
+    return frames.frame(_list(records), by, to)
+
+
+def figures(records: Record | Sequence[Record]) -> Shown:
+    """The figures of the report, which a notebook shows; `figures(records)["curves"]` is one."""
+    from isonomy.report.notebook import shown
+
+    return shown(_list(records))
 
 
 def write_report(records: Record | Sequence[Record], path: str | Path = "report.html") -> Path:

@@ -1,4 +1,4 @@
-"""More functions for Python users: those that search for options, settings, or a decision.
+"""More functions for Python users: search for options, settings or a decision; check algorithms.
 
 Heavy imports are inside the functions, so that importing this module is fast.
 """
@@ -13,6 +13,7 @@ from isonomy.api import configured, narrowed, run_methods, seeds_of
 
 if TYPE_CHECKING:
     from isonomy.config.schema import Config
+    from isonomy.contract.suite import Checked
     from isonomy.core.algorithm import Algorithm
     from isonomy.data.federation import Federation
     from isonomy.data.frames import Frames
@@ -52,6 +53,28 @@ def sweep(
         jobs=jobs,
         listeners=listeners,
     )
+
+
+def check(
+    algorithm: str | type[Algorithm] | Algorithm, engines: Sequence[str] | None = None
+) -> Checked:
+    """Check that an algorithm keeps the contract that every engine relies on.
+
+    `algorithm` is a name, a class or an instance. `engines` are loop, batched and flower; by
+    default all that are installed. `checked.passed` says whether every clause holds, and
+    `checked.failures` have the reasons.
+    """
+    from isonomy import algorithms
+    from isonomy.contract import suite
+    from isonomy.core.algorithm import Algorithm
+    from isonomy.errors import ConfigError
+
+    made: object = algorithms.make(algorithm) if isinstance(algorithm, str) else algorithm
+    if isinstance(made, type) and issubclass(made, Algorithm):
+        made = made()
+    if not isinstance(made, Algorithm):
+        raise ConfigError(f"{made!r} cannot be checked; give an algorithm, by name or as a class.")
+    return suite.check(made, engines)
 
 
 def suggest(

@@ -106,7 +106,7 @@ class Federation:
         ...     x, (x[:, 0] > 0).long(), ["north"] * 40 + ["south"] * 20, protected={"sex": sex}
         ... )
         >>> made.names, made.sizes("train").tolist(), made.attributes[0].levels
-        (('north', 'south'), [24, 12], ('f', 'm'))
+        (('north', 'south'), [28, 14], ('f', 'm'))
         """
         from isonomy.data.tensors import parts_of_tensors
 

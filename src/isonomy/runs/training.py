@@ -18,7 +18,7 @@ from isonomy.core.cohort import NoReplies
 from isonomy.core.verdict import About, Verdict
 from isonomy.engines.base import Engine, Meter, Note, sample
 from isonomy.errors import RunError, TrainingError
-from isonomy.runs import middleware, postprocessing, signals
+from isonomy.runs import middleware, postprocessing, signals, trackers
 from isonomy.runs.build import Setting, build, engine_of, versions
 from isonomy.runs.evaluate import evaluate, final_fronts
 from isonomy.runs.folder import RunFolder
@@ -50,6 +50,7 @@ def run(
     If the algorithm's verdict withholds the model, the folder holds none, unless `keep` is true.
     """
     listener = Listeners(listeners)
+    trackers.require(config)
     setting = build(config.model_copy(update={"versions": versions()}), listener.note)
     place = RunFolder(folder) if folder is not None else None
     if place is not None:
@@ -70,6 +71,7 @@ def resume(folder: Path | str, *, listeners: Sequence[Listener] = (), keep: bool
     listener = Listeners(listeners)
     place = RunFolder(folder)
     config = place.config()
+    trackers.require(config)
     withheld = place.complete and keep and place.withheld
     if place.complete and not withheld:
         listener.note(f"'{place.path}' is complete; nothing to do.")
@@ -123,9 +125,31 @@ def train(
     threads = torch.get_num_threads()
     try:
         with contextlib.nullcontext() if place is None else place.locked():
-            return _Training(setting, place, Listeners(listeners), make).record(keep=keep)
+            return _tracked(setting, place, Listeners(listeners), make, keep=keep)
     finally:
         torch.set_num_threads(threads)
+
+
+def _tracked(
+    setting: Setting,
+    place: RunFolder | None,
+    listener: Listeners,
+    make: MakeEngine,
+    *,
+    keep: bool,
+) -> Record:
+    """The run, also reported to the trackers of its config."""
+    used = trackers.tracked(setting.config, place, listener.note)
+    everyone = Listeners((*listener.listeners, *used))
+    try:
+        made = _Training(setting, place, everyone, make).record(keep=keep)
+    except BaseException:
+        for tracker in used:
+            tracker.stop()
+        raise
+    for tracker in used:
+        tracker.result(made)
+    return made
 
 
 class _Training:

@@ -169,12 +169,16 @@ def _base(config: Config) -> dict[str, Any]:
 
 
 def _same(a: Config, b: Config) -> bool:
-    return _base(a) == _base(b)
+    return _without_trackers(a) == _without_trackers(b)
+
+
+def _without_trackers(config: Config) -> dict[str, Any]:
+    return {key: value for key, value in _base(config).items() if key != "track"}
 
 
 def _other(a: Config, b: Config) -> str:
     """What differs between two configs, for a sentence."""
-    plain = [_base(one) for one in (a, b)]
+    plain = [_without_trackers(one) for one in (a, b)]
     digests = [one["data"].pop("digest", None) for one in plain]
     return "other data" if None not in digests and plain[0] == plain[1] else "another config"
 
