@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from isonomy import api, api_data
+from isonomy import algorithms, api, api_data
 from isonomy.core.capabilities import LearnsFront
 from isonomy.data.frames import to_arrow
 from isonomy.deploy.predictions import Predictions
@@ -136,9 +136,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def _train(self, given: Any, seed: int) -> None:
         options = {"name": self.method, **(self.options or {})}
         table = {"name": self.model} if isinstance(self.model, str) else dict(self.model)
-        from isonomy import algorithms
-
-        front = issubclass(algorithms.find(self.method), LearnsFront)
+        front = isinstance(algorithms.make(self.method, dict(self.options or {})), LearnsFront)
         config = api.make_config(
             **{
                 "data": "adult",  # replaced by `given`

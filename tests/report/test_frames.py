@@ -45,7 +45,7 @@ def test_one_row_per_run(records):
 
 def test_one_row_per_round(records):
     found = records[0].to_frame()
-    assert found["curve"].tolist() == [1, 2, 3, 4]
+    assert found["round"].tolist() == [1, 2, 3, 4]
     assert found["loss"].isna().tolist() == [True, False, True, False]
     assert found["loss"].tolist()[-1] == records[0].metrics["loss"]
 
@@ -61,7 +61,7 @@ def test_one_row_per_client_and_evaluation(records):
 def test_one_row_per_group(records):
     found = records[1].to_frame("group")
     (attribute,) = set(found["attribute"])
-    last = found[found["curve"] == 4].set_index("group")
+    last = found[found["round"] == 4].set_index("group")
     assert len(last) == 2
     for level, row in last.iterrows():
         for kind in ("accuracy", "positive_rate", "accuracy:low"):
@@ -84,7 +84,11 @@ def test_kinds_of_frames(records):
 
 def test_a_missing_package_explains_itself():
     script = (
-        "import sys; sys.modules['pandas'] = None\n"
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(name, *_):\n"
+        "        if name == 'pandas': raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Absent)\n"
         "import isonomy\n"
         "one = isonomy.Record('a', 0, {}, [{'round': 1}], {}, {})\n"
         "assert one.to_frame(to='arrow').num_rows == 1\n"
