@@ -138,6 +138,20 @@ def test_partitioners_of_flwr_datasets(files):
     assert same(isonomy.run(config(), data=given), files[1][0])
 
 
+@pytest.mark.slow
+def test_a_federated_dataset_of_flwr_datasets(tmp_path):
+    federated = pytest.importorskip("flwr_datasets").FederatedDataset
+    path = tmp_path / "all.csv"
+    hospitals().to_csv(path, index=False)
+    files = {"train": str(path), "test": str(path)}
+    options = {"data_files": files, "cache_dir": str(tmp_path / "cache")}
+    one = federated(dataset="csv", partitioners={"train": 3}, **options)
+    assert list(isonomy.federation(one, **ROLES).tables) == ["0", "1", "2"]
+    both = federated(dataset="csv", partitioners={"train": 3, "test": 3}, **options)
+    made = isonomy.federation(both, **ROLES).federation()
+    assert made.sizes("train").tolist() == made.sizes("test").tolist() == [100, 100, 100]
+
+
 class Examples(Dataset):
     """A data set that is read one example at a time."""
 

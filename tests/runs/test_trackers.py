@@ -282,7 +282,7 @@ def backend(monkeypatch):
 
     def use(made):
         monkeypatch.setitem(registry.BACKENDS, "mlflow", (lambda: made, "MLflow"))
-        monkeypatch.setattr(registry.importlib.util, "find_spec", lambda _: True)
+        monkeypatch.setattr(registry, "installed", lambda _: True)
         return made
 
     return use
@@ -338,7 +338,7 @@ def test_a_resumed_run_has_the_same_name_there(tmp_path, backend):
 
 
 def test_wrong_trackers_are_refused(monkeypatch):
-    monkeypatch.setattr(registry.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(registry, "installed", lambda _: False)
     for name, title in (("mlflow", "MLflow"), ("tensorboard", "TensorBoard"), ("wandb", "W")):
         with pytest.raises(ConfigError, match=rf"needs {title}.*pip install 'isonomy\[{name}\]'"):
             isonomy.run(config(track=[name]))

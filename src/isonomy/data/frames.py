@@ -339,7 +339,8 @@ def _digest(tables: Mapping[str, Any]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for name, table in tables.items():
         digest.update(repr((name, table.num_rows, table.column_names)).encode())
-        opened = OpenTable(name, table.column_names, table.num_rows, table.column, MISSING, False)
+        place = f"the table of '{name}'" if name else "the table"
+        opened = OpenTable(place, table.column_names, table.num_rows, table.column, MISSING, False)
         for column in opened.names:
             values = opened.column(column)
             digest.update(values.kind.encode())
@@ -353,9 +354,9 @@ def _digest(tables: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def check_given(data: Any) -> None:
-    """Raise a ConfigError if data for a run are a plain table, which has no roles yet."""
-    raise ConfigError(
+def without_roles(data: Any) -> ConfigError:
+    """The error of data for a run that are, for example, a plain table, which has no roles yet."""
+    return ConfigError(
         f"data is {_kind_of(data)}; make it a federation first, for example "
         'isonomy.federation(frame, label="...", client="...", protected=["..."]).'
     )

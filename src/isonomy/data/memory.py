@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from isonomy.data.federation import Federation
-from isonomy.data.frames import Frames, check_given
+from isonomy.data.frames import Frames, without_roles
 from isonomy.data.tables.federate import fingerprint
 from isonomy.errors import ConfigError, DataError
 
@@ -32,8 +32,7 @@ def register(data: Any) -> dict[str, Any]:
         digest = fingerprint(data)
         _known[digest] = data
         return {"name": NAME, "digest": digest}
-    check_given(data)
-    raise AssertionError
+    raise without_roles(data)
 
 
 def find(digest: str) -> Data:

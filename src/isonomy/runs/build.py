@@ -38,6 +38,7 @@ from isonomy.robust.attacks import Attack
 from isonomy.robust.combiners import Combiner
 from isonomy.robust.defence import refusal
 from isonomy.robust.labels import Poison, malicious, poisoned
+from isonomy.runs import trackers
 from isonomy.runs.threshold_check import check_data, check_method
 
 SMALL = 200_000  # parameters up to which one thread is used; more threads would not be faster
@@ -150,6 +151,7 @@ def with_recommended_work(config: Config) -> Config:
 
 def check_remote(config: Config, clients: int) -> None:
     """Check what a real federation of so many participants can run, before anyone has joined."""
+    trackers.require(config)
     algorithm = _method(config, remote=True)[0]
     _postprocess(config, algorithm, remote=True)
     _check_cohort(config, clients, "the federation")

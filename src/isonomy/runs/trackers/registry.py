@@ -22,13 +22,18 @@ BACKENDS: dict[str, tuple[Callable[[], Backend], str]] = {
 """The trackers, each with its title; the name is also that of its package and its extra."""
 
 
+def installed(package: str) -> bool:
+    """Whether a package is installed, without importing it."""
+    return importlib.util.find_spec(package) is not None
+
+
 def require(config: Config) -> None:
     """Raise a ConfigError if the package of one of the config's trackers is not installed."""
     names = [given.name for given in config.track]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"track names '{name}' twice; keep one of them.")
-        if importlib.util.find_spec(name) is None:
+        if not installed(name):
             raise ConfigError(missing_extra(f"tracking with {name}", BACKENDS[name][1], name))
 
 
