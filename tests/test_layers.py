@@ -79,8 +79,22 @@ LAYERS = {
         "robust",
         "runs",
     ),
+    "contract": (
+        "algorithms",
+        "config",
+        "core",
+        "data.federation",
+        "engines",
+        "errors",
+        "federation",
+        "models",
+    ),
     "api": ("*",),
+    "__main__": ("cli",),
+    "api_data": ("*",),
+    "api_results": ("*",),
     "api_search": ("*",),
+    "estimator": ("*",),
     "cli": ("*",),
 }
 

@@ -22,6 +22,8 @@ Importing the package is fast: torch is imported when it is first needed.
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from isonomy.api import (
@@ -36,11 +38,11 @@ from isonomy.api import (
     predictor,
     resume,
     run,
-    table,
     trust,
-    write_report,
 )
-from isonomy.api_search import decide, suggest, tune
+from isonomy.api_data import federation
+from isonomy.api_results import figures, frame, table, write_report
+from isonomy.api_search import check, decide, suggest, sweep, tune
 
 if TYPE_CHECKING:
     from isonomy.blocks.descent import descend
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from isonomy.core.task import Task
     from isonomy.data.federation import Federation
     from isonomy.errors import IsonomyError
+    from isonomy.estimator import FairFederatedClassifier as FairFederatedClassifier
     from isonomy.runs.listener import Listener
     from isonomy.runs.record import Record
 
@@ -68,11 +71,15 @@ __all__ = [
     "Record",
     "Task",
     "__version__",
+    "check",
     "compare",
     "decide",
     "descend",
     "excess",
     "export",
+    "federation",
+    "figures",
+    "frame",
     "load",
     "load_model",
     "make_config",
@@ -83,6 +90,7 @@ __all__ = [
     "resume",
     "run",
     "suggest",
+    "sweep",
     "table",
     "trust",
     "tune",
@@ -94,6 +102,7 @@ _MODULES = {  # of the names that are imported when they are first used
     "Client": "isonomy.core.client",
     "Cohort": "isonomy.core.cohort",
     "Config": "isonomy.config.schema",
+    "FairFederatedClassifier": "isonomy.estimator",
     "Federation": "isonomy.data.federation",
     "IsonomyError": "isonomy.errors",
     "Listener": "isonomy.runs.listener",
@@ -121,4 +130,22 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, "FairFederatedClassifier"]  # needs scikit-learn, so `import *` leaves it out
+
+
+# `federation` is a public function and also the name of a package inside of this one. Python binds
+# the name to the package when that is first imported, so the package is made callable then.
+
+
+class _CallableFederation(ModuleType):
+    __call__ = staticmethod(federation)
+
+
+class _Isonomy(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "federation" and isinstance(value, ModuleType):
+            value.__class__ = _CallableFederation
+        ModuleType.__setattr__(self, name, value)
+
+
+sys.modules[__name__].__class__ = _Isonomy

@@ -10,11 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from isonomy.api_data import data_table
+
 if TYPE_CHECKING:
     from torch import Tensor
 
     from isonomy.config.schema import Config
     from isonomy.core.algorithm import Algorithm
+    from isonomy.data.federation import Federation
+    from isonomy.data.frames import Frames
     from isonomy.deploy.export import Exported
     from isonomy.deploy.model import Model
     from isonomy.deploy.predictor import Predictor
@@ -22,8 +26,6 @@ if TYPE_CHECKING:
     from isonomy.runs.listener import Listener
     from isonomy.runs.record import Record
     from isonomy.studies.compare import Method
-
-Format = Literal["text", "markdown", "latex", "csv"]
 
 
 def make_config(base: str | Path | None = None, /, *overrides: str, **values: Any) -> Config:
@@ -42,6 +44,7 @@ def make_config(base: str | Path | None = None, /, *overrides: str, **values: An
     from isonomy.config.overrides import merge, parse_override
     from isonomy.config.schema import parse
 
+    _refuse_objects(values.get("data"))
     where, found = ("config", {}) if base is None else _read(base)
     for override in overrides:
         found = merge(found, parse_override(override))
@@ -53,29 +56,42 @@ def run(
     config: Config | str | Path,
     folder: str | Path | None = None,
     *,
+    data: Frames | Federation | None = None,
     overwrite: bool = False,
     keep: bool = False,
     listeners: Sequence[Listener] = (),
 ) -> Record:
     """Run an experiment, in memory or in a folder from which it can be resumed.
 
+    `data` are data from memory (see `federation`), in place of the config's.
     A method may end with a verdict (`record.verdict`). If its status is not "met", the model is
     withheld: the folder has no model and `predictor` raises an error, unless `keep` is true.
     """
     from isonomy.runs import training
 
     return training.run(
-        configured(config), folder, overwrite=overwrite, keep=keep, listeners=listeners
+        configured(config, data), folder, overwrite=overwrite, keep=keep, listeners=listeners
     )
 
 
-def resume(folder: str | Path, *, keep: bool = False, listeners: Sequence[Listener] = ()) -> Record:
+def resume(
+    folder: str | Path,
+    *,
+    data: Frames | Federation | None = None,
+    keep: bool = False,
+    listeners: Sequence[Listener] = (),
+) -> Record:
     """Continue the unfinished run in a folder, to the same result as without the interruption.
 
-    With `keep`, a complete run also writes the model that its verdict withheld.
+    A run on data from memory needs the same `data` again; other data are refused. With `keep`, a
+    complete run also writes the model that its verdict withheld.
     """
     from isonomy.runs import training
 
+    if data is not None:
+        from isonomy.runs.folder import RunFolder
+
+        training.require_given(RunFolder(folder), data_table(data))
     return training.resume(folder, keep=keep, listeners=listeners)
 
 
@@ -85,6 +101,7 @@ def compare(
     *,
     algorithms: Iterable[str | Mapping[str, Any] | Algorithm] | None = None,
     seeds: int | Sequence[int] | None = None,
+    data: Frames | Federation | None = None,
     overwrite: bool = False,
     jobs: int = 1,
     listeners: Sequence[Listener] = (),
@@ -93,10 +110,10 @@ def compare(
 
     The methods are those of the configs' `compare` tables, or `algorithms`. In a folder, complete
     runs are reused, unfinished runs are continued, and `jobs` runs are executed in parallel, each
-    in its own process.
+    in its own process. `data` are data from memory, in place of the configs'.
     """
     several = [config] if isinstance(config, str) or not isinstance(config, Sequence) else config
-    configs = [configured(one) for one in several]
+    configs = [configured(one, data) for one in several]
     return run_methods(
         methods(*configs, algorithms=algorithms),
         seeds_of(configs[0], seeds),
@@ -400,32 +417,6 @@ def trust(*names: str) -> None:
     allow(*names)
 
 
-def table(
-    records: Record | Sequence[Record],
-    columns: Sequence[str] | None = None,
-    *,
-    format: Format = "text",
-) -> str:
-    """A table with one row per method: mean and deviation over seeds, best values marked."""
-    from isonomy.errors import ConfigError, unknown
-    from isonomy.report.tables import comparison
-
-    known = ("text", "markdown", "latex", "csv")
-    if format not in known:
-        raise ConfigError(unknown("format", format, known))
-    made = comparison(_list(records), list(columns) if columns is not None else None)
-    return str(getattr(made, format)())
-
-
-def write_report(records: Record | Sequence[Record], path: str | Path = "report.html") -> Path:
-    """Write an HTML page with tables and figures that works offline; returns its path."""
-    from isonomy.report import page
-
-    path = Path(path)
-    page.write(_list(records), path)
-    return path
-
-
 def _read(base: str | Path) -> tuple[str, dict[str, Any]]:
     """The name and the values of a config: a file, or a packaged config."""
     from isonomy.config.files import read_toml, with_data_path
@@ -450,13 +441,28 @@ def _read(base: str | Path) -> tuple[str, dict[str, Any]]:
     return path.name, values
 
 
-def configured(given: Config | str | Path) -> Config:
-    """The config itself, or the one that is named."""
-    return make_config(given) if isinstance(given, str | Path) else given
+def configured(given: Config | str | Path, data: Frames | Federation | None = None) -> Config:
+    """The config itself, or the one that is named; with data from memory, if they are given."""
+    config = make_config(given) if isinstance(given, str | Path) else given
+    if data is None:
+        return config
+    from isonomy.config.schema import Data
+
+    table = {"seed": config.data.seed, **data_table(data)}
+    return config.model_copy(update={"data": Data.model_validate(table)})
 
 
-def _list(records: Record | Sequence[Record]) -> list[Record]:
-    return list(records) if isinstance(records, Sequence) else [records]
+def _refuse_objects(data: Any) -> None:
+    """Raise a ConfigError for a frame or another object as data, which a config cannot hold."""
+    from isonomy.errors import ConfigError
+
+    inside = [data.get("path")] if isinstance(data, Mapping) else [data]
+    for one in inside:
+        if one is not None and not isinstance(one, str | Path | int | float | list | tuple):
+            raise ConfigError(
+                f"data is a {type(one).__name__}, which a config cannot hold; pass it when you run "
+                'it: isonomy.run(config, data=isonomy.federation(frame, label="...")).'
+            )
 
 
 def _as_table(value: Any) -> Any:

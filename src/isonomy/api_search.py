@@ -1,4 +1,4 @@
-"""More functions for Python users: those that search for options, settings, or a decision.
+"""More functions for Python users: search for options, settings or a decision; check algorithms.
 
 Heavy imports are inside the functions, so that importing this module is fast.
 """
@@ -9,20 +9,79 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isonomy.api import configured, narrowed
+from isonomy.api import configured, narrowed, run_methods, seeds_of
 
 if TYPE_CHECKING:
     from isonomy.config.schema import Config
+    from isonomy.contract.suite import Checked
     from isonomy.core.algorithm import Algorithm
+    from isonomy.data.federation import Federation
+    from isonomy.data.frames import Frames
     from isonomy.runs.listener import Listener
+    from isonomy.runs.record import Record
     from isonomy.studies.decision import Decision
     from isonomy.studies.suggest_lam import LamSuggestion
     from isonomy.studies.suggest_zeta import ZetaSuggestion
     from isonomy.studies.tuned import Tuned
 
 
+def sweep(
+    config: Config | str | Path,
+    axes: Mapping[str, Sequence[Any]],
+    folder: str | Path | None = None,
+    *,
+    algorithms: Iterable[str | Mapping[str, Any] | Algorithm] | None = None,
+    seeds: int | Sequence[int] | None = None,
+    data: Frames | Federation | None = None,
+    overwrite: bool = False,
+    jobs: int = 1,
+    listeners: Sequence[Listener] = (),
+) -> list[Record]:
+    """Run every combination of values of config keys, each with every seed.
+
+    `axes` are the values by key, such as {"algorithm.mu": [0, 0.1, 1]}; the other arguments are
+    those of `compare`. Returns one record per run.
+    """
+    from isonomy.studies.sweep import grid_of
+
+    made = narrowed(configured(config, data), algorithms)
+    return run_methods(
+        grid_of(made, [(key, list(values)) for key, values in axes.items()]),
+        seeds_of(made, seeds),
+        folder,
+        overwrite=overwrite,
+        jobs=jobs,
+        listeners=listeners,
+    )
+
+
+def check(
+    algorithm: str | type[Algorithm] | Algorithm, engines: Sequence[str] | None = None
+) -> Checked:
+    """Check that an algorithm keeps the contract that every engine relies on.
+
+    `algorithm` is a name, a class or an instance. `engines` are loop, batched and flower; by
+    default all that are installed. `checked.passed` says whether every clause holds, and
+    `checked.failures` have the reasons.
+    """
+    from isonomy import algorithms
+    from isonomy.contract import suite
+    from isonomy.core.algorithm import Algorithm
+    from isonomy.errors import ConfigError
+
+    made: object = algorithms.make(algorithm) if isinstance(algorithm, str) else algorithm
+    if isinstance(made, type) and issubclass(made, Algorithm):
+        made = made()
+    if not isinstance(made, Algorithm):
+        raise ConfigError(f"{made!r} cannot be checked; give an algorithm, by name or as a class.")
+    return suite.check(made, engines)
+
+
 def suggest(
-    config: Config | str | Path, option: str | None = None
+    config: Config | str | Path,
+    option: str | None = None,
+    *,
+    data: Frames | Federation | None = None,
 ) -> LamSuggestion | ZetaSuggestion:
     """Suggest a value for FMTL's `lam` or for PFFL's `zeta`, from measurements of all clients.
 
@@ -32,7 +91,7 @@ def suggest(
     """
     from isonomy.studies import suggest as study
 
-    return study.suggest(configured(config), option)
+    return study.suggest(configured(config, data), option)
 
 
 def tune(
@@ -40,6 +99,7 @@ def tune(
     methods: Iterable[str | Mapping[str, Any] | Algorithm] | None = None,
     folder: str | Path | None = None,
     *,
+    data: Frames | Federation | None = None,
     jobs: int = 1,
     listeners: Sequence[Listener] = (),
     **options: Any,
@@ -47,11 +107,13 @@ def tune(
     """Tune methods with equally many trials, on validation examples; needs Optuna.
 
     `options`: trials = 20, objectives (names of metrics; the accuracy, or the loss), seeds, fixed
-    (keys that are not tuned) and overwrite. `tuned.best(method)` is a method's best trial.
+    (keys that are not tuned) and overwrite. `tuned.best(method)` is a method's best trial. `data`
+    are data from memory, in place of the config's.
     """
     from isonomy.studies.tune import tune as study
 
-    return study(narrowed(configured(config), methods), folder, listeners, jobs=jobs, **options)
+    made = narrowed(configured(config, data), methods)
+    return study(made, folder, listeners, jobs=jobs, **options)
 
 
 def decide(
@@ -64,6 +126,7 @@ def decide(
     budget: str | None = None,
     trials: int | None = None,
     methods: Sequence[str | Mapping[str, Any]] | None = None,
+    data: Frames | Federation | None = None,
     jobs: int = 1,
     overwrite: bool = False,
     command: str = "",
@@ -72,12 +135,13 @@ def decide(
     """Search for a model that meets requirements, verify it on test data, and say yes or no.
 
     What is not given is as in the config's table `decide`. The model, decision.json and
-    decision.html are written to the folder; `decision.outcome` is "met" or "none".
+    decision.html are written to the folder; `decision.outcome` is "met" or "none". `data` are data
+    from memory, in place of the config's.
     """
     from isonomy.runs.listener import Listeners
     from isonomy.studies import decide as study
 
-    made = configured(config)
+    made = configured(config, data)
     given = {
         "require": None if require is None else list(require),
         "maximise": maximise,

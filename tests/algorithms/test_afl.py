@@ -14,10 +14,10 @@ from scipy.optimize import brentq, minimize
 
 from algorithms.by_hand import ENGINES, FEDERATION, TASK, rounds
 from algorithms.exchanges import lines, play, weight_of
-from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.client_fair.afl import AFL, Server
 from isonomy.blocks.simplex import project
+from isonomy.contract.checks import silent
 from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.cohort import Cohort
 from isonomy.core.task import Params, Task

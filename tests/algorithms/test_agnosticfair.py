@@ -27,10 +27,10 @@ from algorithms.group_by_hand import (
     weight_of,
     world,
 )
-from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.agnosticfair import AgnosticFair
 from isonomy.blocks.programs import mixture, worst
+from isonomy.contract.checks import silent
 from isonomy.core import random
 from isonomy.core.task import Task
 from isonomy.core.work import Work

@@ -24,9 +24,9 @@ from algorithms.group_by_hand import (
     weight_of,
     world,
 )
-from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.equifl import EquiFL
+from isonomy.contract.checks import silent
 from isonomy.core.task import Task
 from isonomy.core.work import Work
 from isonomy.engines.base import Engine

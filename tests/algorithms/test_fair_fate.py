@@ -18,9 +18,9 @@ from algorithms.group_by_hand import (
     weight_of,
     world,
 )
-from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.fair_fate import FairFate
+from isonomy.contract.checks import silent
 from isonomy.core.task import Task
 from isonomy.engines.base import Engine
 from isonomy.engines.loop import Loop

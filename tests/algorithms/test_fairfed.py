@@ -23,10 +23,10 @@ from algorithms.group_by_hand import (
     weight_of,
     world,
 )
-from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.fairfed import FairFed
 from isonomy.blocks.groups import Cells, gap, local_gap
+from isonomy.contract.checks import silent
 from isonomy.core.notions import NOTIONS, Notion
 from isonomy.core.phase import phase
 from isonomy.core.task import Task

@@ -24,11 +24,11 @@ from algorithms.group_by_hand import (
     weight_of,
     world,
 )
-from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.fcfl import FCFL
 from isonomy.blocks.groups import column
 from isonomy.blocks.vectors import gram
+from isonomy.contract.checks import silent
 from isonomy.core.task import Task
 from isonomy.engines.base import Engine
 from isonomy.engines.loop import Loop

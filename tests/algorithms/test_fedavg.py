@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from algorithms.by_hand import ENGINES, check_weight
-from contract.world import world
 from isonomy.algorithms.average.fedavg import FedAvg
+from isonomy.contract.world import world
 from isonomy.core.algorithm import Global
 from isonomy.core.phase import phase
 from isonomy.engines.base import Engine

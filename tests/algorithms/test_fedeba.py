@@ -15,8 +15,6 @@ import torch
 
 from algorithms.by_hand import ENGINES, FEDERATION, TASK, F, G, check_weight, rounds
 from algorithms.exchanges import Asked, listening, weight_of
-from contract.checks import silent
-from contract.world import world
 from isonomy import write_report
 from isonomy.algorithms import make
 from isonomy.algorithms.client_fair.fedeba import FedEBA
@@ -25,6 +23,8 @@ from isonomy.blocks.measure import gradient, train_loss
 from isonomy.blocks.weights import entropy_weights, fair_angle
 from isonomy.config.files import read
 from isonomy.config.schema import parse
+from isonomy.contract.checks import silent
+from isonomy.contract.world import world
 from isonomy.core import tree
 from isonomy.core.algorithm import Global
 from isonomy.core.phase import phase

@@ -23,11 +23,11 @@ from algorithms.group_by_hand import (
     weight_of,
     world,
 )
-from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.fedfb import FedFB
 from isonomy.blocks import fairbatch
 from isonomy.blocks.groups import Cells, cells
+from isonomy.contract.checks import silent
 from isonomy.core.notions import NOTIONS, Notion
 from isonomy.core.phase import phase
 from isonomy.core.task import Task

@@ -12,13 +12,13 @@ from algorithms import networks
 from algorithms.by_hand import ENGINES
 from algorithms.exchanges import Asked, listening
 from algorithms.networks import STEPS, STILL, play, same
-from contract.checks import check_engines_agree, close, outcome, silent
 from contract.matched import LayerByLayer
 from contract.table import ENGINES as TRANSPORTS
-from contract.world import FEATURES, World, world
 from isonomy.algorithms import make
 from isonomy.algorithms.matched.fedma import FedMA
 from isonomy.blocks.chain import subnetwork, widened
+from isonomy.contract.checks import check_engines_agree, close, outcome, silent
+from isonomy.contract.world import FEATURES, World, world
 from isonomy.core import random
 from isonomy.core.cohort import Replies
 from isonomy.core.task import Task

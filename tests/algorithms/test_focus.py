@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from algorithms.by_hand import ENGINES, FEDERATION, TASK
 from algorithms.exchanges import Asked, listening
-from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.clustered.focus import Focus, Models, Server
+from isonomy.contract.checks import silent
 from isonomy.core import tree
 from isonomy.core.cohort import NoReplies
 from isonomy.core.task import Task

@@ -17,9 +17,9 @@ from algorithms.group_by_hand import (
     sums,
     weight_of,
 )
-from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.gifair import GIFAIR
+from isonomy.contract.checks import silent
 from isonomy.engines.base import Engine
 from isonomy.engines.loop import Loop
 from isonomy.errors import ConfigError

@@ -22,10 +22,10 @@ from algorithms.fronts import (
     rays_of,
     squared,
 )
-from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.preference.hetpfl import HetPFL
 from isonomy.blocks import fusion, preferences
+from isonomy.contract.checks import silent
 from isonomy.core import random, tree
 from isonomy.core.task import Batch
 from isonomy.core.tree import Tree

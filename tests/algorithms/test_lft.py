@@ -24,10 +24,10 @@ from algorithms.group_by_hand import (
     weight_of,
     world,
 )
-from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.lft_ensemble import LFTEnsemble
 from isonomy.algorithms.group_fair.lft_fedavg import LFTFedAvg
+from isonomy.contract.checks import silent
 from isonomy.core import tree
 from isonomy.core.task import Task
 from isonomy.engines.base import Engine

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from algorithms.group_by_hand import people, train
-from contract.checks import silent
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.group_fedavg import GroupFedAvg
 from isonomy.algorithms.group_fair.local_bgl import LocalBGL
 from isonomy.algorithms.group_fair.pffl import PFFL
 from isonomy.blocks.constraints import BGL, CBGL, cell_sums, multipliers, violations
+from isonomy.contract.checks import silent
 from isonomy.core.examples import Attribute
 from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Task

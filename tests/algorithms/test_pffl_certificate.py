@@ -13,9 +13,9 @@ from scipy.optimize import minimize
 from torch import nn
 
 from algorithms.group_by_hand import people, train
-from contract.checks import silent
 from isonomy.algorithms.group_fair.pffl import PFFL
 from isonomy.blocks import certificate, saddle
+from isonomy.contract.checks import silent
 from isonomy.core.examples import Attribute
 from isonomy.core.task import Task
 from isonomy.core.verdict import About

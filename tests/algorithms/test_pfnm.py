@@ -11,13 +11,13 @@ import torch
 from algorithms import networks
 from algorithms.by_hand import ENGINES
 from algorithms.networks import STEPS, STILL, play, same
-from contract.checks import check_engines_agree, silent
 from contract.table import ENGINES as TRANSPORTS
-from contract.world import FEATURES, World, world
 from isonomy.algorithms import make
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.matched.pfnm import PFNM
 from isonomy.config.schema import parse
+from isonomy.contract.checks import check_engines_agree, silent
+from isonomy.contract.world import FEATURES, World, world
 from isonomy.core.task import Task
 from isonomy.core.work import Work
 from isonomy.engines.base import Engine

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from contract.world import world
 from isonomy.blocks.descent import descend, start, step
+from isonomy.contract.world import world
 from isonomy.core import random
 from isonomy.core.client import Client, Pool
 from isonomy.core.fold import using

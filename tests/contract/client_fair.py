@@ -6,9 +6,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from contract.checks import check_same_run
-from contract.running import Outcome, Transport, check, close, field, run
-from contract.world import world
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.client_fair.afl import AFL
 from isonomy.algorithms.client_fair.fedeba import FedEBA
@@ -19,6 +16,9 @@ from isonomy.algorithms.client_fair.propfair import PropFair
 from isonomy.algorithms.client_fair.q_fedavg import QFedAvg
 from isonomy.algorithms.client_fair.q_fedsgd import QFedSGD
 from isonomy.algorithms.client_fair.term import TERM
+from isonomy.contract.checks import check_same_run
+from isonomy.contract.running import Outcome, Transport, check, close, field, run
+from isonomy.contract.world import world
 from isonomy.core.algorithm import Algorithm
 
 EQUAL = FedAvg(weight="equal")

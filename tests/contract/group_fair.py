@@ -8,9 +8,6 @@ from typing import Any
 
 import torch
 
-from contract.checks import check_same_run
-from contract.running import Outcome, Transport, close, field, run
-from contract.world import world
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.group_fair.agnosticfair import AgnosticFair
 from isonomy.algorithms.group_fair.equifl import EquiFL
@@ -23,6 +20,9 @@ from isonomy.algorithms.group_fair.gifair import GIFAIR
 from isonomy.algorithms.group_fair.lft_ensemble import LFTEnsemble
 from isonomy.algorithms.group_fair.lft_fedavg import LFTFedAvg
 from isonomy.algorithms.personal.local import Local
+from isonomy.contract.checks import check_same_run
+from isonomy.contract.running import Outcome, Transport, close, field, run
+from isonomy.contract.world import world
 
 ALONE = [torch.tensor([5])] * 3
 

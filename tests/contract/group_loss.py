@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from contract.checks import check_same_run
-from contract.running import Outcome, Transport, field
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.group_fair.group_fedavg import GroupFedAvg
 from isonomy.algorithms.group_fair.local_bgl import LocalBGL
 from isonomy.algorithms.group_fair.pffl import PFFL
+from isonomy.contract.checks import check_same_run
+from isonomy.contract.running import Outcome, Transport, field
 
 EQUAL = FedAvg(weight="equal")
 

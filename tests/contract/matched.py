@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from contract.checks import check_same_run
-from contract.running import Outcome, Transport, field, run
-from contract.world import world
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.matched.fedma import FedMA
 from isonomy.algorithms.matched.pfnm import PFNM
 from isonomy.algorithms.personal.local import Local
 from isonomy.blocks.descent import descend
+from isonomy.contract.checks import check_same_run
+from isonomy.contract.running import Outcome, Transport, field, run
+from isonomy.contract.world import world
 from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message
 from isonomy.core.cohort import Cohort

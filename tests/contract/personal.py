@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from contract.checks import check_same_run
-from contract.running import Outcome, Transport, check, field, named, run, same_bits
-from contract.world import world
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.personal.apfl import APFL
 from isonomy.algorithms.personal.ewc import EWC
@@ -18,6 +15,9 @@ from isonomy.algorithms.personal.local import Local
 from isonomy.algorithms.personal.mapper import Mapper
 from isonomy.algorithms.personal.perfedavg import PerFedAvg
 from isonomy.algorithms.personal.symmetric_kl import SymmetricKL
+from isonomy.contract.checks import check_same_run
+from isonomy.contract.running import Outcome, Transport, check, field, named, run, same_bits
+from isonomy.contract.world import world
 from isonomy.core.algorithm import Algorithm
 
 EQUAL = FedAvg(weight="equal")

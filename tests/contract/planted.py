@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from contract.running import LOOP
 from contract.table import ENGINES
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.blocks.descent import descend
+from isonomy.contract.running import LOOP
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message

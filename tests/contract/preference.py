@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from algorithms.fronts import PAPER, paper_praffl
-from contract.checks import check_same_run
-from contract.running import Outcome, Transport, check, field, run, same_bits
-from contract.world import FEATURES, world
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.preference.hetpfl import HetPFL
 from isonomy.algorithms.preference.praffl import PraFFL
+from isonomy.contract.checks import check_same_run
+from isonomy.contract.running import Outcome, Transport, check, field, run, same_bits
+from isonomy.contract.world import FEATURES, world
 from isonomy.core.task import Task
 from isonomy.models import hypernet as nets
 

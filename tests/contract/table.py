@@ -9,58 +9,20 @@ from typing import Any
 import torch
 
 from contract import client_fair, group_fair, group_loss, matched, personal, preference
-from contract.checks import check_same_run
-from contract.running import LOOP, Transport
-from contract.world import World, deep_world, linear_world, partial_world
 from isonomy.algorithms import registry
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.average.fedprox import FedProx
 from isonomy.algorithms.clustered.focus import Focus
 from isonomy.algorithms.personal.local import Local
-from isonomy.core import tree
+from isonomy.contract.checks import check_same_run
+from isonomy.contract.engines import transports
+from isonomy.contract.running import Transport
+from isonomy.contract.world import World, deep_world, linear_world, partial_world
 from isonomy.core.algorithm import Algorithm
-from isonomy.core.task import Task
-from isonomy.core.tree import Tree
-from isonomy.data.federation import Federation
-from isonomy.engines.base import Engine
-from isonomy.engines.batched.engine import Batched
-from isonomy.engines.batched.program import Programs
-from isonomy.federation.flower.engine import InProcessFlower
 
 # --- engines --------------------------------------------------------------------------------------
 
-_programs = Programs()  # one cache for all engines of the suite, so a stale program would show
-
-
-def sharing(kind: type[Batched]) -> Callable[..., Batched]:
-    """A function that makes engines that share their traced programs: tracing is slow."""
-
-    def make(task: Task, federation: Federation, **options: Any) -> Batched:
-        engine = kind(task, federation, **options)
-        engine.programs = _programs
-        return engine
-
-    return make
-
-
-class OnFlower(Transport):
-    """Flower: every client stores its own state."""
-
-    def states(self, engine: Engine) -> Tree:
-        assert isinstance(engine, InProcessFlower)
-        return engine.stored_states()
-
-    def restore(self, engine: Engine, states: Tree) -> None:
-        assert isinstance(engine, InProcessFlower)
-        for k, client in enumerate(engine.clients):
-            client.store.save(max(client.store.rounds(), default=0), tree.take(states, k))
-
-
-ENGINES: dict[str, Transport] = {
-    "loop": LOOP,
-    "batched": Transport(sharing(Batched), chunks=({"chunk": 2},)),
-    "flower": OnFlower(InProcessFlower),
-}
+ENGINES: dict[str, Transport] = transports()
 
 
 # --- algorithms -----------------------------------------------------------------------------------

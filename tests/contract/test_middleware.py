@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from contract.checks import LOOP, Transport, begin, close, outcome
 from contract.table import ENGINES
-from contract.world import world
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.client_fair.term import TERM
+from isonomy.contract.checks import LOOP, Transport, begin, close, outcome
+from isonomy.contract.world import world
 from isonomy.core import tree
 from isonomy.core.cohort import Ask
 from isonomy.core.phase import Phase

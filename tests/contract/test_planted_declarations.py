@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from contract.planted import Planted, caught
-from contract.recording import Record, check_recorded, never_asked
 from isonomy.algorithms.average.fedavg import FedAvg
+from isonomy.contract.recording import Record, check_recorded, never_asked
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message

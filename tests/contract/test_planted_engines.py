@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from contract import checks
 from contract.planted import BATCHED, Sound, both, caught
-from contract.running import LOOP, Transport
-from contract.table import sharing
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.personal.local import Local
+from isonomy.contract import checks
+from isonomy.contract.engines import sharing
+from isonomy.contract.running import LOOP, Transport
 from isonomy.core import tree
 from isonomy.core.batches import Plan
 from isonomy.core.client import Client

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from algorithms.test_fedprox import check_by_hand
-from contract import checks
 from contract.planted import BATCHED, Planted, Sound, averaged, both, caught
-from contract.recording import check_recorded
-from contract.running import Transport
 from contract.test_contract import CLAUSES
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.average.fedprox import FedProx
 from isonomy.blocks.descent import descend
+from isonomy.contract import checks
+from isonomy.contract.recording import check_recorded
+from isonomy.contract.running import Transport
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message

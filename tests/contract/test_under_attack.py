@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from contract.running import LOOP, Transport, begin, close, outcome, same_bits, scattered
 from contract.table import ENGINES, row
-from contract.world import World, world
 from isonomy.algorithms import registry
+from isonomy.contract.running import LOOP, Transport, begin, close, outcome, same_bits, scattered
+from isonomy.contract.world import World, world
 from isonomy.core.algorithm import Algorithm
 from isonomy.engines.base import dropout
 from isonomy.robust.attacks import ATTACKS, Attack

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from contract.world import TRAIN, VALIDATION, world
+from isonomy.contract.world import TRAIN, VALIDATION, world
 from isonomy.core import random
 from isonomy.core.client import Client, Pool
 from isonomy.core.examples import SPLITS

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from contract import checks
 from contract.table import ENGINES
 from contract.test_contract import CLAUSES
 from isonomy.config.schema import parse
+from isonomy.contract import checks
 from isonomy.runs.training import run
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding-an-algorithm.md"

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from contract.world import CLIENTS, TRAIN, world
 from isonomy.algorithms import registry
+from isonomy.contract.world import CLIENTS, TRAIN, world
 from isonomy.core import tree
 from isonomy.core.client import Client
 from isonomy.core.cohort import Ask, Replies

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from contract.world import world
+from isonomy.contract.world import world
 from isonomy.core.client import Client
 from isonomy.core.phase import phase
 from isonomy.core.task import Task

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from contract.world import CLIENTS, world
 from isonomy.algorithms import registry
+from isonomy.contract.world import CLIENTS, world
 from isonomy.core import tree
 from isonomy.engines.batched import program, runner
 from isonomy.engines.batched.engine import Batched

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import tomli_w
 from hypothesis import strategies as st
 
+import isonomy
 from federation.participants import CONFIG, NAMES, write_tables
 from fuzz.fuzzer import Fuzzer, Try
 from fuzz.guard import Bug, attempt
@@ -66,7 +67,7 @@ def _samples(folder: Path) -> list[Path]:
 
 
 def _load(place: Path) -> None:
-    api.table(api.load(place))
+    isonomy.table(api.load(place))
 
 
 def _report(place: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from contract.checks import LOOP, begin
 from contract.table import ENGINES
-from contract.world import CLIENTS, world
 from isonomy.algorithms.average.fedavg import FedAvg
+from isonomy.contract.checks import LOOP, begin
+from isonomy.contract.world import CLIENTS, world
 from isonomy.core import random, tree
 from isonomy.core.cohort import Ask, Replies
 from isonomy.core.phase import Part, phase

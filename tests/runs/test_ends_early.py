@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import isonomy
 from isonomy import api
 from isonomy.errors import ConfigError
 from isonomy.runs.folder import RunFolder
@@ -48,7 +49,7 @@ def test_training_ends_when_the_gap_is_small(early: Path) -> None:
     assert record.verdict is not None
     assert record.verdict["facts"]["gap"] == pytest.approx(list(nus.values())[-1], rel=1e-5)
     assert record.verdict["facts"]["eta"] == pytest.approx(lines[-1]["recorded"]["eta"], rel=1e-5)
-    page = api.write_report([record], early / "page.html").read_text()
+    page = isonomy.write_report([record], early / "page.html").read_text()
     assert "Recorded by the methods" in page
 
 

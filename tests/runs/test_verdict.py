@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import isonomy
 from isonomy import api
 from isonomy.cli import app
 from isonomy.errors import RunError
@@ -48,7 +49,7 @@ def test_an_unmet_bound_gives_no_model_and_says_so(unmet_run: Path) -> None:
     assert json.loads((unmet_run / "verdict.json").read_text())["status"] == "infeasible"
     with pytest.raises(RunError, match="verdict is 'infeasible'"):
         api.predictor(unmet_run, 0)
-    page = api.write_report(api.load(unmet_run), unmet_run / "page.html").read_text()
+    page = isonomy.write_report(api.load(unmet_run), unmet_run / "page.html").read_text()
     assert "Verdicts" in page
     text = json.loads((unmet_run / "verdict.json").read_text())["text"]
     assert html.escape(text) in page  # the report has the words and figures of verdict.json

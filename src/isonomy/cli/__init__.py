@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from isonomy.cli import (
+    check,
     compare,
     data,
     decide,
@@ -74,6 +75,7 @@ app.command("report")(report.report)
 app.command("predict")(predict.predict)
 app.command("postprocess")(postprocess.postprocess)
 app.command("compare")(compare.compare)
+app.command("check")(check.check)
 app.command("decide")(decide.decide)
 app.command("sweep")(sweep.sweep)
 app.command("tune")(tune.tune)

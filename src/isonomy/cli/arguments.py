@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from isonomy.cli.output import FORMATS
 from isonomy.errors import ConfigError
+
+if TYPE_CHECKING:
+    from isonomy.config.schema import Config
 
 # --- one run -------------------------------------------------------------------------------------
 
@@ -50,6 +53,28 @@ Trust = Annotated[
         help="Code of your own that may be imported: package.module:Class, or a whole package.",
     ),
 ]
+
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track",
+        metavar="mlflow|tensorboard|wandb",
+        help="Report runs to a tracker of experiments, besides those of the config.",
+    ),
+]
+
+
+def with_trackers(config: Config, names: list[str] | None) -> Config:
+    """The config with these trackers added; the settings of those that it has are kept."""
+    from isonomy.config.schema import parse
+
+    have = [given.name for given in config.track]
+    new = [name for name in dict.fromkeys(names or ()) if name not in have]
+    if not new:
+        return config
+    added = parse({"track": new}, where="--track").track
+    return config.model_copy(update={"track": [*config.track, *added]})
+
 
 # --- many runs -----------------------------------------------------------------------------------
 

@@ -18,9 +18,11 @@ from isonomy.cli.arguments import (
     RunsFolder,
     Seeds,
     TableFile,
+    Track,
     Trust,
     read_seeds,
     split_names,
+    with_trackers,
 )
 from isonomy.errors import ConfigError
 
@@ -39,6 +41,7 @@ def compare(
     jobs: Jobs = 1,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
+    track: Track = None,
     trust: Trust = None,
 ) -> None:
     """Run methods side by side, each with every seed, and print one table.
@@ -58,6 +61,7 @@ def compare(
     configs = [
         study.without_other_methods(api.make_config(name, *overrides), overrides) for name in names
     ]
+    configs = [with_trackers(one, track) for one in configs]
     label = "-".join(c.name or Path(n).stem for c, n in zip(configs, names, strict=True))
     study.run_and_print(
         api.methods(*configs, algorithms=split_names(algorithms)),

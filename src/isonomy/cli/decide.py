@@ -10,7 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
-from isonomy.cli.arguments import ConfigArgument, Overrides, Overwrite, Quiet, Trust, split_names
+from isonomy.cli.arguments import (
+    ConfigArgument,
+    Overrides,
+    Overwrite,
+    Quiet,
+    Track,
+    Trust,
+    split_names,
+    with_trackers,
+)
 
 NONE_FOUND = 3  # the exit code of a no
 
@@ -66,6 +75,7 @@ def decide(
     ] = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
+    track: Track = None,
     trust: Trust = None,
 ) -> None:
     """Search for a model that meets requirements, verify it on test data, and say yes or no.
@@ -81,7 +91,7 @@ def decide(
     from isonomy import api, api_search
     from isonomy.cli.progress import show_trials
 
-    made = api.make_config(config, *(overrides or []))
+    made = with_trackers(api.make_config(config, *(overrides or [])), track)
     given: dict[str, Any] = {
         "require": require,
         "maximise": maximise,

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isonomy.cli import output
-from isonomy.cli.arguments import ConfigArgument, Keep, Overrides, Overwrite, Quiet, Report, Trust
+from isonomy.cli.arguments import (
+    ConfigArgument,
+    Keep,
+    Overrides,
+    Overwrite,
+    Quiet,
+    Report,
+    Track,
+    Trust,
+    with_trackers,
+)
 
 if TYPE_CHECKING:
     from isonomy.config.schema import Config
@@ -25,6 +35,7 @@ def run(
     keep: Keep = False,
     quiet: Quiet = False,
     with_report: Report = True,
+    track: Track = None,
     trust: Trust = None,
 ) -> None:
     """Run one experiment and write its results to a folder.
@@ -36,7 +47,7 @@ def run(
     """
     from isonomy import api
 
-    chosen = api.make_config(config, *(overrides or []))
+    chosen = with_trackers(api.make_config(config, *(overrides or [])), track)
     from isonomy.cli.progress import Job, show_progress
     from isonomy.runs.training import method_label
 

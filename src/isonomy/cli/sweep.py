@@ -19,9 +19,11 @@ from isonomy.cli.arguments import (
     RunsFolder,
     Seeds,
     TableFile,
+    Track,
     Trust,
     read_seeds,
     split_names,
+    with_trackers,
 )
 
 
@@ -42,6 +44,7 @@ def sweep(
     jobs: Jobs = 1,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
+    track: Track = None,
     trust: Trust = None,
 ) -> None:
     """Try every combination of values, each with every seed, and print one table.
@@ -58,6 +61,7 @@ def sweep(
 
     fixed = fixed_keys(axes)
     base = study.without_other_methods(api.make_config(config, *fixed), fixed)
+    base = with_trackers(base, track)
     which = api.seeds_of(base, read_seeds(seeds))
     narrowed = api.narrowed(base, split_names(algorithms))
     study.run_and_print(

@@ -18,9 +18,11 @@ from isonomy.cli.arguments import (
     Quiet,
     RunsFolder,
     TableFile,
+    Track,
     Trust,
     read_seeds,
     split_names,
+    with_trackers,
 )
 
 
@@ -72,6 +74,7 @@ def tune(
     jobs: Jobs = 1,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
+    track: Track = None,
     trust: Trust = None,
 ) -> None:
     """Tune methods with the same number of trials and rounds, on validation examples only.
@@ -92,6 +95,7 @@ def tune(
     output.check_format(format)
     changes = list(overrides or [])
     made = study.without_other_methods(api.make_config(config, *changes), changes)
+    made = with_trackers(made, track)
     folder = to or Path("runs") / f"{made.name or Path(config).stem}-tune"
     table_only = as_json or (format is not None and out is None)  # for another program to read
     with prepared(

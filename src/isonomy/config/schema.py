@@ -325,6 +325,23 @@ class DecideConfig(_Section):
     )
 
 
+class TrackConfig(_Section):
+    """A tracker of experiments that runs are reported to; a string stands for its name."""
+
+    name: Literal["mlflow", "tensorboard", "wandb"] = Field(description="tracker")
+    project: str = Field(
+        "isonomy", min_length=1, description="experiment of MLflow, project of W&B, or folder"
+    )
+    to: str = Field(
+        "", description="tracking URI of MLflow, or the folder of files (the tracker's default)"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+
 class Config(_Section):
     """The config of an experiment."""
 
@@ -353,6 +370,11 @@ class Config(_Section):
     privacy: PrivacyConfig = Field(default_factory=PrivacyConfig)
     compare: CompareConfig = Field(default_factory=CompareConfig)
     decide: DecideConfig = Field(default_factory=DecideConfig)
+    track: list[TrackConfig] = Field(
+        default_factory=list,
+        description="trackers of experiments, one table [[track]] each: name (mlflow, tensorboard "
+        "or wandb), project and to",
+    )
     versions: dict[str, str] = Field(
         default_factory=dict, description="versions of the software that the run used"
     )
@@ -365,6 +387,8 @@ class Config(_Section):
         """
         values = dict(_without_none(self.model_dump(mode="json")))
         values["local"] = {k: v for k, v in values["local"].items() if k not in self.local.unset}
+        if not self.track:
+            del values["track"]
         return values
 
     def toml(self) -> str:
@@ -380,6 +404,7 @@ class Config(_Section):
         """
         plain = self.plain()
         del plain["decide"]
+        plain.pop("track", None)
         plain["data"] = {k: v for k, v in plain["data"].items() if k != "path"}
         if self.local.schedule != "cosine":
             del plain["rounds"]

@@ -81,6 +81,40 @@ class Federation:
                     f"'{attribute.name}' with {len(attribute.levels)} levels; number them from 0."
                 )
 
+    @classmethod
+    def from_tensors(
+        cls,
+        x: Any,
+        y: Any,
+        clients: Any,
+        *,
+        protected: Mapping[str, Any] | None = None,
+        splits: Any = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> Federation:
+        """Make a federation from tensors or arrays, which are used as they are.
+
+        `x` has one row of features per example, of any shape. `y` are whole numbers (classes from
+        0) or real numbers to predict. `clients` and each value of `protected` name the client and
+        the group of every row, by numbers or texts. `splits` says train, validation or test in
+        every row; without it, rows are split by `fractions` with the seed. Further options:
+        `labels` (names of the classes) and `features` (names of the features).
+
+        >>> x, sex = torch.randn(60, 3), ["f", "m"] * 30
+        >>> made = Federation.from_tensors(
+        ...     x, (x[:, 0] > 0).long(), ["north"] * 40 + ["south"] * 20, protected={"sex": sex}
+        ... )
+        >>> made.names, made.sizes("train").tolist(), made.attributes[0].levels
+        (('north', 'south'), [28, 14], ('f', 'm'))
+        """
+        from isonomy.data.tensors import parts_of_tensors
+
+        found = parts_of_tensors(
+            x, y, clients, protected=protected, splits=splits, seed=seed, **options
+        )
+        return build(**found)
+
     def __len__(self) -> int:
         return int(self.ranges.shape[0])
 

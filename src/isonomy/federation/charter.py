@@ -49,6 +49,7 @@ def make(config: Config, names: Sequence[str]) -> tuple[Charter, list[str]]:
     example = _example(options, roles)
     schema, warnings = agree(LocalClients(example), example.names, roles)
     plain = config.plain()
+    plain.pop("track", None)  # the organiser's own affair
     plain["data"] = {
         k: v for k, v in plain["data"].items() if k not in ("path", "exclude", "client")
     }

@@ -39,6 +39,7 @@ from isonomy.robust.attacks import Attack
 from isonomy.robust.combiners import Combiner
 from isonomy.robust.defence import refusal
 from isonomy.robust.labels import Poison, malicious, poisoned
+from isonomy.runs import trackers
 from isonomy.runs.threshold_check import check_data, check_method
 
 SMALL = 200_000  # parameters up to which one thread is used; more threads would not be faster
@@ -62,7 +63,7 @@ class Setting:
     malicious: Tensor = field(default_factory=lambda: torch.arange(0))
     defence: Combiner | None = None
     postprocess: Method | None = None
-    fingerprint: str = ""  # of the user's own tables, to recognise them
+    fingerprint: str = ""  # of the user's own data, to recognise them
     remote: bool = False  # whether the examples are with the participants of a real federation
 
     @property
@@ -113,7 +114,7 @@ def build(
     used, own = federation, ""
     if not remote:
         used = _poisoned(federation, tuple(bad.tolist()), labels_of(config), attack_seed(config))
-        own = fingerprint(federation) if config.data.name == "tables" else ""
+        own = fingerprint(federation) if config.data.name in ("tables", "memory") else ""
     return Setting(
         config=config,
         federation=used,
@@ -152,6 +153,7 @@ def with_recommended_work(config: Config) -> Config:
 
 def check_remote(config: Config, clients: int) -> None:
     """Check what a real federation of so many participants can run, before anyone has joined."""
+    trackers.require(config)
     algorithm = _method(config, remote=True)[0]
     _postprocess(config, algorithm, remote=True)
     _check_cohort(config, clients, "the federation")

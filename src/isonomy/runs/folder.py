@@ -11,6 +11,7 @@
     verdict.json     the algorithm's verdict on its model, if it gives one
     summary.json     the last metrics; it exists once the run is complete
     diverged.json    in a comparison, where training diverged, if it did
+    trackers.json    the run's names in trackers of experiments, if it has any
     timing.jsonl     seconds; separate, because everything else is the same in every repetition
 
 All files except the *.jsonl streams are written atomically, by renaming a complete file.
@@ -153,6 +154,7 @@ class RunFolder:
             "report.html",
             "federation.json",
             "diverged.json",
+            "trackers.json",
         ):
             (self.path / name).unlink(missing_ok=True)
         (self.path / "config.toml").unlink(missing_ok=True)

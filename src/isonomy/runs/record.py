@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,6 +33,23 @@ class Record:
     front: dict[str, list[Any]] = field(default_factory=dict)
     excess: dict[str, Any] = field(default_factory=dict)
     verdict: dict[str, Any] | None = None  # by the method: `status`, `text` and `facts`
+
+    def to_frame(
+        self,
+        by: Literal["run", "round", "client", "group"] = "round",
+        *,
+        to: Literal["pandas", "polars", "arrow"] = "pandas",
+    ) -> Any:
+        """The run as a frame: by rounds, clients, groups or as one row; see `isonomy.frame`."""
+        import isonomy
+
+        return isonomy.frame(self, by, to=to)
+
+    def figures(self) -> Any:
+        """The run's figures, which a notebook shows; see `isonomy.figures`."""
+        import isonomy
+
+        return isonomy.figures(self)
 
     def __repr__(self) -> str:
         """One line: the method, how far the run came, and its first metrics."""

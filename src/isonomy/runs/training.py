@@ -18,7 +18,7 @@ from isonomy.core.cohort import NoReplies
 from isonomy.core.verdict import About, Verdict
 from isonomy.engines.base import Engine, Meter, Note, sample
 from isonomy.errors import RunError, TrainingError
-from isonomy.runs import middleware, postprocessing, signals
+from isonomy.runs import middleware, postprocessing, signals, trackers
 from isonomy.runs.build import Setting, build, engine_of, versions
 from isonomy.runs.checkout import commit
 from isonomy.runs.evaluate import evaluate, final_fronts
@@ -51,6 +51,7 @@ def run(
     If the algorithm's verdict withholds the model, the folder holds none, unless `keep` is true.
     """
     listener = Listeners(listeners)
+    trackers.require(config)
     setting = build(config.model_copy(update={"versions": versions()}), listener.note)
     place = RunFolder(folder) if folder is not None else None
     if place is not None:
@@ -71,6 +72,7 @@ def resume(folder: Path | str, *, listeners: Sequence[Listener] = (), keep: bool
     listener = Listeners(listeners)
     place = RunFolder(folder)
     config = place.config()
+    trackers.require(config)
     withheld = place.complete and keep and place.withheld
     if place.complete and not withheld:
         listener.note(f"'{place.path}' is complete; nothing to do.")
@@ -96,6 +98,22 @@ def resume(folder: Path | str, *, listeners: Sequence[Listener] = (), keep: bool
     return train(build(config, listener.note), place, listeners, keep=keep)
 
 
+def require_given(place: RunFolder, table: dict[str, Any]) -> None:
+    """Raise a RunError if a run did not begin with the data from memory of this `data` table."""
+    then = place.config().data
+    if then.name != table["name"]:
+        raise RunError(
+            f"'{place.path}' is a run on '{then.name}' and not on data from memory; resume it "
+            "without data."
+        )
+    if then.options.get("digest") != table["digest"]:
+        raise RunError(
+            f"the data given are not those that '{place.path}' began with (digest "
+            f"{str(table['digest'])[:8]} instead of {str(then.options.get('digest'))[:8]}); give "
+            "the same data, or start a new run in another folder."
+        )
+
+
 def train(
     setting: Setting,
     place: RunFolder | None,
@@ -108,9 +126,31 @@ def train(
     threads = torch.get_num_threads()
     try:
         with contextlib.nullcontext() if place is None else place.locked():
-            return _Training(setting, place, Listeners(listeners), make).record(keep=keep)
+            return _tracked(setting, place, Listeners(listeners), make, keep=keep)
     finally:
         torch.set_num_threads(threads)
+
+
+def _tracked(
+    setting: Setting,
+    place: RunFolder | None,
+    listener: Listeners,
+    make: MakeEngine,
+    *,
+    keep: bool,
+) -> Record:
+    """The run, also reported to the trackers of its config."""
+    used = trackers.tracked(setting.config, place, listener.note)
+    everyone = Listeners((*listener.listeners, *used))
+    try:
+        made = _Training(setting, place, everyone, make).record(keep=keep)
+    except BaseException:
+        for tracker in used:
+            tracker.stop()
+        raise
+    for tracker in used:
+        tracker.result(made)
+    return made
 
 
 class _Training:
@@ -274,8 +314,9 @@ def _start(
             "describe the result; undo the change, or run the changed config in another folder."
         )
     if extra.get("data", setting.fingerprint) != setting.fingerprint:
+        path = setting.config.data.options.get("path")
         raise RunError(
-            f"the tables at '{setting.config.data.options.get('path')}' are not those that "
+            f"{f'the tables at {path!r}' if path else 'the data'} are not those that "
             f"'{place.path}' began with; put them back, or start again with --overwrite."
         )
     engine.restore(extra["engine"])

@@ -93,8 +93,9 @@ def run_all(
             if place.exists and not overwrite and not _same(place.config(), config):
                 again = place.diverged() is not None
             if place.exists and not again and not _same(place.config(), config):
+                other = _other(place.config(), config)
                 raise RunError(
-                    f"'{place.path}' holds a run with another config; choose another folder with "
+                    f"'{place.path}' holds a run with {other}; choose another folder with "
                     "--to, or replace it with --overwrite."
                 )
             plans.append(Plan(config, place, again))
@@ -168,7 +169,18 @@ def _base(config: Config) -> dict[str, Any]:
 
 
 def _same(a: Config, b: Config) -> bool:
-    return _base(a) == _base(b)
+    return _without_trackers(a) == _without_trackers(b)
+
+
+def _without_trackers(config: Config) -> dict[str, Any]:
+    return {key: value for key, value in _base(config).items() if key != "track"}
+
+
+def _other(a: Config, b: Config) -> str:
+    """What differs between two configs, for a sentence."""
+    plain = [_without_trackers(one) for one in (a, b)]
+    digests = [one["data"].pop("digest", None) for one in plain]
+    return "other data" if None not in digests and plain[0] == plain[1] else "another config"
 
 
 def check_labels(found: list[Method]) -> None:

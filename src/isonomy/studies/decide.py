@@ -330,9 +330,12 @@ def _one_pass(
             method.search.tell(number, {ALIKE: best})
 
 
+_NAMES = ("label", "series", "versions", "track")  # keys that do not change a result
+
+
 def _digest(config: Config) -> str:
     """The name of a trial's folder: the same for the same config, so that its run is used again."""
-    values = {k: v for k, v in config.plain().items() if k not in ("label", "series", "versions")}
+    values = {k: v for k, v in config.plain().items() if k not in _NAMES}
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
 

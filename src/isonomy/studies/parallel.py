@@ -16,6 +16,7 @@ from multiprocessing import connection
 from typing import Any, NamedTuple
 
 from isonomy.config.schema import Config
+from isonomy.data import memory
 from isonomy.errors import RunError, TrainingError
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.listener import Listener
@@ -88,7 +89,7 @@ def at_once(plans: Sequence[Plan], jobs: int) -> Iterator[Report]:
 
 
 def _together(plans: Sequence[Plan], jobs: int) -> Iterator[Report]:
-    with processes(jobs) as pool:
+    with processes(jobs, [plan.config for plan in plans]) as pool:
         waiting = [pool.submit(_one, plan) for plan in plans]
         try:
             for future in waiting:
@@ -99,11 +100,16 @@ def _together(plans: Sequence[Plan], jobs: int) -> Iterator[Report]:
 
 
 @contextmanager
-def processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """A pool of so many processes that share the cores; raises RunError if one is killed."""
+def processes(jobs: int, configs: Sequence[Config]) -> Iterator[ProcessPoolExecutor]:
+    """A pool of so many processes that share the cores; raises RunError if one is killed.
+
+    Data from memory that the configs name are sent to each process.
+    """
     context = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    with ProcessPoolExecutor(jobs, context, initializer=_start, initargs=(threads,)) as pool:
+    data = memory.packed(config.data.model_dump() for config in configs)
+    given = (threads, data)
+    with ProcessPoolExecutor(jobs, context, initializer=_start, initargs=given) as pool:
         try:
             yield pool
         except BrokenProcessPool:
@@ -113,9 +119,13 @@ def processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
             ) from None
 
 
-def _start(threads: int) -> None:
-    """Prepare a process: its share of the cores, and no traceback when the user interrupts."""
+def _start(threads: int, data: bytes) -> None:
+    """Prepare a process: its share of the cores, the data from memory, and no traceback when the
+    user interrupts.
+    """
     import torch
+
+    memory.unpack(data)
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # killed runs can be resumed
     threading.Thread(target=_end_with_parent, daemon=True).start()

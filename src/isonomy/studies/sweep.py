@@ -33,7 +33,13 @@ def grid(config: Config, axes: list[str]) -> list[Method]:
         raise ConfigError(
             "a sweep needs at least one key with several values, e.g. algorithm.mu=0,0.1,1."
         )
-    parsed = [_axis(text) for text in axes]
+    return grid_of(config, [_axis(text) for text in axes])
+
+
+def grid_of(config: Config, parsed: Sequence[tuple[str, list[Any]]]) -> list[Method]:
+    """One method for each combination of the values of keys and each method of the config."""
+    if not parsed or not all(values for _, values in parsed):
+        raise ConfigError("a sweep needs at least one key, and at least one value of every key.")
     out = []
     many = len(config.compare.methods) > 1
     for method in methods(config):

@@ -117,7 +117,7 @@ class Tuning:
         while any(search.remaining(self.trials) for search in self.searches):
             left = self.jobs * parallel.PER_PROCESS
             running: dict[Future[tuple[Outcome, parallel.Report]], tuple[Search, Config]] = {}
-            with parallel.processes(self.jobs) as pool:
+            with parallel.processes(self.jobs, [one.config for one in self.methods]) as pool:
                 while True:
                     while left and len(running) < self.jobs:
                         search = self._next([one for one, _ in running.values()])

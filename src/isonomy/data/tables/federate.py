@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,12 @@ from isonomy.data.federation import Federation
 from isonomy.data.partition import FRACTIONS, Categories, Partition, Rows, assign
 from isonomy.data.tables.agreement import agree
 from isonomy.data.tables.columns import Column, Numbers, Table, Words, as_words, column
-from isonomy.data.tables.files import find, read
+from isonomy.data.tables.files import OpenTable, find, open_table
 from isonomy.data.tables.fit import fit
 from isonomy.data.tables.local_clients import LocalClients
 from isonomy.data.tables.preprocessing import check_finite
 from isonomy.data.tables.roles import Roles
-from isonomy.data.tables.sources import Files, Pieces, Source, read_clients, reorder
+from isonomy.data.tables.sources import Files, Pieces, Source, by_client, reorder
 from isonomy.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -179,58 +180,89 @@ def own(
             'data.path is not set; give a folder or a file, for example data.path = "hospitals".'
         )
     paths, folder = find(path, exclude)
-    source: Source
+    given = Given(
+        what=f"'{path}'",
+        tables=f"the tables at '{path}'",
+        each=lambda: Files(paths, roles.missing, encoding) if folder else None,
+        whole=lambda: open_table(paths[0], roles.missing, encoding),
+        are="is a folder, in which each file is one client",
+        instead="set data.path to one file",
+    )
+    return assigned(
+        given,
+        roles,
+        client=client,
+        partition=partition,
+        partition_options=partition_options,
+        clients=clients,
+        seed=seed,
+        fractions=fractions,
+        source=f"own tables ({Path(path).name or path})",
+    )
+
+
+@dataclass(frozen=True)
+class Given:
+    """Tables that a user gave: `each` is one per client or None, then `whole` is one for all.
+
+    The other fields are words for messages: what they are, what separate tables are, and how to
+    give one table instead.
+    """
+
+    what: str
+    tables: str
+    each: Callable[[], Source | None]
+    whole: Callable[[], OpenTable]
+    are: str
+    instead: str
+
+
+def assigned(
+    given: Given,
+    roles: Roles,
+    *,
+    client: str = "",
+    partition: Partition | None = None,
+    partition_options: Any = None,
+    clients: int = 0,
+    seed: int = 0,
+    fractions: Sequence[float] = FRACTIONS,
+    source: str,
+) -> Federation:
+    """Build a federation from tables: assign rows to clients, then fit the preprocessing."""
+    found = given.each()
     if partition is not None and partition.function is not None:
-        source = _partitioned(
-            paths, folder, roles, client, partition, partition_options, clients, seed, encoding
-        )
-    elif folder:
+        if found is not None or client:
+            raise ConfigError(
+                f"the tables already assign rows to clients, but partition = '{partition.name}' is "
+                f"set; remove partition, or {given.instead} and remove client."
+            )
+        found = divide(given.whole().whole(), roles, partition, partition_options, clients, seed)
+    elif found is not None:
         if client:
             raise ConfigError(
-                f"'{path}' is a folder, in which each file is one client; remove client = "
-                f'"{client}", or set data.path to one file with the rows of all clients.'
+                f'{given.what} {given.are}; remove client = "{client}", or {given.instead} with '
+                "the rows of all clients."
             )
-        source = Files(paths, roles.missing, encoding)
     elif client:
         if client in roles.named():
             raise ConfigError(
                 f"column '{client}' identifies the clients and cannot also be the label, "
                 "protected, a feature, dropped or the split; remove it there."
             )
-        source = read_clients(paths[0], client, roles.missing, encoding)
+        found = by_client(given.whole(), client)
     else:
         raise ConfigError(
-            f"'{path}' is one table; name the column that identifies the clients (client = "
+            f"{given.what} is one table; name the column that identifies the clients (client = "
             '"..."), '
             'or let a partition divide the rows (partition = "iid", clients = 10).'
         )
-    if clients not in (0, len(source.names)):
+    if clients not in (0, len(found.names)):
         raise ConfigError(
-            f"clients = {clients}, but the tables at '{path}' belong to {len(source.names)} "
+            f"clients = {clients}, but {given.tables} belong to {len(found.names)} "
             "clients; remove the number of clients."
         )
-    name = Path(path).name or str(path)
-    return assemble(source, roles, seed, fractions, source=f"own tables ({name})")
-
-
-def _partitioned(
-    paths: Sequence[Path],
-    folder: bool,
-    roles: Roles,
-    client: str,
-    partition: Partition,
-    options: Any,
-    clients: int,
-    seed: int,
-    encoding: str,
-) -> Pieces:
-    if folder or client:
-        raise ConfigError(
-            f"the tables already assign rows to clients, but partition = '{partition.name}' is "
-            "set; remove partition, or set data.path to one file and remove client."
-        )
-    table = read(paths[0], roles.missing, encoding)
-    return divide(table, roles, partition, options, clients, seed)
+    return assemble(found, roles, seed, fractions, source=source)
 
 
 def fingerprint(federation: Federation) -> str:

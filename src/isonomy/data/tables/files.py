@@ -88,10 +88,21 @@ def _find(place: Path, exclude: Sequence[str]) -> tuple[list[Path], bool]:
 def _ordered(paths: Iterable[Path]) -> list[Path]:
     """Sort files by client name, or by number if all names are numbers, as a client column is."""
     found = sorted(paths, key=lambda p: (client_name(p), p.name))
+    order = ordered_names([client_name(p) for p in found])
+    return [found[i] for i in order]
+
+
+def ordered_names(names: Sequence[str]) -> list[int]:
+    """Return the order of clients: by name, or by number if all names are numbers.
+
+    >>> ordered_names(["10", "9", "1"]), ordered_names(["b", "10", "9"])
+    ([2, 1, 0], [1, 2, 0])
+    """
+    by_name = sorted(range(len(names)), key=lambda i: names[i])
     try:
-        return sorted(found, key=lambda p: float(client_name(p)))
+        return sorted(by_name, key=lambda i: float(names[i]))
     except ValueError:
-        return found
+        return by_name
 
 
 def client_name(path: Path) -> str:
@@ -130,9 +141,7 @@ def read(
     `known` gives the levels of columns that are known to be categories. With it, other columns may
     lack a name or share one.
     """
-    raw = open_table(path, missing, encoding, known)
-    columns = {name: raw.column(name, (known or {}).get(name)) for name in raw.names}
-    return Table(columns, raw.rows, str(path))
+    return open_table(path, missing, encoding, known).whole(known)
 
 
 def read_piece(
@@ -143,14 +152,17 @@ def read_piece(
     raw = OpenTable(
         path, read_.column_names, len(read_), read_.column, missing, comma=delimiter != ","
     )
-    return Table({name: raw.column(name) for name in raw.names}, raw.rows, str(path))
+    return raw.whole()
 
 
 @dataclass
 class OpenTable:
-    """An open file: the names of its columns, and a function that reads one of them."""
+    """An open file or a table in memory: its columns' names, and a function that reads one.
 
-    path: Path
+    `path` is where it is, for messages.
+    """
+
+    path: Path | str
     names: list[str]
     rows: int
     one: Callable[[int], Any]
@@ -175,6 +187,11 @@ class OpenTable:
                 f"column '{name}' of {self.path} cannot be read ({short_reason(error)}); write the "
                 "file again, or remove the column from it."
             ) from error
+
+    def whole(self, known: Mapping[str, Sequence[str]] | None = None) -> Table:
+        """Read all columns; `known` are the levels of those that are known to be categories."""
+        columns = {name: self.column(name, (known or {}).get(name)) for name in self.names}
+        return Table(columns, self.rows, str(self.path))
 
 
 def open_table(

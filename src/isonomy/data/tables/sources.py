@@ -1,8 +1,8 @@
-"""The tables of all clients: one file per client, or ranges of rows of one table."""
+"""The tables of all clients: one file or table per client, or ranges of rows of one table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from isonomy.data.tables.columns import (
     Words,
     as_words,
 )
-from isonomy.data.tables.files import client_name, open_table, read
+from isonomy.data.tables.files import OpenTable, client_name, open_table, read
 from isonomy.data.tables.roles import listed
 from isonomy.errors import ConfigError, DataError, did_you_mean
 
@@ -66,17 +66,37 @@ class Pieces:
         return Table(columns, at.stop - at.start, place)
 
 
-Source = Files | Pieces
+class Opened:
+    """One table per client that is in memory; its columns are converted when needed."""
+
+    def __init__(self, tables: Mapping[str, OpenTable]) -> None:
+        self.names = tuple(tables)
+        self._tables = list(tables.values())
+        self._kept: dict[int, Table] = {}
+
+    def open(self, client: int) -> Table:
+        """Return the table of a client."""
+        if client not in self._kept:
+            self._kept[client] = self._tables[client].whole()
+        return self._kept[client]
+
+
+Source = Files | Pieces | Opened
 
 
 def read_clients(
     path: Path, client: str, missing: Sequence[str] = MISSING, encoding: str = "utf-8"
 ) -> Pieces:
-    """Divide the rows of one file into the clients that a column names, ordered by name.
+    """Divide the rows of one file into the clients that a column names; see `by_client`."""
+    return by_client(open_table(path, missing, encoding), client)
+
+
+def by_client(raw: OpenTable, client: str) -> Pieces:
+    """Divide the rows of one table into the clients that a column names, ordered by name.
 
     Each column is reordered as it is read, so memory holds the table only once.
     """
-    raw = open_table(path, missing, encoding)
+    path = raw.path
     if client not in raw.names:
         raise ConfigError(
             f"{path} has no column '{client}', which data.client names; its columns are "

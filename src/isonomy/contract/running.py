@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.testing import assert_close
 from torch.utils import _pytree as pytree
 
-from contract.world import CLIENTS, World, world
+from isonomy.contract.world import CLIENTS, World, world
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.capabilities import GivesVerdict

@@ -1,8 +1,8 @@
 """The contract, one function for each clause; each raises AssertionError when it is broken.
 
-`test_contract.py` runs them on every algorithm and engine; `test_planted_faults.py` runs them on
+`suite` runs them on one algorithm. The tests run them on every algorithm of the package, and on
 algorithms and engines that break one clause each, to see that they are caught. What a round really
-exchanges is compared with the declarations in `recording.py`.
+exchanges is compared with the declarations in `recording`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from contract.running import (
+from isonomy.contract.running import (
     LOOP,
     Outcome,
     Transport,
@@ -41,7 +41,7 @@ from contract.running import (
     silent,
     through_bytes,
 )
-from contract.world import CLIENTS, World, world
+from isonomy.contract.world import CLIENTS, World, world
 from isonomy.core import random, tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client
@@ -263,7 +263,7 @@ def check_draws(transport: Transport) -> None:
         labels="statistic",
         validation="statistic",
     )
-    def fingerprint(task: Task, message: Any, client: Client) -> tuple[Tree, Tree]:
+    def fingerprint(_task: Task, _message: Any, client: Client) -> tuple[Tree, Tree]:
         plan = client.plan
         steps, batch = plan.rows.shape
         live = (torch.arange(steps) < plan.count).unsqueeze(-1)
@@ -456,3 +456,11 @@ def check_declaration(kind: type[Algorithm]) -> None:
     algorithm = kind()
     assert algorithm == kind(), f"{kind.__name__} does not compare by its hyper-parameters"
     hash(algorithm)
+
+
+@check
+def check_model(kind: type[Algorithm]) -> None:
+    """What a client uses is a model: otherwise it cannot be exported."""
+    assert kind.model is not Algorithm.model or kind.predict is Algorithm.predict, (
+        f"{kind.__name__} overrides predict() but not model(), so its model cannot be exported"
+    )

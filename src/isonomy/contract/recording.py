@@ -14,9 +14,9 @@ from typing import Any
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from contract.running import LOOP, begin, check, copied, home
-from contract.world import World
 from isonomy.config.schema import Config
+from isonomy.contract.running import LOOP, begin, check, copied, home
+from isonomy.contract.world import World
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.capabilities import Adapts, GivesVerdict, LearnsFront
@@ -65,26 +65,31 @@ class RecordingCohort(Cohort):
     seen_by_server: Record
 
     def gather(self, phase: Any, message: Any, **options: Any) -> Replies:
+        """Ask, and note what the server sees."""
         got = super().gather(phase, message, **options)
         self._note(phase, "gather", tuple(got.value))
         return got
 
     def mean(self, phase: Any, message: Any, **options: Any) -> Tree:
+        """Ask, and note what the server sees."""
         got = super().mean(phase, message, **options)
         self._note(phase, "mean", ())
         return got
 
     def sum(self, phase: Any, message: Any, **options: Any) -> Tree:
+        """Ask, and note what the server sees."""
         got = super().sum(phase, message, **options)
         self._note(phase, "sum", ())
         return got
 
     def weigh(self, phase: Any, message: Any, **options: Any) -> Weighed:
+        """Ask, and note what the server sees."""
         got = super().weigh(phase, message, **options)
         self._note(phase, "weigh", tuple(got.seen.value))
         return got
 
     def only(self, ids: Tensor) -> Cohort:
+        """A part of the cohort, also recorded."""
         return recording(super().only(ids), self.seen_by_server)
 
     def _note(self, phase: Any, verb: str, parts: tuple[str, ...]) -> None:

@@ -35,6 +35,7 @@ class World:
     seed: int = 7
 
     def ids(self, round: int) -> Tensor:
+        """The cohort of a round."""
         return torch.tensor(self.cohorts[round])
 
 
