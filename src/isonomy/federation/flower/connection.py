@@ -33,6 +33,10 @@ FINAL_ERRORS = {  # OpenSSL's messages and their meaning; trying again would not
     "WRONG_VERSION_NUMBER": "the server does not speak TLS; it was started with --insecure",
 }
 UNKNOWN = "the server does not know the key in --key; ask the organiser to register its public key"
+NOT_A_CLIENT = (
+    "the server knows the key in --key, but its owner is not a client of this run; ask the "
+    "organiser to name you in --clients"
+)
 IN_USE = (
     "another `isonomy join` uses the key in --key; stop that one, or ask the organiser for a key "
     "of your own"
@@ -218,6 +222,8 @@ def ask_gate(server: tuple[str, int], key: Path, ca: Path) -> float | None:
             )
         case "unknown key" | "no key":
             raise ConfigError(f"{UNKNOWN}.")
+        case "not a client":
+            raise ConfigError(f"{NOT_A_CLIENT}.")
     raise ConnectionError("the server is busy")
 
 
