@@ -1,4 +1,4 @@
-"""The SuperLink's database waits for its lock, so that a busy machine does not end a federation."""
+"""The SuperLink's database waits for its lock and is written less often, for busy machines."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from flwr.server.superlink.linkstate.sql_linkstate import SqlLinkState
 from flwr.supercore import sql_mixin
+from flwr.supercore.corestate.sql_corestate import SqlCoreState
 from flwr.supercore.object_store.sql_object_store import SqlObjectStore
 
-from isonomy.federation.flower.patient_superlink import SECONDS, wait_longer
+from isonomy.federation.flower import patient_superlink
+from isonomy.federation.flower.patient_superlink import SECONDS, wait_longer, write_less_often
 
 pytestmark = pytest.mark.filterwarnings("ignore:No path_separator found")  # of Flower
 
@@ -57,3 +60,36 @@ def test_a_lock_that_is_held_for_long_is_waited_for(
     write_while_locked(tmp_path / "state.db", 0.3)
     kept = {name: value for name, value in sql_mixin.SQLITE_PRAGMAS if name != "busy_timeout"}
     assert kept.items() <= settings.items()
+
+
+class Clock:
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_what_can_wait_is_written_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower's own functions are recorded here; each request would call both."""
+    cleaned: list[object] = []
+    stored: list[tuple[int, int, int]] = []
+
+    def store_traffic(self: object, run_id: int, *, bytes_sent: int, bytes_recv: int) -> None:
+        stored.append((run_id, bytes_sent, bytes_recv))
+
+    clock = Clock()
+    monkeypatch.setattr(patient_superlink, "time", clock)
+    monkeypatch.setattr(SqlCoreState, "_cleanup_expired_task_tokens", cleaned.append)
+    monkeypatch.setattr(SqlLinkState, "store_traffic", store_traffic)
+    write_less_often()
+    state = object.__new__(SqlLinkState)
+    for _ in range(40):  # within 4 s
+        state._cleanup_expired_task_tokens()
+        state.store_traffic(7, bytes_sent=10, bytes_recv=1)
+        clock.now += 0.1
+    assert 4 <= len(cleaned) <= 5
+    assert 4 <= len(stored) <= 5
+    clock.now += 1
+    state.store_traffic(7, bytes_sent=0, bytes_recv=5)
+    assert sum(sent for _, sent, _ in stored) == 400  # nothing is lost
+    assert sum(received for _, _, received in stored) == 45

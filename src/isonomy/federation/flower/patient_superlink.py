@@ -1,13 +1,20 @@
-"""Flower's SuperLink, with a database that waits longer for its lock.
+"""Flower's SuperLink, with a database that waits longer for its lock and is written less often.
 
 Every poll of every node writes to the SuperLink's database, and Flower waits 5 s for its lock. If
 that is not enough on a busy machine, the request fails; if it was a request of the process that
-runs the ServerApp, that process ends, and the federation with it.
+runs the ServerApp, that process ends, and the federation with it. Two of the writes that Flower
+makes with nearly every request are made once a second here.
 """
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import Counter
+from typing import Any
+
 SECONDS = 60  # Flower repeats requests that have no answer after 30 s, but not those that fail
+EVERY = 1.0  # seconds between writes that can wait
 
 
 def wait_longer() -> None:
@@ -19,11 +26,61 @@ def wait_longer() -> None:
     setattr(sql_mixin, name, tuple(settings.items()))
 
 
+def write_less_often() -> None:
+    """Look for expired tasks, and store how many bytes were sent, once in EVERY seconds.
+
+    Tasks expire half a minute or more after their last heartbeat. The bytes are Flower's statistic
+    of a run; those of the last second before the end may be missing there.
+    """
+    from flwr.server.superlink.linkstate.sql_linkstate import SqlLinkState
+    from flwr.supercore.corestate.sql_corestate import SqlCoreState
+
+    name = "_cleanup_expired_task_tokens"
+    clean, store = getattr(SqlCoreState, name), SqlLinkState.store_traffic
+    cleaning, storing = _Due(), _Due()
+    sent: Counter[int] = Counter()  # bytes by run
+    received: Counter[int] = Counter()
+    lock = threading.Lock()
+
+    def clean_seldom(self: Any) -> None:
+        if cleaning.now():
+            clean(self)
+
+    def store_seldom(self: Any, run_id: int, *, bytes_sent: int, bytes_recv: int) -> None:
+        with lock:
+            sent[run_id] += bytes_sent
+            received[run_id] += bytes_recv
+            if not storing.now():
+                return
+            out, back = sent.pop(run_id), received.pop(run_id)
+        store(self, run_id, bytes_sent=out, bytes_recv=back)
+
+    setattr(SqlCoreState, name, clean_seldom)
+    setattr(SqlLinkState, store.__name__, store_seldom)
+
+
+class _Due:
+    """Says once in EVERY seconds, to one thread, that something is due."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next = 0.0
+
+    def now(self) -> bool:
+        with self._lock:
+            moment = time.monotonic()
+            due = moment >= self._next
+            if due:
+                self._next = moment + EVERY
+        return due
+
+
 def main() -> None:
     """Run the SuperLink, as `flower-superlink` does."""
     from flwr.superlink.cli import flower_superlink
 
     wait_longer()
+    write_less_often()
     flower_superlink()
 
 
