@@ -16,6 +16,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from isonomy.federation.flower import local_socket
 from isonomy.federation.flower.message_content import content_of, record_of
+from isonomy.federation.flower.reply_collector import BrokenReply, collector
 
 PAUSE = 0.3  # seconds between checks for replies
 CHECK_NODES = 2.0  # seconds between checks for clients that have left
@@ -64,12 +65,16 @@ def exchange(
     ]
     nodes = [node for node, _ in order["to"]]
     left = dict(zip(grid.push_messages(made), nodes, strict=True))
+    replies = collector(grid)
     begin = checked = time.monotonic()
     gone: set[str] = set()  # nodes that had left at the last check; their replies may still come
     while left and time.monotonic() - begin < seconds:
-        for message in grid.pull_messages(list(left)):
-            node = left.pop(message.metadata.reply_to_message_id, None)
+        for key, message in replies.take(left):
+            node = left.pop(key, None)
             if node is None:
+                continue
+            if isinstance(message, BrokenReply):
+                yield node, f"its reply is malformed: {message}", b""
                 continue
             if message.has_error():
                 yield node, _reason(message.error.code, seconds), b""
