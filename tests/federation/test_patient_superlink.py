@@ -17,7 +17,14 @@ from flwr.supercore.corestate.sql_corestate import SqlCoreState
 from flwr.supercore.object_store.sql_object_store import SqlObjectStore
 
 from isonomy.federation.flower import patient_superlink
-from isonomy.federation.flower.patient_superlink import SECONDS, wait_longer, write_less_often
+from isonomy.federation.flower.patient_superlink import (
+    REMEMBERED,
+    SECONDS,
+    keep_connections,
+    remember_nodes,
+    wait_longer,
+    write_less_often,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:No path_separator found")  # of Flower
 
@@ -93,3 +100,41 @@ def test_what_can_wait_is_written_once_a_second(monkeypatch: pytest.MonkeyPatch)
     state.store_traffic(7, bytes_sent=0, bytes_recv=5)
     assert sum(sent for _, sent, _ in stored) == 400  # nothing is lost
     assert sum(received for _, _, received in stored) == 45
+
+
+def test_the_node_of_a_key_is_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = {b"north": 7}
+    asked: list[bytes] = []
+
+    def get_node_id_by_public_key(self: object, public_key: bytes) -> int | None:
+        asked.append(public_key)
+        return nodes.get(public_key)
+
+    clock = Clock()
+    monkeypatch.setattr(patient_superlink, "time", clock)
+    monkeypatch.setattr(SqlLinkState, "get_node_id_by_public_key", get_node_id_by_public_key)
+    remember_nodes()
+    state = object.__new__(SqlLinkState)
+    for _ in range(10):
+        assert state.get_node_id_by_public_key(b"north") == 7
+        assert state.get_node_id_by_public_key(b"stranger") is None
+    assert asked.count(b"north") == 1
+    assert asked.count(b"stranger") == 10  # unknown keys are not remembered
+    del nodes[b"north"]
+    clock.now += REMEMBERED
+    assert state.get_node_id_by_public_key(b"north") is None
+
+
+def test_connections_to_the_database_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_mixin, "create_engine", sql_mixin.create_engine)  # to restore it
+    keep_connections()
+    store = SqlObjectStore(str(tmp_path / "state.db"))
+    store.initialize()
+    assert store._engine is not None
+    open_now = [store._engine.connect() for _ in range(12)]
+    for one in open_now:
+        one.close()
+    assert store._engine.pool.checkedin() == 12  # type: ignore[attr-defined]
+    store._engine.dispose()

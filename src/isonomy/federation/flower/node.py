@@ -62,7 +62,7 @@ from isonomy.federation.flower.message_content import content_of, record_of
 
 SHORT, LONG = 0.3, 3.0  # seconds between requests for messages: when one is due, and at rest
 GROWTH = 1.25  # from one pause to the next, up to the longest
-EARLY = 0.7  # of the usual time from a reply to the next message, in which none is asked for
+EARLY = 0.8  # of the usual time from a reply to the next message, in which none is asked for
 LATEST = 10.0  # seconds after a reply, at which the next message is asked for in any case
 AWAY = (502, 503, 504)  # the gateway's answers while the SuperLink does not run, or is busy
 FAILED = 500  # the SuperLink's answer if, for example, its database is locked for too long

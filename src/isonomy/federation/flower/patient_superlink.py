@@ -1,9 +1,10 @@
-"""Flower's SuperLink, with a database that waits longer for its lock and is written less often.
+"""Flower's SuperLink, with a database that waits longer for its lock and is used less often.
 
 Every poll of every node writes to the SuperLink's database, and Flower waits 5 s for its lock. If
 that is not enough on a busy machine, the request fails; if it was a request of the process that
 runs the ServerApp, that process ends, and the federation with it. Two of the writes that Flower
-makes with nearly every request are made once a second here.
+makes with nearly every request are made once a second here, the node of a key is remembered for a
+few seconds, and connections to the database are kept.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from functools import partial
 from typing import Any
 
 SECONDS = 60  # Flower repeats requests that have no answer after 30 s, but not those that fail
 EVERY = 1.0  # seconds between writes that can wait
+REMEMBERED = 5.0  # seconds for which the node of a key is not looked up again
+CONNECTIONS = 40  # to the database; as many requests are answered at once
 
 
 def wait_longer() -> None:
@@ -59,6 +63,33 @@ def write_less_often() -> None:
     setattr(SqlLinkState, store.__name__, store_seldom)
 
 
+def remember_nodes() -> None:
+    """Look up the node of a key once in REMEMBERED seconds, and not with each of its requests."""
+    from flwr.server.superlink.linkstate.sql_linkstate import SqlLinkState
+
+    look_up = SqlLinkState.get_node_id_by_public_key
+    known: dict[bytes, tuple[float, int]] = {}
+
+    def remembered(self: Any, public_key: bytes) -> int | None:
+        until, node = known.get(public_key, (0.0, 0))
+        if time.monotonic() < until:
+            return node
+        found = look_up(self, public_key)
+        if found is not None:  # there are as many as registered keys
+            known[public_key] = time.monotonic() + REMEMBERED, found
+        return found
+
+    setattr(SqlLinkState, look_up.__name__, remembered)
+
+
+def keep_connections() -> None:
+    """Keep connections to the database open, of which Flower would close all but five."""
+    from flwr.supercore import sql_mixin
+
+    name = "create_engine"
+    setattr(sql_mixin, name, partial(getattr(sql_mixin, name), pool_size=CONNECTIONS))
+
+
 class _Due:
     """Says once in EVERY seconds, to one thread, that something is due."""
 
@@ -81,6 +112,8 @@ def main() -> None:
 
     wait_longer()
     write_less_often()
+    remember_nodes()
+    keep_connections()
     flower_superlink()
 
 
