@@ -35,7 +35,7 @@ ROUNDS = 12
 
 
 def test_steps_of_one_row_are_refused(tmp_path: Path) -> None:
-    """Finding 3: 400 questions with `steps = 1, batch = 1` and free seeds told 59 of 59 rows."""
+    """If they were answered, 400 questions with `batch = 1` and free seeds told 59 of 59 rows."""
     organiser = Dishonest(tmp_path, HIDDEN)
     params, rows = organiser.setting.params, organiser.rows()[0]
     one = replace(organiser.plan.config.local, steps=1, batch=1)
@@ -116,7 +116,7 @@ def test_copies_of_a_neuron_do_not_average_the_rounding_out(tmp_path: Path) -> N
 def test_a_persons_group_and_label_from_an_evaluation(
     tmp_path: Path, guard: tuple[str, ...], expected: Any
 ) -> None:
-    """Finding 3: the organiser knows a row's features, and sends a model that reacts to it only."""
+    """The organiser knows a row's features, and sends a model that reacts to it only."""
     organiser = Dishonest(tmp_path, "rounds=31", "evaluate.every=1", *guard, times=8)
     x, y, groups = organiser.rows("test")
     found = 0
