@@ -34,7 +34,7 @@ def with_names(table: Path) -> list[str]:
     return [f"Person {i:03d}" for i in range(len(lines) - 1)]
 
 
-# --- tables ----------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
 
 
 def test_no_column_outside_of_the_charter_is_told(organiser: Dishonest) -> None:
@@ -254,7 +254,7 @@ def test_a_server_does_not_go_back_behind_its_checkpoint(organiser: Dishonest) -
     assert "checkpoint" in organiser.refused[-1]
 
 
-# --- texts and paths (finding 11) -----------------------------------------------------------------
+# --- texts and paths -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("run", ["/tmp/any", "../../up", "x" * 32, "", None, 7])
