@@ -37,7 +37,7 @@ def with_names(table: Path) -> list[str]:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def test_no_column_outside_of_the_charter_is_told(organiser: Dishonest) -> None:
+def test_no_column_outside_of_the_charter_is_reported(organiser: Dishonest) -> None:
     people = with_names(organiser.folder / "tables" / "east.csv")
     organiser.target._table = None  # it is read again
     survey = organiser.charter["survey"]
