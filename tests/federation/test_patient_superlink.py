@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import sqlite3
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,14 +18,19 @@ pytest.importorskip("flwr")
 from flwr.server.superlink.linkstate.sql_linkstate import SqlLinkState
 from flwr.supercore import sql_mixin
 from flwr.supercore.corestate.sql_corestate import SqlCoreState
+from flwr.supercore.error import FlowerError
 from flwr.supercore.object_store.sql_object_store import SqlObjectStore
 
 from isonomy.federation.flower import patient_superlink
 from isonomy.federation.flower.patient_superlink import (
+    APPS,
+    NODES,
     REMEMBERED,
     SECONDS,
+    idle_layers,
     keep_connections,
     remember_nodes,
+    skip_idle_layers,
     wait_longer,
     write_less_often,
 )
@@ -138,3 +147,50 @@ def test_connections_to_the_database_are_kept(
         one.close()
     assert store._engine.pool.checkedin() == 12  # type: ignore[attr-defined]
     store._engine.dispose()
+
+
+def asked(layer: Any, path: str) -> tuple[list[str], list[Any]]:
+    """What a layer did with a request: which of its parts ran, and what was sent."""
+    ran, sent = [], []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        ran.append("app")
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"a", b"b")]})
+        await send({"type": "http.response.body", "body": b"reply"})
+
+    made = layer(app)
+    own = made.dispatch_func
+
+    async def dispatch(request: Any, call_next: Any) -> Any:
+        ran.append("layer")
+        return await own(request, call_next)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    made.dispatch_func = dispatch
+    state = SimpleNamespace(fleet_event_log_plugin=None, account_access_dep=None)
+    scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
+    scope |= {"app": SimpleNamespace(state=state), "state": {}, "server": ("127.0.0.1", 1)}
+    with contextlib.suppress(FlowerError):  # a request for the Control API has no account
+        asyncio.run(made(scope, receive, send))
+    body = b"".join(message.get("body", b"") for message in sent)
+    return ran, [*((m["status"], m["headers"]) for m in sent if "status" in m), body]
+
+
+def test_layers_are_skipped_only_where_they_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = idle_layers()
+    paths = [f"{NODES}pull-messages", f"{APPS}pull-messages", "/v1/control/list-runs"]
+    before = {(layer, path): asked(layer, path) for layer in layers for path in paths}
+    for layer in layers:
+        monkeypatch.setattr(layer, "__call__", layer.__call__)  # to restore it
+    skip_idle_layers()
+    for layer, idle in layers.items():
+        for path in paths:
+            ran, sent = asked(layer, path)
+            assert ran == (["app"] if path.startswith(idle) else before[layer, path][0])
+            assert sent == before[layer, path][1]  # the same response, headers and all
+            assert before[layer, path][0][0] == "layer"

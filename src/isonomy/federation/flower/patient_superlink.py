@@ -4,7 +4,8 @@ Every poll of every node writes to the SuperLink's database, and Flower waits 5 
 that is not enough on a busy machine, the request fails; if it was a request of the process that
 runs the ServerApp, that process ends, and the federation with it. Two of the writes that Flower
 makes with nearly every request are made once a second here, the node of a key is remembered for a
-few seconds, and connections to the database are kept.
+few seconds, connections to the database are kept, and requests pass by layers of the server that
+do nothing with them. Together these halve the processor time of a round.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 SECONDS = 60  # Flower repeats requests that have no answer after 30 s, but not those that fail
 EVERY = 1.0  # seconds between writes that can wait
 REMEMBERED = 5.0  # seconds for which the node of a key is not looked up again
+NODES, APPS = "/v1/fleet/", "/v1/runtime/"  # paths of participants' and of the ServerApp's requests
 CONNECTIONS = 40  # to the database; as many requests are answered at once
 
 
@@ -91,6 +93,41 @@ def keep_connections() -> None:
     setattr(sql_mixin, name, partial(getattr(sql_mixin, name), pool_size=CONNECTIONS))
 
 
+def idle_layers() -> dict[type, tuple[str, ...]]:
+    """Layers of the SuperLink's HTTP server, and the paths of requests for which they do nothing.
+
+    Each layer costs a task and two streams per request, and there are nine of them.
+    """
+    from flwr.supercore.routers.runtime.tracing import RuntimeTracingMiddleware
+    from flwr.superlink.routers.control import middlewares as control
+    from flwr.superlink.routers.fleet.middlewares import FleetEventLogMiddleware
+    from flwr.superlink.routers.fleet.node_auth import NodeAuthMiddleware
+
+    return {
+        control.ControlSensitiveResponseMiddleware: (NODES, APPS),
+        control.ControlAuthenticationMiddleware: (NODES, APPS),
+        control.ControlLicenseMiddleware: (NODES, APPS),
+        control.ControlEventLogMiddleware: (NODES, APPS),
+        RuntimeTracingMiddleware: (NODES,),
+        NodeAuthMiddleware: (APPS,),
+        FleetEventLogMiddleware: (APPS,),
+    }
+
+
+def skip_idle_layers() -> None:
+    """Pass requests by the layers that do nothing with them."""
+    for layer, paths in idle_layers().items():
+        layer.__call__ = _passing_by(layer.__call__, paths)
+
+
+def _passing_by(call: Any, paths: tuple[str, ...]) -> Any:
+    async def passing_by(self: Any, scope: Any, receive: Any, send: Any) -> None:
+        idle = scope["type"] == "http" and scope["path"].startswith(paths)
+        await (self.app(scope, receive, send) if idle else call(self, scope, receive, send))
+
+    return passing_by
+
+
 def collect_less_often() -> None:
     """Let Python look for reference cycles less often: that was a quarter of the SuperLink's time.
 
@@ -125,6 +162,7 @@ def main() -> None:
     write_less_often()
     remember_nodes()
     keep_connections()
+    skip_idle_layers()
     collect_less_often()
     flower_superlink()
 
