@@ -186,3 +186,22 @@ def gate(params: Any, rows: Tensor, width: float = 1e-3) -> Any:
             made["linear2.weight"][1, 3 * i + k] = sign * 1e6
     made["linear2.bias"][0] = 1e6 * width / 2
     return made
+
+
+def flipped(params: Any, row: Tensor | None = None, *, half: int = 2, width: float = 1e-3) -> Any:
+    """A model that predicts class 1 for about half of all rows; for one row it predicts the other.
+
+    The first neuron divides the rows, and the next three react to the one row only.
+    """
+    made = {name: torch.zeros_like(t) for name, t in params.items()}
+    divided = torch.Generator().manual_seed(half)
+    direction = torch.randn(made["linear1.weight"].shape[1], generator=divided)
+    made["linear1.weight"][0] = direction
+    made["linear2.weight"][1, 0], made["linear2.bias"][0] = 50.0, 5.0
+    if row is not None:
+        single = gate(params, row.unsqueeze(0), width)
+        other = int(50 * float(direction @ row) <= 5)
+        made["linear1.weight"][1:4] = single["linear1.weight"][:3]
+        made["linear1.bias"][1:4] = single["linear1.bias"][:3]
+        made["linear2.weight"][other, 1:4] = single["linear2.weight"][1, :3]
+    return made

@@ -1,4 +1,4 @@
-"""Difference attacks: what follows from told cells, and from two answers (finding 15)."""
+"""Difference attacks: what follows from told cells, and from two answers."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def hidden_numbers(told_cells: torch.Tensor, sizes: torch.Tensor) -> list[float]
 
 @pytest.mark.parametrize("victim", ["east", "north", "south"])
 @pytest.mark.parametrize("name", ["fedfb", "fairfed", "fair_fate", "fedfair"])
-def test_rows_minus_told_cells(tmp_path: Path, name: str, victim: str) -> None:
-    """The reproduction of finding 15: at the old rule, 4 of 4 withheld numbers followed."""
+def test_rows_minus_reported_cells(tmp_path: Path, name: str, victim: str) -> None:
+    """Without complementary suppression, 4 of 4 withheld numbers followed."""
     organiser = Dishonest(tmp_path, f"algorithm={name}", "evaluate.split=train", victim=victim)
     assert organiser.plan.config.algorithm.options["least"] == 10  # the charter's cell
     params = organiser.setting.params

@@ -1,4 +1,4 @@
-"""A dishonest participant: its replies are refused and named, or bounded in weight (finding 9)."""
+"""A dishonest participant: its replies are refused and named, or bounded in weight."""
 
 from __future__ import annotations
 
@@ -202,12 +202,17 @@ def test_sizes_are_fixed_when_tables_are_prepared(here: Path) -> None:
             return changed(reply, lambda v: tree.tmap(lambda t: t + 5.0, v))
         return reply
 
+    def warnings() -> str:
+        return str(json.loads((here / "run" / "federation.json").read_text())["fitted"]["warnings"])
+
     serve(here, lie, "rounds=1", "evaluate.every=1")
+    assert "'north' says that it has 100% of all training rows" in warnings()
     (here / "run").rename(here / "free")
     for name in NAMES:
         (here / "homes" / name).rename(here / f"old-{name}")
     free = saved_model.read(here / "free" / "model").server
     serve(here, lie, "rounds=1", "evaluate.every=1", "cohort.max_weight=0.4")
+    assert "says that it has" not in warnings()
     bound = saved_model.read(here / "run" / "model").server
     # it owns the first model (shifted by 5), and has 40 % of the second
     shift = [

@@ -34,10 +34,10 @@ def with_names(table: Path) -> list[str]:
     return [f"Person {i:03d}" for i in range(len(lines) - 1)]
 
 
-# --- tables (finding 2) ---------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
 
 
-def test_no_column_outside_of_the_charter_is_told(organiser: Dishonest) -> None:
+def test_no_column_outside_of_the_charter_is_reported(organiser: Dishonest) -> None:
     people = with_names(organiser.folder / "tables" / "east.csv")
     organiser.target._table = None  # it is read again
     survey = organiser.charter["survey"]
@@ -134,7 +134,7 @@ def test_the_preprocessing_is_of_the_charters_columns(organiser: Dishonest, tmp_
     assert "already answered" in greeted(shifted)  # the first one counts
 
 
-# --- training and evaluation beyond the charter (findings 3 and 4) --------------------------------
+# --- training and evaluation beyond the charter --------------------------------------------------
 
 
 def test_work_seed_rate_rounds_and_splits_are_the_charters(organiser: Dishonest) -> None:
@@ -187,7 +187,7 @@ def test_a_message_carries_the_charters_digest(organiser: Dishonest) -> None:
 
 
 def test_another_charter_rebuilds_the_participant(organiser: Dishonest) -> None:
-    """Finding 4: mu = 0 was agreed to first, then mu = 50, by a process that stayed up."""
+    """mu = 0 was agreed to first, then mu = 50, by a process that stayed up."""
     config = read(organiser.folder / "config.toml", ["algorithm=fedprox", "algorithm.mu=50.0"])
     charter, _ = charters.make(config, NAMES)
     assert organiser.target._setting.algorithm.name == "fedavg"
@@ -254,7 +254,7 @@ def test_a_server_does_not_go_back_behind_its_checkpoint(organiser: Dishonest) -
     assert "checkpoint" in organiser.refused[-1]
 
 
-# --- texts and paths (finding 11) -----------------------------------------------------------------
+# --- texts and paths -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("run", ["/tmp/any", "../../up", "x" * 32, "", None, 7])

@@ -17,6 +17,7 @@ from attacks.organiser import (
     Dishonest,
     bins,
     differences,
+    flipped,
     gate,
     guesses,
     ratios,
@@ -34,7 +35,7 @@ ROUNDS = 12
 
 
 def test_steps_of_one_row_are_refused(tmp_path: Path) -> None:
-    """Finding 3: 400 questions with `steps = 1, batch = 1` and free seeds told 59 of 59 rows."""
+    """If they were answered, 400 questions with `batch = 1` and free seeds told 59 of 59 rows."""
     organiser = Dishonest(tmp_path, HIDDEN)
     params, rows = organiser.setting.params, organiser.rows()[0]
     one = replace(organiser.plan.config.local, steps=1, batch=1)
@@ -115,7 +116,7 @@ def test_copies_of_a_neuron_do_not_average_the_rounding_out(tmp_path: Path) -> N
 def test_a_persons_group_and_label_from_an_evaluation(
     tmp_path: Path, guard: tuple[str, ...], expected: Any
 ) -> None:
-    """Finding 3: the organiser knows a row's features, and sends a model that reacts to it only."""
+    """The organiser knows a row's features, and sends a model that reacts to it only."""
     organiser = Dishonest(tmp_path, "rounds=31", "evaluate.every=1", *guard, times=8)
     x, y, groups = organiser.rows("test")
     found = 0
@@ -125,6 +126,36 @@ def test_a_persons_group_and_label_from_an_evaluation(
         cells = (counts[1:, :, 1] > 0).nonzero().tolist()
         found += cells == [[int(groups[n]), int(y[n])]]
     assert found in expected
+
+
+@pytest.mark.parametrize(("guard", "pairs"), [(OFF, 1), ((), 5)], ids=["off", "guard"])
+def test_what_remains_of_differences_between_evaluations(
+    tmp_path: Path, guard: tuple[str, ...], pairs: int
+) -> None:
+    """A model for half of the rows, and the same with another prediction for one known person.
+
+    Both counts of the person's cell round to the same number in about half of the cases. In the
+    other half the difference shows the cell, so other halves of the rows are tried.
+    """
+    organiser = Dishonest(tmp_path, "rounds=60", "evaluate.every=1", *guard, times=8)
+    x, y, groups = organiser.rows("test")
+    params = organiser.setting.params
+    rounds = iter(range(1, 60))
+
+    def counted(model: Any) -> torch.Tensor:
+        reply = organiser.ask("measure:test", {"model": Global(model)}, next(rounds))
+        return reply["counts"][1:, :, 1]
+
+    found: set[int] = set()
+    for half in range(2, 2 + pairs):
+        before = counted(flipped(params, half=half))
+        for n in range(10):
+            moved = (counted(flipped(params, x[n], half=half)) != before).nonzero().tolist()
+            if moved == [[int(groups[n]), int(y[n])]]:
+                found.add(n)
+        if half == 2 and guard != OFF:
+            assert len(found) < 10
+    assert len(found) >= 9  # stated in docs/threat-model.md
 
 
 def test_what_remains_with_a_helper_whose_row_is_known(tmp_path: Path) -> None:

@@ -52,9 +52,9 @@ class Running(NamedTuple):
 
 @contextlib.contextmanager
 def running(place: Path) -> Iterator[Running]:
-    """A gateway with the keys of two participants, in a folder of its own."""
+    """A gateway for two participants and the key of a third, in a folder of its own."""
     folder, log = place / "keys", place / "gateway.log"
-    keys.make(folder, ["north", "south"])
+    keys.make(folder, ["north", "south", "west"])
     inside = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "server.crt", folder / "server.key")
@@ -64,7 +64,7 @@ def running(place: Path) -> Iterator[Running]:
     port = free_port()
     command = [sys.executable, "-m", "isonomy.federation.flower.gateway"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--keys", str(folder)]
-    command += ["--inside", f"127.0.0.1:{inside.server_address[1]}"]
+    command += ["--inside", f"127.0.0.1:{inside.server_address[1]}", "--clients", "north", "south"]
     with log.open("wb") as out:
         child = subprocess.Popen(command, stderr=out)
     try:

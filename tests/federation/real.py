@@ -71,6 +71,7 @@ class Place:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 env={**(env or os.environ), MARK: str(self.folder)},
+                start_new_session=True,  # as on its own machine: Linux divides time by session
             )
         self.processes[name] = process
         return process

@@ -63,6 +63,7 @@ def test_every_refusal_says_its_reason(gate: Running, tmp_path: Path) -> None:
         ({}, "no key"),
         (keys.signed_headers(tmp_path / "other" / "stranger"), "unknown key"),
         (forged, "unknown key"),
+        (keys.signed_headers(gate.keys / "west"), "not a client"),
     ):
         status, said = ask(gate, headers)
         assert (status, said["reason"]) == (401, reason)
@@ -80,11 +81,15 @@ def test_a_clock_that_is_wrong_is_told_apart(
             return true.now(tz) + dt.timedelta(hours=1)
 
     monkeypatch.setattr(keys.dt, "datetime", Late)
-    with pytest.raises(ConfigError, match=r"clock of this machine differs .* correct the clock"):
+    with pytest.raises(
+        ConfigError, match=r"by more than 5 minutes; the server has 20.* UTC. Correct"
+    ):
         connection.ask_gate(("127.0.0.1", gate.port), gate.keys / "north", gate.keys / "ca.crt")
 
 
-def test_a_key_in_use_is_told_apart_from_an_unknown_one(gate: Running, tmp_path: Path) -> None:
+def test_keys_in_use_and_unknown_and_of_others_are_told_apart(
+    gate: Running, tmp_path: Path
+) -> None:
     here, ca = ("127.0.0.1", gate.port), gate.keys / "ca.crt"
     assert connection.ask_gate(here, gate.keys / "south", ca) is None
     ask(gate, keys.signed_headers(gate.keys / "south"))
@@ -94,6 +99,8 @@ def test_a_key_in_use_is_told_apart_from_an_unknown_one(gate: Running, tmp_path:
     keys.make(tmp_path / "other", ["stranger"])
     with pytest.raises(ConfigError, match="does not know the key"):
         connection.ask_gate(here, tmp_path / "other" / "stranger", ca)
+    with pytest.raises(ConfigError, match=r"knows the key .* is not a client of this run; ask the"):
+        connection.ask_gate(here, gate.keys / "west", ca)
     with pytest.raises(ConfigError, match="not signed by the authority in --ca"):
         connection.ask_gate(here, gate.keys / "south", tmp_path / "other" / "ca.crt")
     with pytest.raises(ConfigError, match="is not a private key"):

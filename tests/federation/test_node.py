@@ -49,6 +49,41 @@ def joining(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., li
     return join
 
 
+class Clock:
+    now = 50.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def wait_for_message(pace: node.Pace, clock: Clock, gap: float) -> tuple[int, float]:
+    """The requests until a message is found that is there after `gap` s, and the s lost."""
+    there = clock.now + gap
+    clock.now += pace.replied()
+    asked = 1
+    while clock.now < there:
+        clock.now += pace.nothing()
+        asked += 1
+    pace.came()
+    return asked, clock.now - there
+
+
+def test_messages_are_asked_for_when_they_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(node, "time", clock)
+    pace = node.Pace()
+    first = wait_for_message(pace, clock, 6.0)
+    later = [wait_for_message(pace, clock, 6.0) for _ in range(50)]
+    assert max(asked for asked, _ in later) <= 6 < first[0]
+    assert max(lost for _, lost in later) < 1.2  # a pause, of 0.8 s on average
+    for _ in range(8):  # training becomes faster
+        wait_for_message(pace, clock, 0.5)
+    assert max(wait_for_message(pace, clock, 0.5)[1] for _ in range(50)) < 0.6
+    for _ in range(3):  # a very slow one
+        wait_for_message(pace, clock, 500.0)
+    assert pace.replied() == node.LATEST  # a server that was started again does not wait for long
+
+
 @pytest.mark.parametrize("size", [3, 6_000_000])
 def test_messages_are_answered_whole(joining: Callable, size: int) -> None:
     """Also those that Flower sends in several pieces."""
@@ -131,7 +166,7 @@ def test_a_key_in_use_is_tried_again_for_a_while(
     busy = '{"code": 2004, "detail": "activation failed"}'
     fleet = Fleet()
     fleet.errors = {"ActivateNode": [refusal(400, busy), refusal(400, busy)]}
-    assert ["in use" in note for note in joining(fleet)] == [True, True]
+    assert ["in use" in note for note in joining(fleet)] == [True]  # it is said once
     monkeypatch.setattr(connection, "PATIENCE", -1.0)
     fleet.errors = {"ActivateNode": [refusal(400, busy)]}
     with pytest.raises(ConfigError, match="another `isonomy join` uses the key"):

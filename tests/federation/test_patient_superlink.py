@@ -1,20 +1,39 @@
-"""The SuperLink's database waits for its lock, so that a busy machine does not end a federation."""
+"""The SuperLink's database waits for its lock and is written less often, for busy machines."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import sqlite3
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 pytest.importorskip("flwr")
 
+from flwr.server.superlink.linkstate.sql_linkstate import SqlLinkState
 from flwr.supercore import sql_mixin
+from flwr.supercore.corestate.sql_corestate import SqlCoreState
+from flwr.supercore.error import FlowerError
 from flwr.supercore.object_store.sql_object_store import SqlObjectStore
 
-from isonomy.federation.flower.patient_superlink import SECONDS, wait_longer
+from isonomy.federation.flower import patient_superlink
+from isonomy.federation.flower.patient_superlink import (
+    APPS,
+    NODES,
+    REMEMBERED,
+    SECONDS,
+    idle_layers,
+    keep_connections,
+    remember_nodes,
+    skip_idle_layers,
+    wait_longer,
+    write_less_often,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:No path_separator found")  # of Flower
 
@@ -57,3 +76,121 @@ def test_a_lock_that_is_held_for_long_is_waited_for(
     write_while_locked(tmp_path / "state.db", 0.3)
     kept = {name: value for name, value in sql_mixin.SQLITE_PRAGMAS if name != "busy_timeout"}
     assert kept.items() <= settings.items()
+
+
+class Clock:
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_what_can_wait_is_written_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower's own functions are recorded here; each request would call both."""
+    cleaned: list[object] = []
+    stored: list[tuple[int, int, int]] = []
+
+    def store_traffic(self: object, run_id: int, *, bytes_sent: int, bytes_recv: int) -> None:
+        stored.append((run_id, bytes_sent, bytes_recv))
+
+    clock = Clock()
+    monkeypatch.setattr(patient_superlink, "time", clock)
+    monkeypatch.setattr(SqlCoreState, "_cleanup_expired_task_tokens", cleaned.append)
+    monkeypatch.setattr(SqlLinkState, "store_traffic", store_traffic)
+    write_less_often()
+    state = object.__new__(SqlLinkState)
+    for _ in range(40):  # within 4 s
+        state._cleanup_expired_task_tokens()
+        state.store_traffic(7, bytes_sent=10, bytes_recv=1)
+        clock.now += 0.1
+    assert 4 <= len(cleaned) <= 5
+    assert 4 <= len(stored) <= 5
+    clock.now += 1
+    state.store_traffic(7, bytes_sent=0, bytes_recv=5)
+    assert sum(sent for _, sent, _ in stored) == 400  # nothing is lost
+    assert sum(received for _, _, received in stored) == 45
+
+
+def test_the_node_of_a_key_is_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = {b"north": 7}
+    asked: list[bytes] = []
+
+    def get_node_id_by_public_key(self: object, public_key: bytes) -> int | None:
+        asked.append(public_key)
+        return nodes.get(public_key)
+
+    clock = Clock()
+    monkeypatch.setattr(patient_superlink, "time", clock)
+    monkeypatch.setattr(SqlLinkState, "get_node_id_by_public_key", get_node_id_by_public_key)
+    remember_nodes()
+    state = object.__new__(SqlLinkState)
+    for _ in range(10):
+        assert state.get_node_id_by_public_key(b"north") == 7
+        assert state.get_node_id_by_public_key(b"stranger") is None
+    assert asked.count(b"north") == 1
+    assert asked.count(b"stranger") == 10  # unknown keys are not remembered
+    del nodes[b"north"]
+    clock.now += REMEMBERED
+    assert state.get_node_id_by_public_key(b"north") is None
+
+
+def test_connections_to_the_database_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_mixin, "create_engine", sql_mixin.create_engine)  # to restore it
+    keep_connections()
+    store = SqlObjectStore(str(tmp_path / "state.db"))
+    store.initialize()
+    assert store._engine is not None
+    open_now = [store._engine.connect() for _ in range(12)]
+    for one in open_now:
+        one.close()
+    assert store._engine.pool.checkedin() == 12  # type: ignore[attr-defined]
+    store._engine.dispose()
+
+
+def asked(layer: Any, path: str) -> tuple[list[str], list[Any]]:
+    """What a layer did with a request: which of its parts ran, and what was sent."""
+    ran, sent = [], []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        ran.append("app")
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"a", b"b")]})
+        await send({"type": "http.response.body", "body": b"reply"})
+
+    made = layer(app)
+    own = made.dispatch_func
+
+    async def dispatch(request: Any, call_next: Any) -> Any:
+        ran.append("layer")
+        return await own(request, call_next)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    made.dispatch_func = dispatch
+    state = SimpleNamespace(fleet_event_log_plugin=None, account_access_dep=None)
+    scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
+    scope |= {"app": SimpleNamespace(state=state), "state": {}, "server": ("127.0.0.1", 1)}
+    with contextlib.suppress(FlowerError):  # a request for the Control API has no account
+        asyncio.run(made(scope, receive, send))
+    body = b"".join(message.get("body", b"") for message in sent)
+    return ran, [*((m["status"], m["headers"]) for m in sent if "status" in m), body]
+
+
+def test_layers_are_skipped_only_where_they_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = idle_layers()
+    paths = [f"{NODES}pull-messages", f"{APPS}pull-messages", "/v1/control/list-runs"]
+    before = {(layer, path): asked(layer, path) for layer in layers for path in paths}
+    for layer in layers:
+        monkeypatch.setattr(layer, "__call__", layer.__call__)  # to restore it
+    skip_idle_layers()
+    for layer, idle in layers.items():
+        for path in paths:
+            ran, sent = asked(layer, path)
+            assert ran == (["app"] if path.startswith(idle) else before[layer, path][0])
+            assert sent == before[layer, path][1]  # the same response, headers and all
+            assert before[layer, path][0][0] == "layer"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import ssl
 import subprocess
@@ -150,14 +151,16 @@ def test_bad_replies_are_refused_and_named(tmp_path: Path) -> None:
 
 def test_strangers_and_strange_tables_stay_out(tmp_path: Path) -> None:
     with Place(tmp_path, algorithm="fedavg", rounds=2) as place:
-        keys.make(tmp_path / "others", ["stranger"])
+        keys.make(tmp_path / "others", ["stranger", "west"])
+        shutil.copy(tmp_path / "others" / "west.pub", tmp_path / "keys")
         text = (tmp_path / "tables" / "north.csv").read_text()
         (tmp_path / "odd.csv").write_text(text.replace("income", "pay").replace("Female", "woman"))
         place.may_fail.add("north")
-        place.serve()
+        place.isonomy("organiser", *place.serving(), "--clients", ",".join(place.names))
         place.until("it is open", lambda: "participants can join" in place.said("organiser"))
         other = tmp_path / "others"
         place.isonomy("unknown", "join", *place.joining("unknown", key=str(other / "stranger")))
+        place.isonomy("west", "join", *place.joining("west", key=str(other / "west")))
         place.isonomy("elsewhere", "join", *place.joining("elsewhere", ca=str(other / "ca.crt")))
         raw = [processes.program("flower-supernode"), "--superlink", place.address]
         raw += ["--root-certificates", str(tmp_path / "keys/ca.crt"), "--port"]
@@ -168,6 +171,8 @@ def test_strangers_and_strange_tables_stay_out(tmp_path: Path) -> None:
         assert "certificate" in place.said("elsewhere")
         assert place.ends("unknown") == 2
         assert "does not know the key" in place.said("unknown")
+        assert place.ends("west") == 2
+        assert "is not a client of this run; ask the organiser" in place.said("west")
         place.ends("keyless")  # Flower's program ends, with 0, when the gateway refuses its key
         assert "Starting Flower SuperNode" in place.said("keyless")
         assert "SuperNode ID" not in place.said("keyless")  # it was not let in

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ from isonomy.runs.listener import Listener, Listeners
 from isonomy.runs.measurements import measurement
 from isonomy.runs.record import Record
 from isonomy.runs.training import train
+
+MUCH = 0.5  # a client with a larger share of all training rows is reported, if there are four
 
 
 @dataclass
@@ -198,13 +200,34 @@ def _fit(plan: Plan, sessions: Sessions, note: Callable[[str], None]) -> dict[st
             f"a client's reply about its table has an unexpected form ({type(error).__name__}); "
             "make sure that every participant uses this version of isonomy."
         ) from error
-    for text in found.warnings:
+    rows = dict(zip(plan.names, (sizes[0] for sizes in found.sizes), strict=True))
+    warnings = [*found.warnings, *_dominating(rows, plan.config.cohort.max_weight)]
+    for text in warnings:
         note(text)
     return {
         "preprocessing": found.preprocessing.model_dump(mode="json"),
         "sizes": found.sizes,
-        "warnings": found.warnings,
+        "warnings": warnings,
     }
+
+
+def _dominating(rows: Mapping[str, int], most: float) -> list[str]:
+    """A warning if one client's number of training rows, which cannot be checked, decides the mean.
+
+    >>> _dominating({"east": 60, "north": 4000, "south": 50}, 1.0)[0][:42]
+    "'north' says that it has 97% of all traini"
+    >>> _dominating({"east": 60, "north": 4000, "south": 50}, 0.5)
+    []
+    """
+    name = max(rows, key=lambda name: rows[name])
+    share = rows[name] / max(1, sum(rows.values()))
+    if share <= max(MUCH, 2 / len(rows)) or share > most:
+        return []
+    return [
+        f"'{name}' says that it has {share:.0%} of all training rows, so its replies decide every "
+        "weighted mean. Nobody can check this number from outside: ask that participant, or limit "
+        "its share with, for example, cohort.max_weight = 0.3."
+    ]
 
 
 def placeholder(plan: Plan) -> Federation:

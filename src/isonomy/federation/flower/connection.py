@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import socket
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from isonomy.errors import ConfigError, RunError
 from isonomy.federation.flower import keys, processes
-from isonomy.federation.flower.gateway import WHO
+from isonomy.federation.flower.gateway import WHO, WINDOW
 from isonomy.federation.flower.superlink import loopback_only, parse
 from isonomy.runs import files
 
@@ -33,6 +34,10 @@ FINAL_ERRORS = {  # OpenSSL's messages and their meaning; trying again would not
     "WRONG_VERSION_NUMBER": "the server does not speak TLS; it was started with --insecure",
 }
 UNKNOWN = "the server does not know the key in --key; ask the organiser to register its public key"
+NOT_A_CLIENT = (
+    "the server knows the key in --key, but its owner is not a client of this run; ask the "
+    "organiser to name you in --clients"
+)
 IN_USE = (
     "another `isonomy join` uses the key in --key; stop that one, or ask the organiser for a key "
     "of your own"
@@ -73,6 +78,7 @@ class Connection:
         """Answer messages until `ended`; raises an error if the server refuses for good."""
         flower = _flower()
         refused: float | None = None  # since when
+        noted = ""  # why, as it was shown
         while not self._ended.is_set():
             if self._wait_for_port():
                 refused = None  # the server was not running, so it did not refuse
@@ -93,12 +99,18 @@ class Connection:
                         f"the server refuses to connect ({error}); join again."
                     ) from None
                 if in_use:  # perhaps by a process of this participant that has just ended
-                    self._note("the key in --key is in use, or was so a moment ago; trying again.")
+                    why = (
+                        "the key in --key is in use, or was a moment ago (the server notices after "
+                        "about a minute that a connection was cut); trying again."
+                    )
                 else:
-                    self._note(f"the server refuses this node ({error}); trying again.")
+                    why = f"the server refuses this node ({error}); trying again."
+                if why != noted:
+                    self._note(why)
+                noted = why
                 self._ended.wait(PAUSE)
                 continue
-            refused = None
+            refused, noted = None, ""
             try:
                 node.run(self._connected(answer), self._note)
             except flower.Ended:
@@ -213,12 +225,28 @@ def ask_gate(server: tuple[str, int], key: Path, ca: Path) -> float | None:
             return None if said["heard"] is None else float(said["heard"])
         case "clock":
             raise ConfigError(
-                f"the clock of this machine differs from the server's, which has {said['time']}; "
-                "correct the clock, and join again."
+                f"the clock of this machine differs from the server's by more than "
+                f"{WINDOW / 60:.0f} minutes; the server has {_clock(said.get('time'))}. Correct "
+                "the clock that is wrong, and join again."
             )
         case "unknown key" | "no key":
             raise ConfigError(f"{UNKNOWN}.")
+        case "not a client":
+            raise ConfigError(f"{NOT_A_CLIENT}.")
     raise ConnectionError("the server is busy")
+
+
+def _clock(time: object) -> str:
+    """A time that a server has sent, for people.
+
+    >>> _clock("2026-01-31T08:05:09.123456+00:00"), _clock("soon")
+    ('2026-01-31 08:05:09 UTC', 'another time')
+    """
+    try:
+        read = dt.datetime.fromisoformat(str(time)).astimezone(dt.UTC)
+    except ValueError:
+        return "another time"
+    return f"{read:%Y-%m-%d %H:%M:%S} UTC"
 
 
 @contextmanager

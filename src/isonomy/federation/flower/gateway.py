@@ -18,7 +18,7 @@ import datetime as dt
 import time
 from base64 import b64decode
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,10 +40,19 @@ _OURS = {"host", "content-length", "transfer-encoding", "connection", "accept-en
 
 
 class Gate:
-    """Whose requests pass: those signed with a registered key, at about the right time."""
+    """Whose requests pass: those signed with the key of a client, at about the right time.
 
-    def __init__(self, keys: Mapping[bytes, EllipticCurvePublicKey]) -> None:
+    `others` are the keys, among `keys`, of participants that are not clients of this run. Their
+    requests are refused too, with a reason of their own.
+    """
+
+    def __init__(
+        self,
+        keys: Mapping[bytes, EllipticCurvePublicKey],
+        others: Collection[bytes] = (),
+    ) -> None:
         self.keys = keys  # by the bytes that are in a request's header
+        self.others = frozenset(others)
         self.heard: dict[bytes, float] = {}  # when a request of each key last passed
         self.open: Counter[bytes] = Counter()
 
@@ -68,6 +77,8 @@ class Gate:
             raise PermissionError("unknown key") from None
         if abs(age) > WINDOW:
             raise PermissionError("clock")
+        if name in self.others:
+            raise PermissionError("not a client")
         return name
 
 
@@ -186,13 +197,20 @@ def impatient() -> type:
     return Impatient
 
 
-def registered(folder: Path) -> dict[bytes, EllipticCurvePublicKey]:
-    """The clients' public keys in a folder, by the bytes that Flower sends."""
+def gate_of(folder: Path, clients: Collection[str]) -> Gate:
+    """The gate for the public keys in a folder, of which those of `clients` may pass."""
     from cryptography.hazmat.primitives import serialization
 
     form = serialization.PublicFormat.SubjectPublicKeyInfo
-    found = [key_files.public_key(path) for path in sorted(folder.glob("*.pub"))]
-    return {key.public_bytes(serialization.Encoding.PEM, form): key for key in found}
+    found = {path.stem: key_files.public_key(path) for path in sorted(folder.glob("*.pub"))}
+    named = {
+        name: key.public_bytes(serialization.Encoding.PEM, form) for name, key in found.items()
+    }
+    may = {named[name] for name in clients if name in named}
+    return Gate(
+        {named[name]: key for name, key in found.items()},
+        {name for name in named.values() if name not in may},
+    )
 
 
 def allow_many_files() -> None:
@@ -211,11 +229,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name in ("host", "port", "inside", "keys"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--clients", nargs="+", required=True)
     given = parser.parse_args()
     keys = Path(given.keys)
     allow_many_files()
     uvicorn.run(
-        make(given.inside, str(keys / "ca.crt"), Gate(registered(keys))),
+        make(given.inside, str(keys / "ca.crt"), gate_of(keys, given.clients)),
         host=given.host,
         port=int(given.port),
         http=impatient(),

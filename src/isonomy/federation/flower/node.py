@@ -11,6 +11,7 @@ import json
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -59,8 +60,10 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from isonomy.errors import IsonomyError
 from isonomy.federation.flower.message_content import content_of, record_of
 
-SHORT, LONG = 0.3, 3.0  # seconds between requests for messages: after a message, and at rest
+SHORT, LONG = 0.3, 3.0  # seconds between requests for messages: when one is due, and at rest
 GROWTH = 1.25  # from one pause to the next, up to the longest
+EARLY = 0.8  # of the usual time from a reply to the next message, in which none is asked for
+LATEST = 10.0  # seconds after a reply, at which the next message is asked for in any case
 AWAY = (502, 503, 504)  # the gateway's answers while the SuperLink does not run, or is busy
 FAILED = 500  # the SuperLink's answer if, for example, its database is locked for too long
 TRIES = 10  # of a request that fails in the SuperLink
@@ -102,6 +105,35 @@ class _Headers:
     def intercept(self, context: Any, call_next: Callable[[Any], httpx.Response]) -> httpx.Response:
         context.request.headers.update({**VERSION, **self._sign()})
         return call_next(context)
+
+
+class Pace:
+    """How long to wait before the next request for messages.
+
+    The next message comes when all participants have replied, usually after about the same time as
+    before. Until shortly before that, requests would only keep the server from its work.
+    """
+
+    def __init__(self) -> None:
+        self._gaps: deque[float] = deque(maxlen=3)  # seconds from a reply to the next message
+        self._replied: float | None = None  # when the last reply was sent
+        self._pause = SHORT
+
+    def came(self) -> None:
+        """A message has come."""
+        if self._replied is not None:
+            self._gaps.append(time.monotonic() - self._replied)
+
+    def replied(self) -> float:
+        """A message was answered; returns seconds to wait before the first request."""
+        self._replied = time.monotonic()
+        self._pause = SHORT
+        return max(SHORT, min(EARLY * min(self._gaps, default=0.0), LATEST))
+
+    def nothing(self) -> float:
+        """There was no message; returns seconds to wait before the next request."""
+        pause, self._pause = self._pause, min(GROWTH * self._pause, LONG)
+        return pause * random.uniform(0.8, 1.2)  # not all nodes at once
 
 
 class Node:
@@ -157,20 +189,20 @@ class Node:
 
     def run(self, answer: Answer, note: Callable[[str], None]) -> None:
         """Answer messages until `ended`; raises Refused if the server does not know the node."""
-        pause = SHORT
+        pace = Pace()
         while not self._ended.is_set():
             got = self._call(self._client.PullMessages, PullMessagesRequest(node=self._node))
             if not got.messages_list:
-                self._ended.wait(pause * random.uniform(0.8, 1.2))  # not all nodes at once
-                pause = min(GROWTH * pause, LONG)
+                self._ended.wait(pace.nothing())
                 continue
-            pause = SHORT
+            pace.came()
             about, pieces = got.messages_list[0], got.message_object_trees[0]
             try:
                 self._handle(message_from_proto(about), pieces, answer)
             except (Refused, ObjectPullError, ObjectPushError) as error:
                 # for example, its run has ended meanwhile
                 note(f"a message could not be fetched or answered ({error}).")
+            self._ended.wait(pace.replied())
 
     def _handle(self, about: Message, pieces: ObjectTree, answer: Answer) -> None:
         """Fetch a message, and send its answer; what cannot be read is answered with an error."""

@@ -1,13 +1,27 @@
-"""Flower's SuperLink, with a database that waits longer for its lock.
+"""Flower's SuperLink, with a database that waits longer for its lock and is used less often.
 
 Every poll of every node writes to the SuperLink's database, and Flower waits 5 s for its lock. If
 that is not enough on a busy machine, the request fails; if it was a request of the process that
-runs the ServerApp, that process ends, and the federation with it.
+runs the ServerApp, that process ends, and the federation with it. Two of the writes that Flower
+makes with nearly every request are made once a second here, the node of a key is remembered for a
+few seconds, connections to the database are kept, and requests pass by layers of the server that
+do nothing with them. Together these halve the processor time of a round.
 """
 
 from __future__ import annotations
 
+import gc
+import threading
+import time
+from collections import Counter
+from functools import partial
+from typing import Any
+
 SECONDS = 60  # Flower repeats requests that have no answer after 30 s, but not those that fail
+EVERY = 1.0  # seconds between writes that can wait
+REMEMBERED = 5.0  # seconds for which the node of a key is not looked up again
+NODES, APPS = "/v1/fleet/", "/v1/runtime/"  # paths of participants' and of the ServerApp's requests
+CONNECTIONS = 40  # to the database; as many requests are answered at once
 
 
 def wait_longer() -> None:
@@ -19,11 +33,137 @@ def wait_longer() -> None:
     setattr(sql_mixin, name, tuple(settings.items()))
 
 
+def write_less_often() -> None:
+    """Look for expired tasks, and store how many bytes were sent, once in EVERY seconds.
+
+    Tasks expire half a minute or more after their last heartbeat. The bytes are Flower's statistic
+    of a run; those of the last second before the end may be missing there.
+    """
+    from flwr.server.superlink.linkstate.sql_linkstate import SqlLinkState
+    from flwr.supercore.corestate.sql_corestate import SqlCoreState
+
+    name = "_cleanup_expired_task_tokens"
+    clean, store = getattr(SqlCoreState, name), SqlLinkState.store_traffic
+    cleaning, storing = _Due(), _Due()
+    sent: Counter[int] = Counter()  # bytes by run
+    received: Counter[int] = Counter()
+    lock = threading.Lock()
+
+    def clean_seldom(self: Any) -> None:
+        if cleaning.now():
+            clean(self)
+
+    def store_seldom(self: Any, run_id: int, *, bytes_sent: int, bytes_recv: int) -> None:
+        with lock:
+            sent[run_id] += bytes_sent
+            received[run_id] += bytes_recv
+            if not storing.now():
+                return
+            out, back = sent.pop(run_id), received.pop(run_id)
+        store(self, run_id, bytes_sent=out, bytes_recv=back)
+
+    setattr(SqlCoreState, name, clean_seldom)
+    setattr(SqlLinkState, store.__name__, store_seldom)
+
+
+def remember_nodes() -> None:
+    """Look up the node of a key once in REMEMBERED seconds, and not with each of its requests."""
+    from flwr.server.superlink.linkstate.sql_linkstate import SqlLinkState
+
+    look_up = SqlLinkState.get_node_id_by_public_key
+    known: dict[bytes, tuple[float, int]] = {}
+
+    def remembered(self: Any, public_key: bytes) -> int | None:
+        until, node = known.get(public_key, (0.0, 0))
+        if time.monotonic() < until:
+            return node
+        found = look_up(self, public_key)
+        if found is not None:  # there are as many as registered keys
+            known[public_key] = time.monotonic() + REMEMBERED, found
+        return found
+
+    setattr(SqlLinkState, look_up.__name__, remembered)
+
+
+def keep_connections() -> None:
+    """Keep connections to the database open, of which Flower would close all but five."""
+    from flwr.supercore import sql_mixin
+
+    name = "create_engine"
+    setattr(sql_mixin, name, partial(getattr(sql_mixin, name), pool_size=CONNECTIONS))
+
+
+def idle_layers() -> dict[type, tuple[str, ...]]:
+    """Layers of the SuperLink's HTTP server, and the paths of requests for which they do nothing.
+
+    Each layer costs a task and two streams per request, and there are nine of them.
+    """
+    from flwr.supercore.routers.runtime.tracing import RuntimeTracingMiddleware
+    from flwr.superlink.routers.control import middlewares as control
+    from flwr.superlink.routers.fleet.middlewares import FleetEventLogMiddleware
+    from flwr.superlink.routers.fleet.node_auth import NodeAuthMiddleware
+
+    return {
+        control.ControlSensitiveResponseMiddleware: (NODES, APPS),
+        control.ControlAuthenticationMiddleware: (NODES, APPS),
+        control.ControlLicenseMiddleware: (NODES, APPS),
+        control.ControlEventLogMiddleware: (NODES, APPS),
+        RuntimeTracingMiddleware: (NODES,),
+        NodeAuthMiddleware: (APPS,),
+        FleetEventLogMiddleware: (APPS,),
+    }
+
+
+def skip_idle_layers() -> None:
+    """Pass requests by the layers that do nothing with them."""
+    for layer, paths in idle_layers().items():
+        layer.__call__ = _passing_by(layer.__call__, paths)
+
+
+def _passing_by(call: Any, paths: tuple[str, ...]) -> Any:
+    async def passing_by(self: Any, scope: Any, receive: Any, send: Any) -> None:
+        idle = scope["type"] == "http" and scope["path"].startswith(paths)
+        await (self.app(scope, receive, send) if idle else call(self, scope, receive, send))
+
+    return passing_by
+
+
+def collect_less_often() -> None:
+    """Let Python look for reference cycles less often: that was a quarter of the SuperLink's time.
+
+    What was imported is not examined any more, and new objects only after some thousands of them.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
+class _Due:
+    """Says once in EVERY seconds, to one thread, that something is due."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next = 0.0
+
+    def now(self) -> bool:
+        with self._lock:
+            moment = time.monotonic()
+            due = moment >= self._next
+            if due:
+                self._next = moment + EVERY
+        return due
+
+
 def main() -> None:
     """Run the SuperLink, as `flower-superlink` does."""
     from flwr.superlink.cli import flower_superlink
 
     wait_longer()
+    write_less_often()
+    remember_nodes()
+    keep_connections()
+    skip_idle_layers()
+    collect_less_often()
     flower_superlink()
 
 

@@ -16,8 +16,10 @@ from flwr.serverapp import Grid, ServerApp
 
 from isonomy.federation.flower import local_socket
 from isonomy.federation.flower.message_content import content_of, record_of
+from isonomy.federation.flower.reply_collector import BrokenReply, collector
 
-PAUSE = 0.3  # seconds between checks for replies
+PAUSE, LONG = 0.3, 1.0  # seconds between checks for replies: after a reply, and at most
+GROWTH = 1.25  # from one pause to the next
 CHECK_NODES = 2.0  # seconds between checks for clients that have left
 LATE = (3, 4)  # Flower's error codes: the message or the reply is gone, because its time is over
 GONE = 5  # Flower's error code for a node that is not online any more
@@ -64,12 +66,18 @@ def exchange(
     ]
     nodes = [node for node, _ in order["to"]]
     left = dict(zip(grid.push_messages(made), nodes, strict=True))
+    replies = collector(grid)
     begin = checked = time.monotonic()
     gone: set[str] = set()  # nodes that had left at the last check; their replies may still come
+    pause = PAUSE
     while left and time.monotonic() - begin < seconds:
-        for message in grid.pull_messages(list(left)):
-            node = left.pop(message.metadata.reply_to_message_id, None)
+        waiting = len(left)
+        for key, message in replies.take(left):
+            node = left.pop(key, None)
             if node is None:
+                continue
+            if isinstance(message, BrokenReply):
+                yield node, f"its reply is malformed: {message}", b""
                 continue
             if message.has_error():
                 yield node, _reason(message.error.code, seconds), b""
@@ -86,7 +94,8 @@ def exchange(
                 yield left.pop(key), _reason(GONE, seconds), b""
             gone = away
         if left:
-            time.sleep(PAUSE)
+            pause = PAUSE if len(left) < waiting else min(GROWTH * pause, LONG)
+            time.sleep(pause)
     for node in left.values():
         yield node, _reason(LATE[0], seconds), b""
 

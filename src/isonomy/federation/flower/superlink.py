@@ -100,6 +100,7 @@ def running(
             save(nodes)
             gateway = [sys.executable, "-m", "isonomy.federation.flower.gateway", "--host", host]
             gateway += ["--port", str(port), "--inside", f"127.0.0.1:{inside}", "--keys", str(keys)]
+            gateway += ["--clients", *names]
             start(gateway, "gateway.log", "the gateway", host, port)
         transport = _accept_server_app(listener, at, home)
         try:
