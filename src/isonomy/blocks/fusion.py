@@ -33,7 +33,7 @@ HypernetAt = Callable[[Tensor], Tensor]
 
 UNITS = 16  # hidden units of FusionNet
 BATCH = 128  # rows of each client in a step
-TUNED = 512  # rows in a step of the tuned mean
+TUNED = 1024  # rows in a step of the tuned mean
 ROWS = 4096  # rows of all clients together on which fronts are compared
 STARTS = 16  # largest number of clients that are tried as FusionNet's starting point
 HELD = 100  # fewest rows on which fronts are compared apart from training
@@ -233,7 +233,7 @@ def tuned(
     epochs: int,
     rate: float,
     count: int,
-    patience: int = 10,
+    patience: int = 5,
 ) -> Tensor:
     """The mean of the hypernets, trained on four fifths of the revealed examples.
 

@@ -45,6 +45,14 @@ def reproduce(
             help="Run only this method: its label, or label and setting. May be repeated.",
         ),
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            metavar="PATH",
+            help="Read the preset's data from this file or folder, as by `data.path` in a config.",
+        ),
+    ] = None,
     json_file: Annotated[
         Path | None,
         typer.Option("--json", metavar="FILE", help="Also write the rows to this file."),
@@ -60,6 +68,8 @@ def reproduce(
 
     Example: isonomy reproduce fmtl-fashion --quick --jobs 2
 
+    Example: isonomy reproduce pffl-acs-income --data acs_income.parquet
+
     Example: isonomy reproduce focus-rotated-mnist --only "FOCUS 3 outliers" --only FedMA
     """
     known = [n for n, values in packaged_configs().items() if "preset" in values]
@@ -73,6 +83,10 @@ def reproduce(
     if quick and scale not in (None, "quick"):
         raise ConfigError(f"--quick and --scale {scale} contradict each other; give one of them.")
     preset = reproduction.find(name)
+    if data is not None:
+        if not data.exists():
+            raise ConfigError(f"--data {data}: there is no such file or folder.")
+        preset = reproduction.reading(preset, data.expanduser().absolute())
     chosen = reproduction.scaled(preset, "quick" if quick else scale)
     folder = to or Path("runs") / (name if chosen.name == preset.scale else f"{name}-{chosen.name}")
     which = reproduction.seeds_of(preset, chosen.name, read_seeds(seeds))
