@@ -440,7 +440,7 @@ def test_tables_of_selected_people_that_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"has no column WKHP; .* 'income' needs AGEP, COW"):
         federation(path, states=[], task="income")
     prepared(path)
-    with pytest.raises(DataError, match="has no rows of CA; change data.states"):
+    with pytest.raises(DataError, match=r"has no rows of CA; change data\.states"):
         federation(path, states=["CA", "VT"], task="income")
     path.write_bytes(b"PAR1")
     with pytest.raises(DataError, match="cannot be read as Parquet"):
