@@ -28,7 +28,7 @@ UNEVEN = {"name": "dirichlet", "beta": 0.5}
 TABLE = {
     "rounds": 100,
     "model": {"name": "logistic"},
-    "local": {"steps": 5, "batch": 32, "lr": 0.1},
+    "local": {"steps": 5, "batch": 32, "lr": 0.05},
 }
 CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "vehicle": (
