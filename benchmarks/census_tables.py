@@ -62,7 +62,7 @@ def people(count: int, state: int, seed: int = 0) -> list[list[str]]:
     return np.stack([column.astype(str) for column in named], 1).tolist()
 
 
-def write(folder: Path, rows: int = 157842) -> Path:
+def write(folder: Path, rows: int = 157842, seed: int = 0) -> Path:
     """One CSV per state, unless the folder has them."""
     folder.mkdir(parents=True, exist_ok=True)
     counts = [round(rows * share) for share in SHARES]
@@ -71,7 +71,7 @@ def write(folder: Path, rows: int = 157842) -> Path:
         path = folder / f"{state}.csv"
         if not path.exists():
             with path.open("w", newline="") as file:
-                csv.writer(file).writerows([list(COLUMNS), *people(count, i)])
+                csv.writer(file).writerows([list(COLUMNS), *people(count, i, seed)])
     return folder
 
 

@@ -297,3 +297,22 @@ def test_fronts_are_stable_from_round_to_round() -> None:
     assert len(volumes) == 4
     assert max(volumes) - min(volumes) < 0.03
     assert min(volumes) > 0.8
+
+
+def test_a_front_is_measured_by_the_difference_of_two_outputs() -> None:
+    """The hypervolume equals that of the points from both outputs of every head."""
+    method = HetPFL()
+    rows = Batch(
+        torch.randn(40, 4),
+        torch.arange(40) % 2,
+        (torch.arange(40).unsqueeze(-1) // 3) % 2,
+        (torch.arange(40) < 37).float(),
+    )
+    heads = torch.randn(21, 2, 4), torch.randn(21, 2)
+    found = trade_off.front_volume(TASK, lambda _: heads, rows, method.terms, 20, torch.zeros(0))
+    out = rows.x @ heads[0].mT + heads[1].unsqueeze(-2)
+    points = objectives.measures(TASK, out, rows, method.terms.aims(TASK))
+    assert float(found) == pytest.approx(
+        float(pareto.hypervolume2(points, torch.ones(2))), abs=1e-6
+    )
+    assert 0.05 < float(found) < 1

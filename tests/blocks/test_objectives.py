@@ -147,3 +147,25 @@ def test_what_is_refused() -> None:
     with pytest.raises(ConfigError, match="sex"):
         objectives.aims(("error", "dp.sexx"), ("sex",))
     assert objectives.aims(("error", "eo"), ("a", "b")) == (Aim(None, -1), Aim(NOTIONS["eo"], 0))
+
+
+def test_measures_of_several_fronts_and_classes() -> None:
+    """Stacked outputs, booleans for two classes, and three classes, each against numpy."""
+    for classes in (2, 3):
+        task = Task(lambda k=classes: torch.nn.Linear(4, k), classes=classes, levels=LEVELS)
+        at = batch()
+        at = at._replace(y=torch.tensor(RNG.integers(0, classes, 35)))
+        out = torch.tensor(RNG.normal(size=(4, 35, classes)), dtype=torch.float32)
+        got = objectives.measures(task, out, at, AIMS[:2])
+        for one, found in zip(out, got, strict=True):
+            h, y, g = one.argmax(1).numpy()[:30], at.y.numpy()[:30], at.groups.numpy()[:30, 0]
+            gaps = [
+                abs((h[g == k] == c).mean() - (h == c).mean())
+                for k in range(2)
+                for c in range(classes)
+            ]
+            assert found.numpy() == pytest.approx([(h != y).mean(), max(gaps)], abs=1e-6)
+            assert torch.equal(objectives.measures(task, one, at, AIMS[:2]), found)
+        if classes == 2:
+            chosen = out[..., 1] > out[..., 0]
+            assert torch.equal(objectives.measures_of_decisions(task, chosen, at, AIMS[:2]), got)

@@ -393,3 +393,55 @@ def test_unreachable(tmp_path, monkeypatch):
         load("acs", options={"states": ["WY"]})
     assert str(tmp_path) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def prepared(path, count=400, **other):
+    """People who were selected before, as one Parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(4)
+    names = acs.TASKS["income"].features.split()
+    columns = {name: rng.integers(1, 3, count).astype(np.int16) for name in names}
+    columns |= {"AGEP": rng.integers(17, 90, count), "RAC1P": rng.integers(1, 6, count)}
+    columns |= {"STATE": rng.choice(["WY", "VT", "PR"], count), "PINCP": rng.random(count) < 0.4}
+    pq.write_table(pa.table({k: v for k, v in (columns | other).items() if v is not None}), path)
+    return columns
+
+
+def test_one_table_of_selected_people(tmp_path):
+    path = tmp_path / "people.parquet"
+    columns = prepared(path)
+    found = federation(path, states=[], task="income", protected=["SEX"], rare=1)
+    assert found.names == ("PR", "VT", "WY")
+    where, income = columns["STATE"], columns["PINCP"]
+    assert _sizes(found).tolist() == [int((where == name).sum()) for name in found.names]
+    ends = [0, *np.cumsum(_sizes(found).tolist()).tolist()]
+    rich = [int(found.y[a:b].sum()) for a, b in itertools.pairwise(ends)]
+    assert rich == [int(income[where == name].sum()) for name in found.names]
+    assert found.labels == ("at most $50,000", "more than $50,000")
+    assert found.attributes[0].levels == ("female", "male")
+    assert [name for name in found.features if name.startswith("RAC1P")]  # codes without names
+    assert not [name for name in found.features if "White" in name or name.startswith("SEX")]
+    assert found.origin == "the file given"
+    some = federation(path, states=["VT"], task="income", protected=["SEX"], density=0.5)
+    assert _sizes(some).tolist() == [round(0.5 * int((where == "VT").sum()))]
+    amounts = np.where(income, 70_000, 20_000)
+    prepared(path, PINCP=amounts)
+    again = federation(path, states=[], task="income", protected=["SEX"], rare=1)
+    assert torch.equal(again.y, found.y)
+
+
+def test_tables_of_selected_people_that_are_refused(tmp_path):
+    path = tmp_path / "people.parquet"
+    with pytest.raises(DataError, match=r"people\.parquet does not exist; give the path"):
+        federation(path, states=[], task="income")
+    prepared(path, WKHP=None)
+    with pytest.raises(DataError, match=r"has no column WKHP; .* 'income' needs AGEP, COW"):
+        federation(path, states=[], task="income")
+    prepared(path)
+    with pytest.raises(DataError, match=r"has no rows of CA; change data\.states"):
+        federation(path, states=["CA", "VT"], task="income")
+    path.write_bytes(b"PAR1")
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
+        federation(path, states=[], task="income")

@@ -56,6 +56,27 @@ def test_body_and_head_are_the_network() -> None:
     assert {k: v.shape for k, v in made.items()} == {k: v.shape for k, v in params.items()}
 
 
+def test_features_with_and_without_a_shortcut() -> None:
+    """A sequence of layers is cut before its head; another network has an identity as its head."""
+
+    class Wrapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = mlp((3,), 2, hidden=(4, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.net(x)
+            return out
+
+    wrapped = Task(Wrapped, classes=2, levels=(2,))
+    params, x = TASK.init(0), torch.randn(6, 3)
+    inside = {f"net.{name}": value for name, value in params.items()}
+    found = nets.features(TASK, params, x)
+    assert torch.allclose(found, nets.features(wrapped, inside, x), atol=1e-6)
+    only = Task(lambda: nn.Sequential(nn.Linear(3, 2)), classes=2, levels=(2,))
+    assert torch.equal(nets.features(only, only.init(0), x), x)
+
+
 def test_seeds_differ_with_the_model() -> None:
     a, b = (nets.initial(TASK, TASK.init(seed), 2) for seed in (0, 1))
     assert not torch.equal(a, b)

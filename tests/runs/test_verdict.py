@@ -145,3 +145,15 @@ def test_the_command_line_ends_with_3_and_keeps_when_asked(tmp_path: Path) -> No
     kept = call(app, ["resume", folder, "--keep", "--quiet", "--no-report"])
     assert kept.exit_code == 3, kept.output  # 0 only if the bounds are met
     assert (tmp_path / "run" / "model" / "model.json").exists()
+    exported = call(app, ["export", folder, "--to", str(tmp_path / "exported")])
+    assert exported.exit_code == 0, exported.output
+    text = json.loads((tmp_path / "run" / "verdict.json").read_text())["text"]
+    assert f"Verdict of the run: infeasible: {text}" in " ".join(exported.output.split())
+
+
+def test_a_run_is_shown_beside_the_constant_prediction(unmet_run: Path) -> None:
+    """The note on the constant prediction had no figures beside it."""
+    shown = CliRunner().invoke(app, ["show", str(unmet_run)]).output
+    constant = api.load(unmet_run)[0].rounds[-1]["constant"]["metrics"]["accuracy"]
+    line = next(line for line in shown.splitlines() if line.startswith("accuracy"))
+    assert line.split()[2] == f"{constant:.3f}"

@@ -15,7 +15,7 @@ from isonomy.report.tables import reproduction
 from isonomy.runs.training import run
 from isonomy.studies.reproduce import find, methods_of, reproduce
 
-NAMES = ("pffl-compas", "pffl-adult", "pffl-acs", "pffl-celeba-attributes")
+NAMES = ("pffl-compas", "pffl-adult", "pffl-acs", "pffl-acs-income", "pffl-celeba-attributes")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -94,7 +94,7 @@ def test_an_attack_is_refused() -> None:
     made = make_config(
         data={"name": "points", "clients": 20}, algorithm="fmtl", attack={"name": "replacement"}
     )
-    with pytest.raises(ConfigError, match=r"under an attack; set algorithm.lams and data"):
+    with pytest.raises(ConfigError, match=r"under an attack; set algorithm.lams, so that"):
         suggest(made)
 
 

@@ -20,7 +20,7 @@ from torch.nn.functional import linear, relu
 from isonomy.blocks import descent, objectives, preferences
 from isonomy.blocks.objectives import Examples
 from isonomy.blocks.pareto import tchebycheff
-from isonomy.blocks.trade_off import DRAWS, Terms, front_loss, latents
+from isonomy.blocks.trade_off import DRAWS, Terms, front_loss
 from isonomy.blocks.trade_off import front_volume as volume_of
 from isonomy.core import random, tree
 from isonomy.core.client import Client
@@ -33,7 +33,7 @@ HypernetAt = Callable[[Tensor], Tensor]
 
 UNITS = 16  # hidden units of FusionNet
 BATCH = 128  # rows of each client in a step
-TUNED = 512  # rows in a step of the tuned mean
+TUNED = 1024  # rows in a step of the tuned mean
 ROWS = 4096  # rows of all clients together on which fronts are compared
 STARTS = 16  # largest number of clients that are tried as FusionNet's starting point
 HELD = 100  # fewest rows on which fronts are compared apart from training
@@ -56,15 +56,16 @@ def fusion_data(
     task: Task, body: Params, hypernet: Tensor, client: Client, rows: int
 ) -> FusionData:
     """A client's hypernet, and the latent features of up to `rows` of its examples."""
-    latent, batch = latents(task, body, client), client.train
-    width = latent.shape[0]
+    width = max(client.widths[0], 1)
     order = random.permutation(client.key, "shown", client.sizes[0], width, 1)[0]
     place = torch.arange(rows)
     at = order[place.clamp(max=width - 1)]
-    real = (place < client.sizes[0]).to(latent.dtype)
+    real = (place < client.sizes[0]).to(torch.float32)
     at = torch.where(real > 0, at, order[0])
+    batch = client.pool.batch(client.starts[0] + at, real)
+    latent = nets.features(task, body, batch.x)
     draw = (client.uniform("fusion draw") * ROUNDED).to(torch.int64)
-    return FusionData(hypernet, latent[at], batch.y[at], batch.groups[at], real, draw)
+    return FusionData(hypernet, latent, batch.y, batch.groups, real, draw)
 
 
 def seed_of(data: FusionData) -> Tensor:
@@ -233,7 +234,7 @@ def tuned(
     epochs: int,
     rate: float,
     count: int,
-    patience: int = 10,
+    patience: int = 5,
 ) -> Tensor:
     """The mean of the hypernets, trained on four fifths of the revealed examples.
 

@@ -168,25 +168,36 @@ def measures(task: Task, outputs: Tensor, batch: Batch, wanted: Sequence[Aim]) -
     They are defined as in `isonomy.metrics`: the error rate, and the largest distance between a
     group's share predicted positive and everyone's. An attribute without examples has distance 0.
     """
-    real, classes = batch.weight, range(task.classes)
-    chosen = task.decide(outputs)
-    yes = [(chosen == c).to(real.dtype) for c in classes]  # for each class, [..., n]
+    return measures_of_decisions(task, task.decide(outputs), batch, wanted)
+
+
+def measures_of_decisions(
+    task: Task, chosen: Tensor, batch: Batch, wanted: Sequence[Aim]
+) -> Tensor:
+    """As `measures`, of predicted classes [n] or [R, n]; with two classes they may be booleans."""
+    real, two = batch.weight, task.classes == 2
+    # With two classes, what holds of class 0 follows from class 1.
+    yes = [
+        (chosen if two else chosen == c).to(real.dtype) for c in range(1 if two else task.classes)
+    ]
     found = []
     for aim in wanted:
         if aim.notion is None:
-            right = sum(yes[c] @ (real * (batch.y == c)) for c in classes)
             total = real.sum()
-            found.append((total - right) / total.clamp(min=1))
+            if two:
+                wrong = (real * (batch.y == 1)).sum() + yes[0] @ (real * (1 - 2 * (batch.y == 1)))
+            else:
+                wrong = total - sum(yes[c] @ (real * (batch.y == c)) for c in range(task.classes))
+            found.append(wrong / total.clamp(min=1))
             continue
         count = aim.notion.restrict(real, batch.y)
         group = batch.groups[:, aim.attribute].unsqueeze(-1)
         member = (group == torch.arange(task.levels[aim.attribute])).to(real.dtype)
-        member = member * count.unsqueeze(-1)  # [n, groups]
-        one_class = task.classes == 2 or aim.notion.label is not None
-        positive = yes[1:2] if one_class else yes
-        size = member.sum(0).unsqueeze(-1)  # [groups, 1]
+        member = torch.cat([member * count.unsqueeze(-1), count.unsqueeze(-1)], 1)
+        positive = yes if two or aim.notion.label is None else yes[1:2]
+        size = member.sum(0).unsqueeze(-1)  # [groups and everyone, 1]
         rate = torch.stack([one @ member for one in positive], -1) / size.clamp(min=1)
-        whole = torch.stack([one @ count for one in positive], -1) / count.sum().clamp(min=1)
-        gap = vmap(gap_to_everyone, (0, 0, None)) if outputs.dim() > 2 else gap_to_everyone
-        found.append(gap(rate, whole, size > 0))
+        rate, whole = rate[..., :-1, :], rate[..., -1, :]
+        gap = vmap(gap_to_everyone, (0, 0, None)) if chosen.dim() > 1 else gap_to_everyone
+        found.append(gap(rate, whole, size[:-1] > 0))
     return torch.stack(found, -1)

@@ -280,9 +280,13 @@ def front_volume(
     """
     wanted = terms.aims(task)
     weight, bias = make(preferences.grid(rays, len(wanted)))  # [R, o, d], [R, o]
-    flat = weight.flatten(0, 1) @ rows.x.T + bias.flatten().unsqueeze(-1)  # [R o, n]
-    outputs = flat.reshape(*bias.shape, -1).mT  # [R, n, o]
-    points = objectives.measures(task, outputs, rows, wanted)
+    if bias.shape[-1] == 2:  # the difference of the two outputs decides
+        weight, bias = weight[..., 1, :] - weight[..., 0, :], bias[..., 1] - bias[..., 0]
+        chosen = weight @ rows.x.T > -bias.unsqueeze(-1)  # [R, n]
+        points = objectives.measures_of_decisions(task, chosen, rows, wanted)
+    else:
+        flat = weight.flatten(0, 1) @ rows.x.T + bias.flatten().unsqueeze(-1)  # [R o, n]
+        points = objectives.measures(task, flat.reshape(*bias.shape, -1).mT, rows, wanted)
     if len(wanted) == 2:
         return hypervolume2(points, torch.ones(2))
     return hypervolume_drawn(points, draws)

@@ -109,6 +109,7 @@ def _print(exported: Exported) -> None:
         notes.append(f"The prediction is constant: '{origin.constant}' for every row.")
     notes += origin.choice
     notes += [bound.text for bound in card.bounds]
+    notes += [f"Verdict of the run: {origin.verdict}"] if origin.verdict else []
     notes += [f"Note: {note}" for note in card.notes]
     output.print_table(Table(title, tuple(columns), tuple(rows), tuple(notes)))
     output.print_status(f"model: {exported.path} ({', '.join(('card.json', *card.files))})")

@@ -38,18 +38,19 @@ def print_table(table: Table, format: str | None = None, out: Path | None = None
 
 
 def print_run(record: Record) -> None:
-    """Print the main metrics of a run, one per line."""
+    """Print the main metrics of a run, one per line, beside those of a constant prediction."""
     from isonomy.report.tables import Cell, Column, Table, comparison, shown
 
-    wide = comparison([record])
-    heads = (
-        Column("metric", "metric", text=True),
-        Column("value", "value", text=True),
-        Column("better", "better", text=True),
-    )
+    wide = comparison([record])  # the run, and below it the constant prediction if there is one
+    titles = ("value", *(str(row[0].value) for row in wide.rows[1:]))
+    heads = tuple(Column(name, name, text=True) for name in ("metric", *titles, "better"))
     rows = [
-        (Cell(column.title), Cell(shown(cell, column)), Cell(column.better or ""))
-        for column, cell in zip(wide.columns, wide.rows[0], strict=True)
+        (
+            Cell(column.title),
+            *(Cell(shown(cell, column)) for cell in cells),
+            Cell(column.better or ""),
+        )
+        for column, *cells in zip(wide.columns, *wide.rows, strict=True)
         if not column.text
     ]
     meanings = tuple(f"{column.title}: {column.meaning}" for column in wide.columns)

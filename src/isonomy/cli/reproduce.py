@@ -63,6 +63,14 @@ def reproduce(
             help="Also keep one row per run in FOLDER/PRESET.json, for the documentation's tables.",
         ),
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            metavar="PATH",
+            help="Read the preset's data from this file or folder, as by `data.path` in a config.",
+        ),
+    ] = None,
     json_file: Annotated[
         Path | None,
         typer.Option("--json", metavar="FILE", help="Also write the rows to this file."),
@@ -77,6 +85,8 @@ def reproduce(
     Example: isonomy reproduce focus-synthetic --quick --json rows.json
 
     Example: isonomy reproduce fmtl-fashion --quick --jobs 2
+
+    Example: isonomy reproduce pffl-acs-income --data acs_income.parquet
 
     Example: isonomy reproduce focus-rotated-mnist --only "FOCUS 3 outliers" --only FedMA
 
@@ -94,6 +104,10 @@ def reproduce(
         raise ConfigError(f"--quick and --scale {scale} contradict each other; give one of them.")
     only = [*(only or ()), *(split_names(methods) or ())]
     preset = reproduction.find(name)
+    if data is not None:
+        if not data.exists():
+            raise ConfigError(f"--data {data}: there is no such file or folder.")
+        preset = reproduction.reading(preset, data.expanduser().absolute())
     chosen = reproduction.scaled(preset, "quick" if quick else scale)
     folder = to or Path("runs") / (name if chosen.name == preset.scale else f"{name}-{chosen.name}")
     which = reproduction.seeds_of(preset, chosen.name, read_seeds(seeds))

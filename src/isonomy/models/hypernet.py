@@ -32,6 +32,7 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.functional import linear, relu
 
 from isonomy.core import tree
@@ -103,8 +104,16 @@ def split(task: Task, params: Params) -> tuple[Params, Params]:
 
 
 def features(task: Task, body: Params, x: Tensor) -> Tensor:
-    """The latent features [n, d]: the outputs of the network with an identity head."""
-    where = head_of(task)
+    """The latent features [n, d]: the outputs of the network without its head.
+
+    If the network is not a plain sequence of layers, its head is set to the identity instead, which
+    takes one more product.
+    """
+    where, net = head_of(task), task.net
+    if type(net) is nn.Sequential and isinstance(net[-1], nn.Linear):
+        own = {k: v for k, v in body.items() if k not in (where.weight, where.bias)}
+        found: Tensor = functional_call(net[:-1], own, (x,))
+        return found
     same = {where.weight: torch.eye(where.inputs), where.bias: torch.zeros(where.inputs)}
     return task.outputs({**body, **same}, x)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from statistics import fmean, stdev
@@ -83,6 +83,12 @@ def find(name: str) -> Preset:
     if name not in known:
         raise ConfigError(unknown("preset", name, known))
     return known[name]
+
+
+def reading(preset: Preset, path: Path) -> Preset:
+    """The preset with its data read from this file or folder, as by the config's `data.path`."""
+    given = merge(preset.config, {"data": {"path": str(path)}})
+    return replace(preset, config=given)
 
 
 def scaled(preset: Preset, name: str | None = None) -> Scale:

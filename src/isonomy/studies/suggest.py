@@ -36,8 +36,9 @@ def suggest(config: Config, option: str | None = None) -> LamSuggestion | ZetaSu
 
 
 NO_ATTACK = (
-    "lam cannot be suggested under an attack; set algorithm.lams and data.validation, so that each "
-    "client chooses lam by its validation examples, or compare values with `isonomy sweep`."
+    "lam cannot be suggested under an attack; set algorithm.lams, so that each client chooses lam "
+    "by its validation examples (data.fractions, or data.validation for images), or compare "
+    "values with `isonomy sweep`."
 )
 
 

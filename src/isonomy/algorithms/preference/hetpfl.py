@@ -135,7 +135,7 @@ class HetPFL(Algorithm[Server]):
     )
     weight: Literal["size", "equal"] = option("size", "weight of a client in the mean of bodies")
     select: int = option(
-        100, "number of rays on which rounds are compared by validation; 0 keeps the last round"
+        50, "number of rays on which rounds are compared by validation; 0 keeps the last round"
     )
     preference: tuple[float, ...] = option(
         (),
@@ -236,7 +236,7 @@ class HetPFL(Algorithm[Server]):
         hypernets, has = collected
         got = cohort.gather(self.reveal, body)
         task, data = cohort.task, fusion.FusionData(**got.value)
-        make, count = nets.maker(task, server.kept), 2 * self.preferences
+        make = nets.maker(task, server.kept)
         if self.fusion == "net":
             ids, net = got.ids, server.net
             new = fusion.train_net(
@@ -246,7 +246,7 @@ class HetPFL(Algorithm[Server]):
                 self.terms,
                 steps=self.fusion_steps,
                 rate=self.fusion_rate,
-                count=count,
+                count=2 * self.preferences,
                 alone=self.network == "paper",
             )
             net = {k: net[k].index_copy(0, ids, t) if k[-1] == "2" else t for k, t in new.items()}
@@ -263,7 +263,7 @@ class HetPFL(Algorithm[Server]):
                 self.terms,
                 epochs=self.fusion_steps,
                 rate=self.fusion_rate,
-                count=count,
+                count=self.preferences,
             )
         return server._replace(hypernets=one.unsqueeze(0), has=torch.ones(1))
 

@@ -92,7 +92,7 @@ class PraFFL(Algorithm[Server]):
     code: Literal["one-hot", "number"] = option("one-hot", "how groups are encoded in it")
     weight: Literal["size", "equal"] = option("size", "weight of a client in the mean of bodies")
     select: int = option(
-        100, "number of rays on which rounds are compared by validation; 0 keeps the last round"
+        50, "number of rays on which rounds are compared by validation; 0 keeps the last round"
     )
     preference: tuple[float, ...] = option(
         (),

@@ -22,6 +22,10 @@ protected column is not used as a feature unless `keep_protected` is true. By de
 are clients (folktables adds PR, Puerto Rico). A row takes 4 bytes for each value of each category:
 income of all states has about 800 features and needs 5 GB. `density` uses a random share of each
 state's rows, and `rare` merges values with fewer training rows.
+
+`path` is a folder with the Bureau's files, or one Parquet file of people who were selected before:
+the task's features, its target as a number or as true and false, and a column STATE. Its codes of
+RAC1P are not named, because such extracts often have codes of their own.
 """
 
 from __future__ import annotations
@@ -139,6 +143,7 @@ TASKS = {
     ),
 }
 LABEL, STATE = "label", "state"
+PARQUET = (".parquet", ".pq")
 
 
 def people(task: Task, table: Any) -> Any:
@@ -148,16 +153,15 @@ def people(task: Task, table: Any) -> Any:
     asked = np.ones(table.num_rows, dtype=np.bool_) if task.asked is None else task.asked(columns)
     kept = {name: columns[name][asked] for name in task.features.split()}
     answer = task.positive(columns[task.target][asked])
-    arrays = {name: _words(name, values) for name, values in kept.items()}
+    arrays = {name: _words(name, values, WORDS.get(name)) for name, values in kept.items()}
     return pa.table(arrays | {LABEL: pa.array(np.array(task.labels)[answer.astype(np.int64)])})
 
 
-def _words(name: str, values: Numbers) -> Any:
+def _words(name: str, values: Numbers, known: dict[int, str] | None) -> Any:
     """Convert columns: numbers with null for blank, and codes to words if these are known."""
     pa: Any = importlib.import_module("pyarrow")
-    if name not in WORDS:
+    if known is None:
         return pa.array(values, from_pandas=True)
-    known = WORDS[name]
     wrong = values[~np.isin(values, list(known))]
     if len(wrong):
         raise DataError(
@@ -178,6 +182,8 @@ def load(request: Request) -> Federation:
             f"data set 'acs': density is {options['density']}; set it to a share above 0 and at "
             "most 1."
         )
+    if Path(options["path"]).suffix in PARQUET:
+        return _prepared(Path(options["path"]).expanduser(), request)
     states = options["states"] or census_files.STATES
     paths, origin = census_files.obtain(states, options["year"], options["path"], request.progress)
     tables, sums = [], []
@@ -195,12 +201,56 @@ def _state(state: str, path: Path, request: Request) -> tuple[Any, str]:
     options = request.options
     task = TASKS[options["task"]]
     table, digest = census_files.read(path, state, options["year"], task.columns)
-    table = people(task, table)
-    if options["density"] < 1:
-        rng = generator("acs", (request.seed, int(census_files.CODES[state])))
-        count = round(options["density"] * table.num_rows)
-        table = table.take(np.sort(rng.permutation(table.num_rows)[:count]))
+    table = _share(people(task, table), state, request)
     return table.append_column(STATE, pa.array([state] * table.num_rows, pa.string())), digest
+
+
+def _share(table: Any, state: str, request: Request) -> Any:
+    """The random share of a state's rows that `density` asks for."""
+    density = request.options["density"]
+    if density == 1:
+        return table
+    rng = generator("acs", (request.seed, int(census_files.CODES[state])))
+    return table.take(np.sort(rng.permutation(table.num_rows)[: round(density * table.num_rows)]))
+
+
+def _prepared(path: Path, request: Request) -> Federation:
+    """Build the federation from one Parquet file of selected people with a column STATE."""
+    pa: Any = importlib.import_module("pyarrow")
+    from isonomy.data.tables import parquet_files
+
+    options = request.options
+    task = TASKS[options["task"]]
+    if not path.is_file():
+        raise DataError(
+            f"{path} does not exist; give the path of the table, or of a folder with the "
+            "Bureau's files."
+        )
+    table = parquet_files.read_whole(path, parquet_files.open_file(path))
+    needed = [*task.features.split(), task.target, "STATE"]
+    if missing := [name for name in needed if name not in table.column_names]:
+        raise DataError(
+            f"{path} has no column {missing[0]}; a table for the task '{options['task']}' needs "
+            f"{', '.join(needed)}."
+        )
+    where = np.array(table["STATE"].to_pylist())
+    states = options["states"] or sorted(set(where.tolist()))
+    census_files.check(states, options["year"])
+    if absent := sorted(set(states) - set(where.tolist())):
+        raise DataError(f"{path} has no rows of {', '.join(absent)}; change data.states.")
+    answer = table[task.target].to_numpy()
+    answer = answer.astype(np.bool_) if answer.dtype == np.bool_ else task.positive(answer)
+    arrays = {
+        name: _words(name, table[name].to_numpy().astype(np.float64), WORDS["SEX"])
+        if name == "SEX"
+        else table[name]
+        for name in task.features.split()
+    }
+    labels = pa.array(np.array(task.labels)[answer.astype(np.int64)])
+    people = pa.table(arrays | {LABEL: labels, STATE: pa.array(where)})
+    parts = [_share(people.filter(pa.array(where == state)), state, request) for state in states]
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return replace(federate(pa.concat_tables(parts), [digest], request), origin="the file given")
 
 
 def federate(table: Any, sums: list[str], request: Request) -> Federation:
@@ -256,7 +306,9 @@ DATASET = Dataset(
         "bins": Option({}, "edges of groups of protected numbers, such as {AGEP = [30, 60]}"),
         "fractions": Option(FRACTIONS, "shares of a client's rows for train, validation and test"),
         "path": Option(
-            "", "a folder with csv_p??.zip or psam_p??.csv, instead of downloading them"
+            "",
+            "a folder with csv_p??.zip or psam_p??.csv, or one Parquet file of the task's people "
+            "with a column STATE, instead of downloading them",
         ),
     },
     protected=("RAC1P",),
