@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from isonomy.blocks.confidence import FEWEST, upper_terms
+from isonomy.core.confidence import FEWEST, upper_terms
 from isonomy.blocks.constraints import Constraints, cell_sums, violations
 from isonomy.blocks.feasibility import Attainable
 from isonomy.blocks.measure import train_loss
