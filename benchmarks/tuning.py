@@ -79,8 +79,8 @@ def show(lines: list[dict[str, Any]]) -> None:
         own = [line for line in lines if line["data"] == name]
         objectives = own[0]["objectives"]
         print(f"\n{name}, seeds {', '.join(str(line['seed']) for line in own)}\n")
-        heads = [f"{o.split('.')[-1]}, {w}" for o in objectives for w in ("default", "tuned")]
-        print("| method | " + " | ".join(f"{a} | {b} | rank" for a, b in zip(*[iter(heads)] * 2)))
+        pairs = [(f"{o.split('.')[-1]}, default", "tuned") for o in objectives]
+        print("| method | " + " | ".join(f"{a} | {b} | rank" for a, b in pairs))
         mean: dict[tuple[str, str, str], float] = {}
         for when in ("default", "tuned"):
             for method in METHODS:
@@ -90,7 +90,7 @@ def show(lines: list[dict[str, Any]]) -> None:
         for when in ("default", "tuned"):
             for o in objectives:
                 sign = -1 if o == "accuracy" else 1
-                order = sorted(METHODS, key=lambda m: sign * mean[when, m, o])  # noqa: B023
+                order = sorted(METHODS, key=lambda m: sign * mean[when, m, o])
                 ranks |= {(when, m, o): order.index(m) + 1 for m in order}
         for m in METHODS:
             cells = []
@@ -103,13 +103,15 @@ def show(lines: list[dict[str, Any]]) -> None:
             print(f"| {m} | " + " | ".join(cells) + " |")
         for o in objectives:
             moved = sum(ranks["default", m, o] != ranks["tuned", m, o] for m in METHODS)
-            pairs = list(combinations(METHODS, 2))
+            couples = list(combinations(METHODS, 2))
             turned = sum(
                 (ranks["default", a, o] < ranks["default", b, o])
                 != (ranks["tuned", a, o] < ranks["tuned", b, o])
-                for a, b in pairs
+                for a, b in couples
             )
-            print(f"{o}: {moved} of {len(METHODS)} methods, {turned} of {len(pairs)} pairs change")
+            print(
+                f"{o}: {moved} of {len(METHODS)} methods, {turned} of {len(couples)} pairs change"
+            )
 
 
 def main() -> None:

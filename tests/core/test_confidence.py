@@ -73,7 +73,8 @@ def test_each_end_is_missed_as_rarely_as_stated(cells: int, n: int) -> None:
     sums = [torch.as_tensor((draws**k).sum(-1)) for k in (1, 2, 3)]
     count = torch.full((cells,), float(n))
     ends = np.array([limits(count, *(s[i] for s in sums), alpha) for i in range(trials)])
-    assert (ends[..., 0] <= draws.mean(-1)).all() and (ends[..., 1] >= draws.mean(-1)).all()
+    assert (ends[..., 0] <= draws.mean(-1)).all()
+    assert (ends[..., 1] >= draws.mean(-1)).all()
     assert ((means < ends[..., 0]).mean(0) <= alpha + 0.025).all()
     assert ((means > ends[..., 1]).mean(0) <= alpha + 0.025).all()
 

@@ -1,4 +1,4 @@
-"""Proofs that no predictions meet some requirements: by hand, by brute force, and when there are some."""
+"""Proofs that no predictions meet some requirements: by hand and by brute force."""
 
 from __future__ import annotations
 

@@ -197,11 +197,13 @@ class Prospect:
     """What validation examples say about the answer that test examples will give.
 
     `width` is that of the test interval, and `spread` the chance difference between the values on
-    both sets, as a standard deviation.
+    both sets, as a standard deviation. `room` is the distance of the bound from the best value that
+    the quantity can have: an interval wider than that never shows that the bound is kept.
     """
 
     width: float
     spread: float
+    room: float
 
     @property
     def margin(self) -> float:
@@ -210,7 +212,7 @@ class Prospect:
 
     def chance(self, slack: float) -> float:
         """The probability of `met` for a value that is inside its bound by `slack`."""
-        if not math.isfinite(self.width) or math.isnan(slack):
+        if not self.width <= self.room or math.isnan(slack):
             return 0.0
         distance = slack - self.width
         if not self.spread > 0:
@@ -226,11 +228,12 @@ def prospect(requirement: Requirement, counts: Counts, times: float, number: int
     target, cells = requirement.target, Cells.of(counts)
     value, test = target.value(cells), cells.scaled(times)
     if math.isnan(value) or not times > 0:
-        return Prospect(math.inf, math.inf)
+        return Prospect(math.inf, math.inf, 0.0)
     side = 1 if requirement.sign == "<=" else 0
     width = abs(target.limits(test, (1 - LEVEL) / (2 * number))[side] - value)
     chance = [abs(target.limits(each, 1 - POWER)[side] - value) for each in (cells, test)]
-    return Prospect(width, math.hypot(*chance) / NormalDist().inv_cdf(POWER))
+    room = requirement.bound if side else 1 - requirement.bound
+    return Prospect(width, math.hypot(*chance) / NormalDist().inv_cdf(POWER), room)
 
 
 def margin(requirement: Requirement, counts: Counts, times: float, number: int) -> float:

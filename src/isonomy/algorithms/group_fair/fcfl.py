@@ -22,8 +22,9 @@ no stage 1; set `first` if there are hundreds of rounds.
 
 delta is multiplied by `shrink` whenever a tenth of its gradient's length is below it, down to
 `floor`, as in the authors' code. A group of which a client has no examples, or fewer than `least`,
-is not compared; the disparity of a client with fewer than two groups is 0. The step size is the round's learning rate; the other settings of
-local training are not used, and 1 is recommended. With epsilon = inf only the loss is minimised.
+is not compared; the disparity of a client with fewer than two groups is 0. The step size is the
+round's learning rate, for which 1 is recommended; the other settings of local training are not
+used. With epsilon = inf only the loss is minimised.
 """
 
 from __future__ import annotations
