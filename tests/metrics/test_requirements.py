@@ -196,6 +196,12 @@ def test_the_margin_gives_the_stated_chance_to_be_met():
     assert met / draws >= POWER - 0.05
 
 
+def test_names_of_attributes_may_have_brackets():
+    names = ["Sex (1=m 2=v)", "race"]
+    for text in ("demographic_parity(Sex (1=m 2=v)) <= 0.1", "accuracy_gap(Sex (1=m 2=v))<=0.1"):
+        assert read_requirement(text, names).target.attribute == "Sex (1=m 2=v)"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -342,7 +342,7 @@ def read_target(text: str, attributes: Sequence[str]) -> Target:
     'equal_opportunity(sex)'
     """
     name, _, rest = text.strip().partition("(")
-    name, attribute = name.strip(), rest.rstrip(") ").strip()
+    name, attribute = name.strip(), rest.strip().removesuffix(")").strip()
     if name == "epsilon":
         raise ConfigError(
             "epsilon: this version trains without differential privacy, so no bound on epsilon can "

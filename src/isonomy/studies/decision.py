@@ -344,8 +344,26 @@ def _too_few(wish: Wish, selection: Selection, times: float) -> list[dict[str, A
             for make in (perfect_candidate, constant_candidate)
         ]
         if not any(_shows(one, each, alpha) for each in cells):
-            out.append({"requirement": one.text, "examples": int(counts.sizes.sum() * times)})
+            name, number = _smallest(one, cells[0])
+            out.append(
+                {
+                    "requirement": one.text,
+                    "examples": int(counts.sizes.sum() * times),
+                    "smallest": name,
+                    "number": round(number),
+                }
+            )
     return out
+
+
+def _smallest(requirement: Requirement, cells: Cells) -> tuple[str, float]:
+    """The group or client with the fewest examples of those that a requirement compares."""
+    found = [
+        (float(size), name)
+        for family in requirement.target.families(cells)
+        for name, size in zip(family.names, family.size, strict=True)
+    ]
+    return min(found)[1], min(found)[0]
 
 
 def _shows(requirement: Requirement, cells: Cells, alpha: float) -> bool:
@@ -390,7 +408,9 @@ def _lines(facts: Mapping[str, Any], place: Path) -> list[str]:
         tried = len(facts["methods"])
         out.append(
             f"No: none of the {len(facts['points']):,} models of {tried} methods meets {every} on "
-            "validation examples and is better than a constant prediction."
+            "validation examples and is better than a constant prediction "
+            f"({facts['objective']['name']} {facts['constant']['objective']:.3f}) by more than "
+            "chance."
         )
     else:
         out.append(f"No: it could not be shown that {facts['chosen']['name']} meets {every}.")
@@ -400,7 +420,8 @@ def _lines(facts: Mapping[str, Any], place: Path) -> list[str]:
         out += [_nearest_line(facts, one) for one in facts["nearest"][:3]]
     out += [
         f"No result of {one['examples']:,} test examples could show {one['requirement']}, not even "
-        "that of a perfect model: more test examples are needed."
+        f"that of a perfect model, because about {one['number']:,} of them are of "
+        f"'{one['smallest']}': more test examples are needed, or larger groups."
         for one in facts["too_few"]
     ]
     objective = facts["objective"]
