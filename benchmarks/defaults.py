@@ -182,13 +182,7 @@ def results(folder: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
     return {(line["data"], line["algorithm"], line["note"]): line for line in lines}
 
 
-EXPLAINED = {
-    "fcfl": "It reduces the worst client's disparity first, at any cost in accuracy, by one "
-    "gradient step per round and for the first 100 rounds (`first`), so after few rounds it may "
-    "predict worse than a constant. It compares two groups, so it refuses data whose attributes "
-    'all have more. What works: `algorithm = { name = "fcfl", first = 0 }`, `local.lr = 0.5` and '
-    "60 rounds.",
-}
+EXPLAINED: dict[str, str] = {}  # why a method fails, for those that do
 INTRODUCTION = """\
 # Do the defaults work?
 

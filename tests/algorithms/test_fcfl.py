@@ -13,6 +13,7 @@ from algorithms.group_by_hand import (
     ENGINES,
     RATE,
     START,
+    THREE,
     TWO,
     X,
     Y,
@@ -26,7 +27,6 @@ from algorithms.group_by_hand import (
 )
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.fcfl import FCFL
-from isonomy.blocks.groups import column
 from isonomy.blocks.vectors import gram
 from isonomy.contract.checks import silent
 from isonomy.core.task import Task
@@ -87,7 +87,7 @@ def test_stage_one_by_hand(kind: type[Engine], epsilon: float, notion: Any) -> N
     w, delta = START, np.array([0.5, 0.5])
     for _ in range(3):
         w, delta = stage_one(w, epsilon, delta, notion == "eo")
-    server, _ = play(FCFL(epsilon=epsilon, notion=notion), kind, rounds=3)
+    server, _ = play(FCFL(first=3, epsilon=epsilon, notion=notion), kind, rounds=3)
     assert weight_of(server) == pytest.approx(w, abs=1e-5)
     assert server.delta.tolist() == pytest.approx(delta.tolist())
 
@@ -135,8 +135,8 @@ def test_small_groups_are_withheld() -> None:
 
 
 def test_silent_clients_are_left_out() -> None:
-    quiet = play(FCFL(), Loop, wrap=(silent({0: {0}}),))[0]
-    assert weight_of(quiet) == weight_of(play(FCFL(), Loop, ids=(1, 2))[0])
+    quiet = play(FCFL(first=1), Loop, wrap=(silent({0: {0}}),))[0]
+    assert weight_of(quiet) == weight_of(play(FCFL(first=1), Loop, ids=(1, 2))[0])
     one, _ = play(FCFL(first=0, epsilon=1.0), Loop, ids=(1,))
     assert weight_of(one) != START
 
@@ -149,18 +149,20 @@ def test_bad_options_are_refused(name: str, value: Any) -> None:
         make("fcfl", {name: value})
 
 
-def test_the_first_attribute_with_two_groups_is_compared() -> None:
-    task, _ = world(3)
-    two = Task(task.build, classes=2, levels=(3, 2), attributes=("age", "sex"))
-    assert column(two, "", "fcfl", groups=2) == 1
-    assert column(two, "", "fedfb") == 0
-    with pytest.raises(ConfigError, match="'age' has 3; name another one"):
-        column(two, "age", "fcfl", groups=2)
+def test_three_groups_compare_the_largest_difference_by_hand() -> None:
+    """Client 2 has no example of group 1, which is not compared there."""
+    sent: list[float] = []
+    play(FCFL(), Loop, groups=3, wrap=(overhearing("disparity", sent),))
+    expected = []
+    for k in range(3):
+        s = sigmoid(10 * START * X[k])
+        rates = [s[THREE[k] == z].mean() for z in np.unique(THREE[k])]
+        expected.append(max(rates) - min(rates))
+    assert sent == pytest.approx(expected, abs=1e-6)
+    assert len(np.unique(THREE[2])) == 2
 
 
-def test_three_groups_and_three_classes_are_refused() -> None:
+def test_three_classes_are_refused() -> None:
     task, _ = world(3)
-    with pytest.raises(ConfigError, match="compares 2 groups"):
-        FCFL().init_server(task, {}, 3)
     with pytest.raises(ConfigError, match="two classes"):
         FCFL().init_server(Task(task.build, classes=3, levels=(2,)), {}, 2)

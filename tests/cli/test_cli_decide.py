@@ -20,7 +20,7 @@ def test_a_no_ends_with_3_without_a_model_and_names_the_nearest(cli, place):
     cli("decide", "tiny.toml", "--require", "accuracy >= 0.01", *SHORT)
     result = cli("decide", "tiny.toml", "--require", "accuracy >= 0.99", *SHORT, code=3)
     assert "No: none of the" in result.output
-    assert "Nearest: FedAvg" in result.output
+    assert "Trade-off: FedAvg" in result.output
     assert not (place / "out" / "model").exists()
 
 

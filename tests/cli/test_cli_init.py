@@ -1,6 +1,7 @@
 """`isonomy init`: its configs run, its doubts are printed, and nothing is overwritten."""
 
 import os
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -320,11 +321,32 @@ def test_requirements_are_written_as_comments(place, cli, hospitals):
     assert parity == "demographic_parity(sex) <= 0.1"
     values = [row.rsplit(",", 1)[1] for file in hospitals.iterdir() for row in _rows(file)]
     most = max(values.count("yes"), values.count("no")) / len(values)
-    assert worst == f"worst_client_accuracy >= {int(100 * most) / 100:g}"
+    assert worst == f"worst_client_accuracy >= {int(100 * most - 10) / 100:g}"
 
 
 def _rows(file: Path) -> list[str]:
     return file.read_text().splitlines()[1:]
+
+
+def test_the_next_commands_end_with_decide_and_odd_names_can_be_copied(place, cli):
+    """The names of columns have brackets and quotes, and values differ only in spelling."""
+    rng = np.random.default_rng(0)
+    lines = ["Hospital,Sex (m/v),x,outcome"]
+    for _ in range(400):
+        where = rng.choice(["North", "north ", "South"])
+        x = rng.normal()
+        label = int(rng.random() < 1 / (1 + np.exp(-2 * x)))
+        lines.append(f"{where},{rng.choice(['m', 'v'])},{x:.3f},{label}")
+    (place / "odd.csv").write_text("\n".join(lines) + "\n")
+    result = cli("init", "odd.csv")
+    assert "'Hospital' has values that differ only in case or in spaces" in result.output
+    command = result.output.strip().splitlines()[-1].strip()
+    words = shlex.split(command)
+    assert words[:3] == ["isonomy", "decide", "odd.toml"]
+    assert words[4] == "demographic_parity(Sex (m/v)) <= 0.1"
+    more = ("--trials", "1", "--methods", "fedavg", "--to", "out")
+    decided = cli(*words[1:], *more, code=3)  # 80 test rows are too few
+    assert "could show demographic_parity(Sex (m/v)) <= 0.1" in decided.output
 
 
 def test_stray_files_are_excluded_and_the_config_runs(place, cli, hospitals):

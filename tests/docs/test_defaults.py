@@ -25,3 +25,8 @@ def test_what_is_recommended_is_stated():
     for name, kind in algorithms.registry().items():
         if kind().recommended_work():
             assert f"{name} {kind().recommended_work()}" in PAGE
+
+
+def test_no_method_fails():
+    assert "No method fails." in PAGE
+    assert not re.findall(r"\*\*(?:below|refused|diverged)\*\* \|", PAGE)

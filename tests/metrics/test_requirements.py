@@ -26,16 +26,20 @@ SEX = Attribute("sex", ("f", "m"))
 RACE = Attribute("race", ("a", "b", "c"))
 
 
-def counts_of(y, predicted, groups, client, clients, attributes) -> Counts:
+def counts_of(y, predicted, groups, client, clients, attributes, losses) -> Counts:
     """Counts made in the plain way."""
     rows = 1 + sum(len(a.levels) for a in attributes)
     out = np.zeros((clients, rows, 2, 2), np.int64)
-    np.add.at(out, (client, 0, y, predicted), 1)
-    start = 1
+    loss, powers = np.zeros((clients, rows, 2)), np.zeros((clients, rows, 2))
+    start, places = 1, [np.zeros_like(y)]
     for column, attribute in enumerate(attributes):
-        np.add.at(out, (client, start + groups[:, column], y, predicted), 1)
+        places.append(start + groups[:, column])
         start += len(attribute.levels)
-    return Counts(out, np.zeros(out.shape[:3]), tuple(attributes))
+    for row in places:
+        np.add.at(out, (client, row, y, predicted), 1)
+        np.add.at(loss, (client, row, y), losses)
+        np.add.at(powers, (client, row), np.stack([losses**2, losses**3], -1))
+    return Counts(out, loss, tuple(attributes), powers)
 
 
 def draw(rng, size, clients=4, share=(0.5, 0.3, 0.2)) -> Counts:
@@ -45,7 +49,9 @@ def draw(rng, size, clients=4, share=(0.5, 0.3, 0.2)) -> Counts:
     y = (rng.random(size) < np.array([0.3, 0.5])[sex]).astype(int)
     positive = 0.2 + 0.5 * y + 0.1 * sex + 0.05 * (race == 2) - 0.03 * client
     predicted = (rng.random(size) < positive).astype(int)
-    return counts_of(y, predicted, np.stack([sex, race], 1), client, clients, (SEX, RACE))
+    losses = rng.gamma(0.7, 0.5 + 0.2 * (race == 2) + 0.05 * client)  # many small, a few large
+    groups = np.stack([sex, race], 1)
+    return counts_of(y, predicted, groups, client, clients, (SEX, RACE), losses)
 
 
 @cache
@@ -73,6 +79,11 @@ def test_values_are_those_of_the_metrics():
     ]:
         value = read_target(name, ["sex", "race"]).value(cells)
         assert value == pytest.approx(found[metric], abs=1e-12), name
+    for name, rows in (("loss", slice(0, 1)), ("worst_group_loss(race)", slice(3, 6))):
+        mean = counts.loss.sum((0, -1))[rows] / counts.counts.sum((0, -2, -1))[rows]
+        assert read_target(name, ["sex", "race"]).value(cells) == pytest.approx(mean.max())
+    mean = counts.loss[:, 0].sum(-1) / counts.sizes
+    assert read_target("worst_client_loss", ()).value(cells) == pytest.approx(mean.max())
     each = counts.counts[:, 0].trace(axis1=-2, axis2=-1) / counts.sizes
     worst = read_target("worst_client_accuracy", ()).value(cells)
     assert worst == pytest.approx(each.min())
@@ -136,6 +147,18 @@ def test_met_not_met_and_cannot_be_told():
     assert found.requirement.target.limits(less, 0.025)[0] < value - 0.005
 
 
+def test_a_loss_is_met_only_with_its_powers_and_enough_examples():
+    counts = draw(np.random.default_rng(8), 4000)
+    one = read_requirement("worst_group_loss(race) <= 1.5", ["race"])  # a loss may be above 1
+    assert answers([one], counts)[0].status == "met"
+    unknown = Counts(counts.counts, counts.loss, counts.attributes)
+    assert answers([one], unknown)[0].status == "cannot be told"
+    few = draw(np.random.default_rng(8), 10)
+    (found,) = answers([one], few)
+    assert found.status == "cannot be told"
+    assert math.isinf(found.high)
+
+
 def test_a_group_without_examples_prevents_met():
     counts = draw(np.random.default_rng(6), 4000, share=(0.6, 0.4, 0.0))
     (found,) = answers([read_requirement("demographic_parity(race) <= 0.9", ["race"])], counts)
@@ -173,6 +196,12 @@ def test_the_margin_gives_the_stated_chance_to_be_met():
     assert met / draws >= POWER - 0.05
 
 
+def test_names_of_attributes_may_have_brackets():
+    names = ["Sex (1=m 2=v)", "race"]
+    for text in ("demographic_parity(Sex (1=m 2=v)) <= 0.1", "accuracy_gap(Sex (1=m 2=v))<=0.1"):
+        assert read_requirement(text, names).target.attribute == "Sex (1=m 2=v)"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -184,6 +213,7 @@ def test_the_margin_gives_the_stated_chance_to_be_met():
         ("accuracy >= 80", "write 0.8 if 80 % is meant"),
         ("accuracy >= -1", "between 0 and 1"),
         ("accuracy >= much", "'much' is not a number"),
+        ("worst_client_loss <= 0", "a loss is above 0"),
         ("accuracy(sex) >= 0.5", "has no attribute"),
         ("epsilon <= 4", "without differential privacy"),
     ],

@@ -12,11 +12,20 @@ import isonomy
 from isonomy.core.examples import Attribute
 from isonomy.errors import ConfigError
 from isonomy.metrics import Counts
-from isonomy.metrics.requirements import read_requirement, read_target
+from isonomy.metrics.requirements import answers, read_requirement, read_target
 from isonomy.runs import build as building
 from isonomy.runs.build import build
 from isonomy.studies.decide import read_time, tried_methods, wish_of
-from isonomy.studies.selection import Candidate, Wish, constant_candidate, select, undominated
+from isonomy.studies.selection import (
+    SHOWN,
+    WORTH,
+    Candidate,
+    Wish,
+    constant_candidate,
+    select,
+    times_to_show,
+    undominated,
+)
 
 SEX = Attribute("sex", ("f", "m"))
 
@@ -79,7 +88,7 @@ def test_the_margin_follows_from_the_number_of_examples():
 
 
 def test_without_a_clear_candidate_the_nearest_possible_one_is_chosen():
-    rows = [candidate("a", 0.85, 0.098, 400), candidate("b", 0.8, 0.06, 400)]
+    rows = [candidate("a", 0.85, 0.098, 1600), candidate("b", 0.8, 0.06, 1600)]
     found = select(WISH, rows, times=1.0)
     assert found.chosen is not None
     assert (found.chosen.candidate.method, found.chosen.standing) == ("b", "possible")
@@ -88,8 +97,46 @@ def test_without_a_clear_candidate_the_nearest_possible_one_is_chosen():
 def test_nothing_is_chosen_that_misses_a_requirement_or_is_no_better_than_a_constant():
     assert select(WISH, [candidate("unfair", 0.9, 0.2)], times=1.0).chosen is None
     assert select(WISH, [candidate("useless", 0.5, 0.0)], times=1.0).chosen is None
-    nearest = select(WISH, [candidate("a", 0.9, 0.3), candidate("b", 0.9, 0.2)], 1.0).nearest
-    assert [one.candidate.method for one in nearest] == ["b", "a"]
+    almost = candidate("almost constant", 0.505, 0.0)  # better, but not by more than chance
+    assert select(WISH, [almost], times=1.0).chosen is None
+
+
+def test_the_nearest_trade_offs_are_not_beaten_by_others_and_not_useless():
+    rows = [
+        candidate("accurate", 0.9, 0.4),
+        candidate("between", 0.85, 0.3),
+        candidate("beaten", 0.8, 0.35),
+        candidate("nearest", 0.7, 0.15),
+        candidate("useless", 0.5, 0.12),
+    ]
+    found = select(WISH, rows, times=1.0)
+    assert found.chosen is None
+    assert [one.candidate.method for one in found.nearest] == ["nearest", "between", "accurate"]
+    many = [candidate(str(i), 0.6 + 0.01 * i, 0.12 + 0.01 * i, 40_000) for i in range(20)]
+    thinned = [one.candidate.method for one in select(WISH, many, times=1.0).nearest]
+    assert len(thinned) == SHOWN
+    assert (thinned[0], thinned[-1]) == ("0", "19")
+
+
+def test_without_a_chance_to_be_confirmed_the_test_examples_are_not_used():
+    """With 80 examples an interval is wider than the bound, so nothing is chosen."""
+    found = select(WISH, [candidate("a", 0.9, 0.5, 80), candidate("b", 0.9, 0.0, 80)], times=1.0)
+    assert found.chosen is None
+    assert found.likeliest is not None
+    assert found.likeliest.candidate.method == "b"
+    assert found.likeliest.chance < WORTH
+    factor = times_to_show(WISH, found.likeliest, 1.0)
+    enough = candidate("b", 0.9, 0.0, math.ceil(80 * factor / 8 + 1) * 8)
+    (answer,) = answers(WISH.requirements, enough.counts)
+    assert answer.status == "met"
+
+
+def test_the_constant_prediction_of_losses_is_the_share_of_labels():
+    uneven = counts(0.9, 0.0)
+    uneven.counts[:, :, 1] *= 3
+    made = constant_candidate(uneven).counts
+    entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
+    assert made.loss.sum((0, -1))[0] / made.sizes.sum() == pytest.approx(entropy)
 
 
 def test_the_constant_prediction_is_the_most_frequent_label():
@@ -193,9 +240,58 @@ def test_what_cannot_be_met_ends_in_a_no_with_the_nearest_trade_offs(tmp_path):
     assert found.model is None
     assert not (tmp_path / "no" / "model").exists()
     assert found.answers == ()
-    assert any(line.startswith("Nearest: FedAvg, trial 0") for line in found.lines)
+    assert any(line.startswith("Trade-off: FedAvg, trial 0") for line in found.lines)
     page = (tmp_path / "no" / "decision.html").read_text()
     assert "Decision: no" in page
+
+
+def test_what_no_predictions_meet_is_proved_and_tried_once(tmp_path):
+    """The labels of the groups differ, so a small gap and a high accuracy exclude each other."""
+    asked = ["demographic_parity <= 0.001", "accuracy >= 0.999"]
+    found = isonomy.decide(small(), tmp_path / "no", require=asked, methods=["fedavg"], budget="1h")
+    assert found.outcome == "none"
+    assert found.facts["impossible"] == "any kind"
+    assert found.facts["passes"] == 1  # not an hour of trials
+    assert found.lines[0].startswith("No: it is proved that no model of any kind meets all 2")
+    assert "No predictions at all, whatever the model" in found.lines[1]
+    assert found.facts["nearest"]
+    page = (tmp_path / "no" / "decision.html").read_text()
+    assert "What is proved" in page
+    assert "The nearest trade-offs" in page
+
+
+@pytest.mark.parametrize(("bound", "outcome"), [(0.02, "proved"), (5.0, "met")])
+def test_a_bound_on_group_losses_is_met_or_proved_impossible(tmp_path, bound, outcome):
+    found = isonomy.decide(
+        small(),
+        tmp_path / outcome,
+        require=[f"worst_group_loss <= {bound}"],
+        methods=["fedavg", "pffl", "hetpfl"],
+        trials=1,
+    )
+    assert "losses of the models on a front are not measured" in found.facts["left_out"]["HetPFL"]
+    if outcome == "met":
+        assert found.outcome == "met"
+        (answer,) = found.answers
+        assert 0 < answer.low <= answer.value <= answer.high <= bound
+        assert "Some linear model meets worst_group_loss(z) <= 5" in found.facts["also_known"][0]
+    else:
+        assert found.outcome == "none"
+        assert found.facts["impossible"] == "this kind"
+        assert [text.split(" meets")[0] for text in found.facts["proved"]] == [
+            "No linear model",
+            "No set of linear models, one per client,",
+        ]
+
+
+def test_pffl_aims_below_the_required_bound_on_losses():
+    config = small(decide={"require": ["worst_group_loss <= 0.4", "worst_client_loss <= 0.6"]})
+    found = dict(tried_methods(config, wish_of(config, ["z"])))
+    pffl = [one.algorithm.options for one in found.values() if one.algorithm.name == "pffl"]
+    assert [one["zeta"] for one in pffl] == [0.38, 0.34]
+    assert all(list(one["attributes"]) == ["z"] for one in pffl)
+    assert "AFL" in found
+    assert "FedFB" not in found  # it aims at rates
 
 
 def test_the_choice_does_not_depend_on_test_examples(tmp_path):

@@ -34,12 +34,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from isonomy.blocks.confidence import FEWEST, upper_terms
 from isonomy.blocks.constraints import Constraints, cell_sums, violations
 from isonomy.blocks.feasibility import Attainable
 from isonomy.blocks.measure import train_loss
 from isonomy.blocks.saddle import lower_bound, minimised
 from isonomy.core.client import Client
+from isonomy.core.confidence import FEWEST, upper_terms
 from isonomy.core.task import Params, Task
 from isonomy.core.tree import Tree
 from isonomy.core.verdict import Status, Verdict

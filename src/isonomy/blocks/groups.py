@@ -33,11 +33,10 @@ class Cells(NamedTuple):
     positive: Tensor  # how many of them are predicted positive
 
 
-def column(task: Task, attribute: str, algorithm: str, *, groups: int | None = None) -> int:
-    """The column of the protected attribute; "" is the first, if possible with so many groups.
+def column(task: Task, attribute: str, algorithm: str) -> int:
+    """The column of the protected attribute; "" is the first.
 
-    Raises ConfigError if the data has no such attribute, or if it has fewer than two groups, or
-    not the number of groups that the algorithm compares.
+    Raises ConfigError if the data has no such attribute, or if it has fewer than two groups.
     """
     if not task.levels:
         raise ConfigError(
@@ -47,21 +46,12 @@ def column(task: Task, attribute: str, algorithm: str, *, groups: int | None = N
     if attribute and attribute not in task.attributes:
         known = dict.fromkeys(task.attributes)
         raise ConfigError(f"algorithm.attribute: {unknown('attribute', attribute, known)}")
-    fitting = [i for i, levels in enumerate(task.levels) if groups in (None, levels)]
-    at = task.attributes.index(attribute) if attribute else (fitting or [0])[0]
+    at = task.attributes.index(attribute) if attribute else 0
     name = f"'{attribute}'" if attribute else "the first attribute"
     if task.levels[at] < 2:
         raise ConfigError(
             f"algorithm '{algorithm}' compares groups, but {name} has only one; choose another "
             "one in algorithm.attribute."
-        )
-    if groups is not None and task.levels[at] != groups:
-        name = f"'{attribute}'" if attribute else "every attribute"
-        other = "name another one in algorithm.attribute" if fitting else "merge groups"
-        number = task.levels[at] if attribute else "another number"
-        raise ConfigError(
-            f"algorithm '{algorithm}' compares {groups} groups, but {name} has {number}; {other}, "
-            "or use fedfb, which works with any number of groups."
         )
     return at
 

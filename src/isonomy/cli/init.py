@@ -42,7 +42,7 @@ def init(
     """
     out = to or Path(f"{_name(path)}.toml")
     _check_target(out, overwrite)
-    from isonomy.data.tables.first_config import starter
+    from isonomy.data.tables.first_config import requirements, starter
     from isonomy.data.tables.guess import guess, resized
     from isonomy.data.tables.sample import look_at
 
@@ -76,6 +76,10 @@ def init(
         typer.echo(f"Wrote {out}; every guess is marked, with its reason; {_counts(found)}.")
     file = shlex.quote(str(out))
     typer.echo(f"\nNext:\n  isonomy data describe {file}\n  isonomy compare {file}")
+    wanted = requirements(guessed)
+    if wanted:
+        asked = " ".join(f"--require {shlex.quote(text)}" for text in wanted)
+        typer.echo(f"  isonomy decide {file} {asked}")
 
 
 def _name(path: Path) -> str:

@@ -11,8 +11,9 @@ attribute, then each level of the second, and so on; G is the number of levels o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +33,7 @@ def count(
     batch: Batch,
     most: float = math.inf,
     decisions: Tensor | None = None,
+    powers: bool = False,
 ) -> dict[str, Tensor]:
     """Count one page of one client's examples; safe under `torch.func.vmap`.
 
@@ -40,7 +42,8 @@ def count(
     number of classes, or 1 for regression, where every example has label and prediction 0.
     An example whose group value is not a level of the attribute (such as -1 for "unknown") is
     counted with everyone and in no group of that attribute. A loss above `most` counts as `most`.
-    `decisions` [n], if given, are the predicted classes in place of the task's own.
+    `decisions` [n], if given, are the predicted classes in place of the task's own. With `powers`
+    also `powers` [1 + G, 2], the sums of the squares and of the cubes of the losses.
 
     Raises DataError if the model has more outputs than the task has classes.
     """
@@ -69,10 +72,15 @@ def count(
     sums = torch.zeros(rows * classes, dtype=torch.float64, device=outputs.device)
     counts = counts.scatter_add(0, (cell * classes + predicted).flatten(), is_in.long().flatten())
     sums = sums.scatter_add(0, cell.flatten(), loss.flatten())
-    return {
+    out = {
         "counts": counts.reshape(rows, classes, classes),
         "loss": sums.reshape(rows, classes),
     }
+    if powers:
+        zero = torch.zeros(rows, dtype=torch.float64, device=outputs.device)
+        each = [zero.scatter_add(0, row.flatten(), (loss**k).flatten()) for k in (2, 3)]
+        out["powers"] = torch.stack(each, -1)
+    return out
 
 
 def row_index(task: Task, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -139,7 +147,8 @@ class Counts:
     """Every client's counts of one split.
 
     `counts[k, g, y, p]` is the number of examples of client k in row g with label y and
-    predicted class p; `loss[k, g, y]` is the sum of their losses.
+    predicted class p; `loss[k, g, y]` is the sum of their losses. `powers[k, g]` are the sums of
+    the squares and of the cubes of all losses of the row, None if these were not measured.
 
     >>> page = {"counts": [[[[3, 1], [0, 4]]]], "loss": [[[2.0, 1.0]]]}
     >>> both = Counts.of(page) + Counts.of(page)
@@ -150,6 +159,7 @@ class Counts:
     counts: NDArray[np.int64]
     loss: Floats
     attributes: tuple[Attribute, ...] = ()
+    powers: Floats | None = None
 
     def __post_init__(self) -> None:
         rows = 1 + sum(len(a.levels) for a in self.attributes)
@@ -161,6 +171,8 @@ class Counts:
             )
         if self.loss.shape != shape[:3]:
             raise DataError(f"loss sums of shape {self.loss.shape}: give {shape[:3]}.")
+        if self.powers is not None and self.powers.shape != (*shape[:2], 2):
+            raise DataError(f"powers of shape {self.powers.shape}: give {(*shape[:2], 2)}.")
         object.__setattr__(self, "counts", self.counts.astype(np.int64, copy=False))
         object.__setattr__(self, "loss", self.loss.astype(np.float64, copy=False))
 
@@ -192,6 +204,7 @@ class Counts:
             np.concatenate([part.counts for part in parts]),
             np.concatenate([part.loss for part in parts]),
             parts[0].attributes,
+            _all(np.concatenate, [part.powers for part in parts]),
         )
 
     def __len__(self) -> int:
@@ -203,19 +216,28 @@ class Counts:
     def merge(self, other: Counts) -> Counts:
         """Add another page of the same clients. Raises DataError if the pages do not match."""
         self._check(other, clients=True)
-        return replace(self, counts=self.counts + other.counts, loss=self.loss + other.loss)
+        return replace(
+            self,
+            counts=self.counts + other.counts,
+            loss=self.loss + other.loss,
+            powers=_all(sum, [self.powers, other.powers]),
+        )
 
     def pooled(self) -> Counts:
         """All clients' examples together, as one client."""
         return replace(
-            self, counts=self.counts.sum(0, keepdims=True), loss=self.loss.sum(0, keepdims=True)
+            self,
+            counts=self.counts.sum(0, keepdims=True),
+            loss=self.loss.sum(0, keepdims=True),
+            powers=None if self.powers is None else self.powers.sum(0, keepdims=True),
         )
 
     def only(self, clients: int | ArrayLike) -> Counts:
         """These clients only, by number or by a boolean mask, in the given order."""
         at = np.atleast_1d(np.asarray(clients))
         at = at if at.dtype == np.bool_ else at.astype(np.int64)
-        return replace(self, counts=self.counts[at], loss=self.loss[at])
+        powers = None if self.powers is None else self.powers[at]
+        return replace(self, counts=self.counts[at], loss=self.loss[at], powers=powers)
 
     @property
     def classes(self) -> int:
@@ -301,6 +323,12 @@ def ratio(above: Floats, below: Floats) -> Floats:
     out: Floats = np.full(below.shape, np.nan)
     np.divide(above, below, out=out, where=below > 0)
     return out
+
+
+def _all(join: Callable[[list[Floats]], Any], parts: Sequence[Floats | None]) -> Floats | None:
+    """The parts joined; None if one is missing."""
+    known = [part for part in parts if part is not None]
+    return join(known) if len(known) == len(parts) else None
 
 
 def _numpy(value: ArrayLike | Tensor) -> NDArray:

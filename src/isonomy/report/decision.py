@@ -71,7 +71,9 @@ def render(facts: Facts) -> str:
         "<main>",
         _answer(facts),
         _requirements(facts),
+        _proved(facts),
         _why(facts),
+        _nearest(facts),
         _pictures(facts),
         _others(facts),
         _groups(facts),
@@ -129,7 +131,7 @@ def _requirements(facts: Facts) -> str:
                 one["title"],
                 _mark(one["status"]),
                 _number(one["value"]),
-                f"{_number(one['low'])} to {_number(one['high'])}",
+                f"{_number(one['low'])} to {_upper(one['high'])}",
                 f"{one['examples']:,}",
                 _extra(one),
             ]
@@ -163,6 +165,36 @@ def _extra(one: Facts) -> str:
     return "; ".join(parts)
 
 
+def _proved(facts: Facts) -> str:
+    texts = [*facts["proved"], *facts["also_known"]]
+    if not texts:
+        return ""
+    return _section(
+        "What is proved",
+        _list(texts)
+        + "<p>A proof is about the training examples, whose labels are known. It holds for every "
+        "model of the kind that it names, tried or not.</p>",
+    )
+
+
+def _nearest(facts: Facts) -> str:
+    if facts["outcome"] == "met" or not facts["nearest"]:
+        return ""
+    heads = ["model", facts["objective"]["name"]]
+    heads += [text.split(" ")[0] for text in facts["asked"]["requirements"]]
+    rows = [
+        [row["name"], _number(row["objective"]), *(_number(v) for v in row["values"])]
+        for row in facts["nearest"]
+    ]
+    return _section(
+        "The nearest trade-offs",
+        "<p>If the requirements may be changed: models on validation examples, from the one that "
+        "misses them by least to the one with the best objective. No other model that was tried is "
+        "better in every column. They were not measured on test examples.</p>"
+        + _table(heads, rows),
+    )
+
+
 def _why(facts: Facts) -> str:
     chosen = facts["chosen"]
     number, methods = len(facts["points"]), len(facts["methods"])
@@ -172,17 +204,14 @@ def _why(facts: Facts) -> str:
         "its defaults."
     )
     if chosen is None:
-        return _section(
-            "Why there is none",
-            f"<p>{escape(text)} None of them meets every requirement there, so no model was "
-            "measured on the test examples.</p>",
-        )
+        return _section("Why there is none", f"<p>{escape(text)} {escape(_why_none(facts))}</p>")
     reason = {
         "clear": "It has the best objective of those that keep a margin from every bound. The "
         f"margin is such that the test examples are expected to confirm it in {facts['power']:.0%} "
         "of cases for each requirement; it follows from the numbers of examples.",
         "possible": "No model keeps the margin from every bound that the numbers of examples call "
-        "for. This one comes closest, so its test result is less certain.",
+        "for. This one is the likeliest to be confirmed by the test examples, with a probability "
+        f"of about {chosen['chance']:.0%}.",
     }[chosen["standing"]]
     rows = [
         [text_of, _number(value), _number(margin)]
@@ -196,6 +225,22 @@ def _why(facts: Facts) -> str:
         f"<p>{escape(text)} {escape(reason)}</p><p><b>{escape(chosen['name'])}</b>"
         f"{': ' if settings else ''}{escape(settings)}</p>"
         + _table(["requirement", "on validation examples", "margin wanted"], rows),
+    )
+
+
+def _why_none(facts: Facts) -> str:
+    """Why no model was measured on the test examples."""
+    likely = facts["likeliest"]
+    if likely is None:
+        return (
+            "None of them meets every requirement there and is better than a constant prediction "
+            "by more than chance, so no model was measured on the test examples."
+        )
+    return (
+        f"{likely['number']:,} of them meet every requirement there, but so narrowly that the test "
+        f"examples would hardly confirm it: for {likely['name']}, the likeliest, the probability "
+        f"is about {likely['chance']:.0%}, and {likely['needed']} test examples would be needed. "
+        "So no model was measured on the test examples, and they can still be used."
     )
 
 
@@ -383,6 +428,10 @@ def _listed(items: Sequence[str]) -> str:
 
 def _number(value: float | None) -> str:
     return "not defined" if value is None or math.isnan(value) else f"{value:.3f}"
+
+
+def _upper(value: float | None) -> str:
+    return "no upper limit" if value is None or math.isinf(value) else _number(value)
 
 
 def _short(value: Any) -> str:

@@ -36,15 +36,19 @@ def measure(
     split: Split,
     most: float = math.inf,
     using: Rule | Thresholds | None = None,
+    powers: bool = False,
 ) -> Phase:
     """The phase in which a client counts its own predictions; no prediction leaves it.
 
     If an algorithm learns a front, the message may have a "ray": the client predicts with its model
     there. A loss above `most` counts as `most`. Decisions are those that `using` gives, if it is
     given: of thresholds, which the message has too, or of a rule, of which it has the client's row.
+    With `powers`, the sums of squares and cubes of the losses are measured too.
     """
+    parts: dict[str, Any] = {"counts": "group statistic", "loss": "group statistic"}
+    parts |= {"powers": "group statistic"} if powers else {}
 
-    @phase("gather", name=f"measure:{split}", counts="group statistic", loss="group statistic")
+    @phase("gather", name=f"measure:{split}", **parts)
     def measured(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         total = total_of(
             algorithm,
@@ -53,7 +57,7 @@ def measure(
             message,
             client,
             lambda outputs, page: count(
-                task, outputs, page, most, _decided(task, outputs, page, message, using)
+                task, outputs, page, most, _decided(task, outputs, page, message, using), powers
             ),
         )
         return total, client.state

@@ -48,20 +48,28 @@ class FinishedRun:
         return self.setting.algorithm.personal(self.saved.server)
 
     def counts(
-        self, split: Split, preference: tuple[float, ...] = (), rule: Rule | None = None
+        self,
+        split: Split,
+        preference: tuple[float, ...] = (),
+        rule: Rule | None = None,
+        powers: bool = False,
     ) -> Counts:
         """Every client's counts on a split.
 
         `preference` is the point of the front that all clients use: of the common front if there is
         one, otherwise of each client's own. Decisions are those of the `rule`, if there is one.
+        With `powers`, the sums of squares and cubes of the losses are measured too, which points
+        of a front do not have.
         """
         if preference:
             return self.front_counts(split, torch.tensor([preference]))[0]
-        replies = self._asked(measure(self.setting.algorithm, split, using=rule), rule)
+        question = measure(self.setting.algorithm, split, using=rule, powers=powers)
+        replies = self._asked(question, rule)
         return Counts(
             counts=replies.value["counts"].numpy().astype(np.int64),
             loss=replies.value["loss"].numpy().astype(np.float64),
             attributes=self.setting.federation.attributes,
+            powers=replies.value["powers"].numpy() if powers else None,
         )
 
     def scores(self, split: Split) -> Scores:

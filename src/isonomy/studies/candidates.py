@@ -24,8 +24,13 @@ SHARED, LOCAL = "thresholds", "logofair"  # post-processing: the same for all cl
 SHARES = (0.8, 0.5, 0.2)  # of the required bound, as budgets of rules
 
 
-def of_trial(folder: str, method: str, trial: int, settings: dict[str, Any]) -> list[Candidate]:
-    """The candidates of a finished trial, with their counts on validation examples."""
+def of_trial(
+    folder: str, method: str, trial: int, settings: dict[str, Any], losses: bool = False
+) -> list[Candidate]:
+    """The candidates of a finished trial, with their counts on validation examples.
+
+    With `losses`, these include what limits of losses need.
+    """
     run = reopen(folder)
     algorithm = run.setting.algorithm
     if isinstance(algorithm, LearnsFront):
@@ -35,7 +40,8 @@ def of_trial(folder: str, method: str, trial: int, settings: dict[str, Any]) -> 
             Candidate(method, settings, folder, one, trial, preference=tuple(at.tolist()))
             for at, one in zip(preferences, counts, strict=True)
         ]
-    return [Candidate(method, settings, folder, run.counts("validation"), trial)]
+    counts = run.counts("validation", powers=losses)
+    return [Candidate(method, settings, folder, counts, trial)]
 
 
 def rules_for(requirements: Sequence[Requirement]) -> list[dict[str, Any]]:
@@ -73,7 +79,8 @@ def with_rules(candidate: Candidate, options: Sequence[dict[str, Any]]) -> list[
     for one in options:
         rule = fit(scores=scores, seed=run.setting.config.seed, **one)
         text = f"{one['name']} with {one['notion']} budget {one['budget']:.3g}"
-        counts = run.counts("validation", rule=rule)
+        losses = candidate.counts.powers is not None
+        counts = run.counts("validation", rule=rule, powers=losses)
         made = replace(candidate, counts=counts, rule=one, rule_text=text)
         out.append(made)
     return out
@@ -97,7 +104,8 @@ def final_run(candidate: Candidate, place: Path) -> str:
 
 def test_counts(run: FinishedRun, candidate: Candidate) -> Counts:
     """The chosen candidate's counts on the test examples; `run` is its `final_run`."""
-    return run.counts("test", candidate.preference, run.saved.rule)
+    losses = candidate.counts.powers is not None
+    return run.counts("test", candidate.preference, run.saved.rule, losses)
 
 
 def settings_of(config: Config, default: Config) -> dict[str, Any]:

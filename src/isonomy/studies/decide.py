@@ -1,5 +1,7 @@
 """From requirements to a decision: a model that meets them, with evidence, or an honest no.
 
+0. What can be proved is proved first (`isonomy.studies.proofs`). If no model can meet the
+   requirements, every method is tried once, for the nearest trade-offs.
 1. Every method is tried with the same number of trials: first its defaults, then settings drawn by
    `isonomy.studies.search`. As many passes over all methods are made as fit into the time.
 2. Candidates are compared on validation examples only (`isonomy.studies.selection`).
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from isonomy import algorithms
 from isonomy.config.schema import Config, parse
+from isonomy.core.capabilities import LearnsFront
 from isonomy.core.options import options_of
 from isonomy.errors import ConfigError, IsonomyError, TrainingError
 from isonomy.metrics import Counts
@@ -41,6 +44,7 @@ from isonomy.studies.compare import methods as compared
 from isonomy.studies.compare import slug
 from isonomy.studies.decision import TRIALS, WITH_RULE, Decision, MethodTried, check_folder, written
 from isonomy.studies.parallel import Plan, at_once, run_or_resume
+from isonomy.studies.proofs import prove
 from isonomy.studies.selection import Candidate, Wish, judge, select
 
 if TYPE_CHECKING:
@@ -50,6 +54,8 @@ PLAIN = ("fedavg", "local")
 SYSTEMS = ("focus", "fedeba", "pffl", "fmtl", "hetpfl")
 FOR_GROUPS = ("fedfb", "fedfair", "equifl")
 FOR_CLIENTS = ("q_fedavg", "fedfv")
+FOR_CLIENT_LOSSES = ("afl",)
+BELOW = (0.95, 0.85)  # shares of a required bound on losses that PFFL aims at
 ALIKE = "accuracy"  # the name under which a search is told how good a trial is
 PENALTY = 10.0  # weight of a missed requirement in what a search is told
 
@@ -104,19 +110,32 @@ def tried_methods(config: Config, wish: Wish) -> list[tuple[str, Config]]:
     They are those of `decide.methods` or, without it, plain averaging, local training, the five
     systems of the package, and further methods that aim at what is required.
     """
-    groups = [one for one in wish.requirements if one.target.quantity.needs_attribute]
+    of_groups = [one for one in wish.requirements if one.target.quantity.needs_attribute]
+    groups = [one for one in of_groups if not one.target.quantity.is_loss]
+    bounded = [one for one in of_groups if one.target.quantity.is_loss]
     clients = [one for one in wish.requirements if one.target.quantity.whose == "clients"]
     names: list[Any] = list(config.decide.methods)
     if not names:
         names = [*PLAIN, *SYSTEMS]
         names += FOR_GROUPS if groups else ()
         names += FOR_CLIENTS if clients else ()
+        names += FOR_CLIENT_LOSSES if any(o.target.quantity.is_loss for o in clients) else ()
+        if bounded:
+            names.remove("pffl")
+            names += [_bounding(bounded[0], share) for share in BELOW]
     tables = [{"algorithm": one} if isinstance(one, str) else dict(one) for one in names]
     changed = config.compare.model_copy(
         update={"methods": [_aimed(table, groups) for table in tables]}
     )
     found = compared(config.model_copy(update={"compare": changed}))
     return [(method.label, method.config) for method in found]
+
+
+def _bounding(required: Requirement, share: float) -> dict[str, Any]:
+    """PFFL with a share of the required bound on the losses of groups."""
+    zeta = float(f"{share * required.bound:.4g}")
+    options = {"name": "pffl", "zeta": zeta, "attributes": [required.target.attribute]}
+    return {"label": f"PFFL, zeta {zeta:g}", "algorithm": options}
 
 
 def _aimed(table: dict[str, Any], required: Sequence[Requirement]) -> dict[str, Any]:
@@ -172,6 +191,12 @@ def decide(
     _require_possible(setting)
     wish = wish_of(config, [a.name for a in setting.federation.attributes])
     times = _times(setting)
+    proofs = prove(setting, wish.requirements)
+    for text in [*proofs.texts, *proofs.others]:
+        listener.note(f"proved: {text}" if text in proofs.texts else text)
+    if proofs.impossible:
+        listener.note("every method is tried once, to find the nearest trade-offs.")
+        effort = Effort(None, 1, effort.jobs)
     effort = _possible_effort(effort, listener)
     tried, left_out = _prepared(config, wish, effort, listener)
     passes = _search(tried, wish, times, place, effort, started, listener, overwrite)
@@ -193,6 +218,7 @@ def decide(
         place,
         wish=wish,
         selection=selection,
+        proofs=proofs,
         answers=found,
         counts=counts,
         run=run,
@@ -248,7 +274,9 @@ def _prepared(
         from isonomy.studies.search import Search
     for label, own in tried_methods(config, wish):
         try:
-            build(own, lambda _: None)
+            made = build(own, lambda _: None)
+            if wish.about_losses and isinstance(made.algorithm, LearnsFront):
+                raise ConfigError("the losses of the models on a front are not measured.")
         except IsonomyError as error:
             left_out[label] = str(error)
             continue
@@ -323,7 +351,8 @@ def _one_pass(
                 method.search.tell(number, failed=str(error))
             continue
         settings = found_in.settings_of(config, method.config)
-        new = found_in.of_trial(str(plan.place.path), method.label, number, settings)
+        where = str(plan.place.path)
+        new = found_in.of_trial(where, method.label, number, settings, wish.about_losses)
         method.candidates += new
         best = max(_worth(wish, one, times) for one in new)
         if method.search is not None:

@@ -23,6 +23,7 @@ from isonomy.runs.build import Setting, versions
 from isonomy.runs.files import write_atomically
 from isonomy.runs.finished import FinishedRun
 from isonomy.studies.compare import slug
+from isonomy.studies.proofs import Proofs
 from isonomy.studies.selection import (
     Candidate,
     Judged,
@@ -30,6 +31,7 @@ from isonomy.studies.selection import (
     Wish,
     constant_candidate,
     perfect_candidate,
+    times_to_show,
     undominated,
 )
 
@@ -80,6 +82,7 @@ def written(
     *,
     wish: Wish,
     selection: Selection,
+    proofs: Proofs,
     answers: tuple[Answer, ...],
     counts: Counts | None,
     run: FinishedRun | None,
@@ -114,7 +117,11 @@ def written(
         "answers": [_answer(one) for one in answers],
         "objective": _objective(wish, selection, counts),
         "constant": _row(selection.constant),
+        "proved": proofs.texts,
+        "also_known": proofs.others,
+        "impossible": proofs.impossible,  # "any kind", "this kind", or "" if nothing is proved
         "nearest": [_row(one) for one in selection.nearest],
+        "likeliest": _likeliest(wish, selection, times),
         "candidates": [_row(one) for one in _shown(wish, selection)],
         "points": [_point(one) for one in selection.judged],
         "methods": [asdict(one) for one in methods],
@@ -186,7 +193,22 @@ def _row(one: Judged) -> dict[str, Any]:
         "values": list(one.values),
         "margins": list(one.margins),
         "standing": one.standing,
+        "chance": one.chance,
     }
+
+
+def _likeliest(wish: Wish, selection: Selection, times: float) -> dict[str, Any] | None:
+    """If nothing was worth a test: the model that is likeliest to be confirmed, and what it needs.
+
+    None if something was chosen, or if no model meets the requirements as measured.
+    """
+    one = selection.likeliest
+    if selection.chosen is not None or one is None:
+        return None
+    examples = round(int(one.candidate.counts.sizes.sum()) * times)
+    needed = _needed(times_to_show(wish, one, times), examples)
+    number = sum(selection.judged[i].standing != "missed" for i in selection.useful)
+    return {**_row(one), "needed": needed, "number": number}
 
 
 def _point(one: Judged) -> dict[str, Any]:
@@ -315,13 +337,33 @@ def _too_few(wish: Wish, selection: Selection, times: float) -> list[dict[str, A
     alpha = (1 - LEVEL) / (2 * number)
     out = []
     for one in wish.requirements:
+        if one.target.quantity.is_loss:
+            continue  # a perfect model has no losses to take limits from
         cells = [
             Cells.of(make(counts).counts).scaled(times)
             for make in (perfect_candidate, constant_candidate)
         ]
         if not any(_shows(one, each, alpha) for each in cells):
-            out.append({"requirement": one.text, "examples": int(counts.sizes.sum() * times)})
+            name, number = _smallest(one, cells[0])
+            out.append(
+                {
+                    "requirement": one.text,
+                    "examples": int(counts.sizes.sum() * times),
+                    "smallest": name,
+                    "number": round(number),
+                }
+            )
     return out
+
+
+def _smallest(requirement: Requirement, cells: Cells) -> tuple[str, float]:
+    """The group or client with the fewest examples of those that a requirement compares."""
+    found = [
+        (float(size), name)
+        for family in requirement.target.families(cells)
+        for name, size in zip(family.names, family.size, strict=True)
+    ]
+    return min(found)[1], min(found)[0]
 
 
 def _shows(requirement: Requirement, cells: Cells, alpha: float) -> bool:
@@ -353,20 +395,33 @@ def _lines(facts: Mapping[str, Any], place: Path) -> list[str]:
     if facts["outcome"] == "met":
         chosen = facts["chosen"]
         out.append(f"Yes: {chosen['name']} meets {every}.")
+    elif facts["impossible"]:
+        out.append(f"No: it is proved that no model of {facts['impossible']} meets {every}.")
+    elif facts["likeliest"] is not None:
+        likely = facts["likeliest"]
+        out.append(
+            f"No: {likely['number']:,} of {len(facts['points']):,} models meet {every} on "
+            "validation examples, but there are too few test examples to show it for any of them "
+            f"({likely['needed']} would be needed). The test examples were not used."
+        )
     elif facts["chosen"] is None:
         tried = len(facts["methods"])
         out.append(
             f"No: none of the {len(facts['points']):,} models of {tried} methods meets {every} on "
-            "validation examples."
+            "validation examples and is better than a constant prediction "
+            f"({facts['objective']['name']} {facts['constant']['objective']:.3f}) by more than "
+            "chance."
         )
     else:
         out.append(f"No: it could not be shown that {facts['chosen']['name']} meets {every}.")
+    out += [f"Proved: {text}" for text in facts["proved"]] if facts["outcome"] == "none" else []
     out += [answer_line(one) for one in facts["answers"]]
     if not facts["answers"]:
-        out += [_nearest_line(facts, one) for one in facts["nearest"]]
+        out += [_nearest_line(facts, one) for one in facts["nearest"][:3]]
     out += [
         f"No result of {one['examples']:,} test examples could show {one['requirement']}, not even "
-        "that of a perfect model: more test examples are needed."
+        f"that of a perfect model, because about {one['number']:,} of them are of "
+        f"'{one['smallest']}': more test examples are needed, or larger groups."
         for one in facts["too_few"]
     ]
     objective = facts["objective"]
@@ -392,14 +447,19 @@ def answer_line(one: Mapping[str, Any]) -> str:
     shown = "not measured" if one["value"] is None else f"{one['value']:.3f}"
     text = (
         f"{one['requirement']}: {one['status']} ({shown} on {one['examples']:,} test examples, "
-        f"between {one['low']:.3f} and {one['high']:.3f} with 95 % confidence for all "
-        "requirements together)"
+        f"{_between(one['low'], one['high'])} with 95 % confidence for all requirements together)"
     )
     if one["unmeasured"]:
         text += f"; without test examples: {', '.join(one['unmeasured'][:5])}"
     if one["needed"]:
         text += f"; {one['needed']} test examples would be needed"
     return f"{text}."
+
+
+def _between(low: float, high: float | None) -> str:
+    if high is None or math.isinf(high):
+        return f"above {low:.3f}"
+    return f"between {low:.3f} and {high:.3f}"
 
 
 def _nearest_line(facts: Mapping[str, Any], one: Mapping[str, Any]) -> str:
@@ -409,7 +469,7 @@ def _nearest_line(facts: Mapping[str, Any], one: Mapping[str, Any]) -> str:
         for text, v in zip(asked, one["values"], strict=True)
     )
     return (
-        f"Nearest: {one['name']}, with {values} and {facts['objective']['name']} "
+        f"Trade-off: {one['name']}, with {values} and {facts['objective']['name']} "
         f"{one['objective']:.3f} on validation examples."
     )
 

@@ -8,9 +8,12 @@ trained model with a rule for its decisions. Its counts on validation examples d
     possible  every requirement holds as measured, but not with the margin
     missed    a requirement does not hold as measured
 
-The choice is the best objective among clear candidates or, if there are none, the possible one that
-comes closest to the margins. A candidate that is no better than a constant prediction in the
-objective is not chosen.
+A candidate is useful if its objective is better than that of a constant prediction by more than
+chance: its cautious limit is (with probability POWER). The choice is the best objective among clear
+and useful candidates. Without any, it is the possible and useful candidate that the test examples
+are most likely to confirm, if that is likely enough (`WORTH`). Otherwise nothing is chosen: the
+test examples can be used only once, and should not be spent on a model that they will hardly
+confirm.
 """
 
 from __future__ import annotations
@@ -23,10 +26,21 @@ from typing import Any, Literal
 import numpy as np
 
 from isonomy.metrics import Counts
+from isonomy.metrics import bounds as limits_of
 from isonomy.metrics.client import Better
-from isonomy.metrics.requirements import Cells, Requirement, Target, margin
+from isonomy.metrics.requirements import (
+    LEVEL,
+    POWER,
+    Cells,
+    Requirement,
+    Target,
+    prospect,
+    read_target,
+)
 
 Standing = Literal["clear", "possible", "missed"]
+WORTH = 0.1  # the least probability of `met` with which a model is measured on the test examples
+SHOWN = 5  # trade-offs that are listed
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,12 @@ class Wish:
         verb = "maximise" if self.better == "higher" else "minimise"
         parts = [one.text for one in self.requirements]
         return f"{', '.join(parts)}; {verb} {self.objective.text}"
+
+    @property
+    def about_losses(self) -> bool:
+        """Whether losses are needed, not only predictions."""
+        targets = [self.objective, *(one.target for one in self.requirements)]
+        return any(target.quantity.is_loss for target in targets)
 
     def gain(self, value: float) -> float:
         """The objective's value with a sign, so that more is better; NaN counts as the worst."""
@@ -93,6 +113,7 @@ class Judged:
     standing: Standing
     shortfall: float  # by how much the least fulfilled requirement misses its bound and margin
     missed: float  # the sum of the distances from bounds that are not met as measured
+    chance: float  # with which all requirements are answered `met` on the test examples, about
 
 
 def judge(wish: Wish, candidate: Candidate, times: float) -> Judged:
@@ -100,7 +121,8 @@ def judge(wish: Wish, candidate: Candidate, times: float) -> Judged:
     cells = Cells.of(candidate.counts)
     values = tuple(one.target.value(cells) for one in wish.requirements)
     number = max(len(wish.requirements), 1)
-    margins = tuple(margin(one, candidate.counts, times, number) for one in wish.requirements)
+    ahead = [prospect(one, candidate.counts, times, number) for one in wish.requirements]
+    margins = tuple(one.margin for one in ahead)
     slack = [
         -math.inf if math.isnan(v) else one.slack(v)
         for one, v in zip(wish.requirements, values, strict=True)
@@ -117,16 +139,22 @@ def judge(wish: Wish, candidate: Candidate, times: float) -> Judged:
         standing,
         short,
         sum(-s for s in slack if s < 0),
+        math.prod(one.chance(s) for one, s in zip(ahead, slack, strict=True)),
     )
 
 
 def constant_candidate(counts: Counts) -> Candidate:
-    """The prediction of the most frequent label for everyone, from any candidate's counts."""
+    """The prediction of the most frequent label for everyone, from any candidate's counts.
+
+    Its losses are those of predicting the shares of the labels as probabilities.
+    """
     labels = counts.counts.sum(-1)
-    top = int(labels[:, 0].sum(0).argmax())
+    total = labels[:, 0].sum(0)
     cells = np.zeros_like(counts.counts)
-    cells[..., top] = labels
-    made = Counts(cells, np.zeros(counts.loss.shape), counts.attributes)
+    cells[..., int(total.argmax())] = labels
+    each = -np.log(np.maximum(total, 1) / max(total.sum(), 1))
+    powers = np.stack([(labels * each**k).sum(-1) for k in (2, 3)], -1)
+    made = Counts(cells, labels * each, counts.attributes, powers)
     return Candidate("Constant prediction", {}, None, made, constant=True)
 
 
@@ -140,53 +168,86 @@ def perfect_candidate(counts: Counts) -> Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The chosen candidate, None if no candidate meets all requirements as measured."""
+    """The chosen candidate, None if none is worth measuring on the test examples.
+
+    `nearest` are trade-offs for someone who may change the requirements: candidates that no other
+    beats in the objective and in every requirement, from the one that misses the requirements by
+    least to the one with the best objective.
+    """
 
     chosen: Judged | None
     judged: tuple[Judged, ...]
     constant: Judged
+    nearest: tuple[Judged, ...] = ()
+    useful: frozenset[int] = frozenset()  # positions in `judged`
 
     @property
-    def nearest(self) -> tuple[Judged, ...]:
-        """The candidates that miss the requirements by least, one per method, at most three."""
-        found: dict[str, Judged] = {}
-        for one in sorted(self.judged, key=lambda j: (j.missed, j.shortfall)):
-            found.setdefault(one.candidate.method, one)
-        return tuple(found.values())[:3]
+    def likeliest(self) -> Judged | None:
+        """The useful candidate that meets the requirements as measured and likeliest on test."""
+        found = [self.judged[i] for i in self.useful if self.judged[i].standing != "missed"]
+        return max(found, key=lambda one: (one.chance, -one.shortfall), default=None)
 
 
 def select(wish: Wish, candidates: Sequence[Candidate], times: float) -> Selection:
     """Choose among candidates on their validation counts."""
     judged = tuple(judge(wish, one, times) for one in candidates)
     constant = judge(wish, constant_candidate(candidates[0].counts), times)
-    floor = wish.gain(constant.objective)
-    useful = [
-        one
-        for one in judged
-        if wish.gain(one.objective) > floor or _not_comparable(wish, one, floor)
-    ]
+    at = frozenset(i for i, one in enumerate(judged) if _useful(wish, one, constant))
+    useful = [one for i, one in enumerate(judged) if i in at]
     clear = [one for one in useful if one.standing == "clear"]
-    possible = [one for one in useful if one.standing == "possible"]
+    worth = [one for one in useful if one.standing == "possible" and one.chance >= WORTH]
+    best = None
     if clear:
         best = max(clear, key=lambda one: (wish.gain(one.objective), -one.shortfall))
-    elif possible:
-        best = min(possible, key=lambda one: (one.shortfall, -wish.gain(one.objective)))
-    else:
-        return Selection(None, judged, constant)
-    return Selection(best, judged, constant)
+    elif worth:
+        best = max(worth, key=lambda one: (one.chance, wish.gain(one.objective)))
+    return Selection(best, judged, constant, _nearest(wish, useful or judged), at)
 
 
-def _not_comparable(wish: Wish, one: Judged, floor: float) -> bool:
-    """Whether a constant prediction cannot be beaten in the objective, such as a gap of 0.
+def _useful(wish: Wish, one: Judged, constant: Judged) -> bool:
+    """Whether it is better than a constant prediction, by more than chance.
 
-    Then it is the accuracy that has to be better than the constant's.
+    A constant prediction cannot be beaten in some objectives, such as a gap of 0. Then it is the
+    accuracy that has to be better.
     """
-    if wish.better == "higher":
-        return False
+    target, better, floor = wish.objective, wish.better, constant.objective
+    if better == "lower" and not target.quantity.is_loss:
+        target, better = read_target("accuracy", ()), "higher"
+        floor = target.value(Cells.of(constant.candidate.counts))
+    low, high = target.limits(Cells.of(one.candidate.counts), 1 - POWER)
+    return low > floor if better == "higher" else high < floor
+
+
+def _nearest(wish: Wish, judged: Sequence[Judged]) -> tuple[Judged, ...]:
+    """Trade-offs, at most SHOWN, in even steps of their order; nearly equal ones once."""
+    front = sorted(undominated(wish, judged), key=lambda j: (j.missed, -wish.gain(j.objective)))
+    seen: dict[tuple[float, ...], Judged] = {}
+    for one in front:
+        seen.setdefault(tuple(round(v, 3) for v in (one.objective, *one.values)), one)
+    kept = list(seen.values())
+    if len(kept) <= SHOWN:
+        return tuple(kept)
+    return tuple(kept[i] for i in np.linspace(0, len(kept) - 1, SHOWN).round().astype(int))
+
+
+def times_to_show(wish: Wish, one: Judged, times: float) -> float:
+    """How many times as many test examples would show that a candidate meets the requirements.
+
+    With the rates that it has on validation examples; infinity beyond a million times.
+    """
+    alpha = (1 - LEVEL) / (2 * max(len(wish.requirements), 1))
     cells = Cells.of(one.candidate.counts)
-    accuracy = float(cells.counts[:, 0].trace(axis1=-2, axis2=-1).sum() / cells.counts[:, 0].sum())
-    labels = cells.counts[:, 0].sum((0, -1))
-    return floor >= 0 and accuracy > float(labels.max() / labels.sum())
+
+    def shown(factor: float) -> bool:
+        more = cells.scaled(times * factor)
+        return all(
+            requirement.holds(
+                requirement.target.limits(more, alpha)[1 if requirement.sign == "<=" else 0]
+            )
+            for requirement in wish.requirements
+        )
+
+    return limits_of.times_needed(shown)
 
 
 def undominated(wish: Wish, judged: Sequence[Judged]) -> list[Judged]:

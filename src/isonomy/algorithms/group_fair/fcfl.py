@@ -3,7 +3,8 @@
 Cui, Pan, Liang, Zhang, Zhou and Wang, "Addressing algorithmic disparity and performance
 inconsistency in federated learning", NeurIPS 2021. Every client sends its loss l_k, its disparity
 d_k (the difference between two groups' mean sigmoid(10 logit), over all examples or those with
-label 1) and the gradients of both on all its examples. The maximum of each is smoothed:
+label 1; with more than two groups, the largest difference, where the paper has two groups only) and
+the gradients of both on all its examples. The maximum of each is smoothed:
 
     g_l = sum_k s_k grad l_k,  s = softmax(l / delta);     g_d the same for |d_k|
 
@@ -14,10 +15,16 @@ the combination of all grad l_k and g_d that has the largest inner product with 
 such that to first order no client's loss increases, nor the disparity where it is above epsilon
 (Pareto descent).
 
+The paper has 800 rounds of each stage. Stage 1 gives the disparity priority over the loss, however
+small the gain: as long as one client's disparity is above epsilon, the loss does not fall, and with
+few rounds the model ends near the initial one or at a constant prediction. So by default there is
+no stage 1; set `first` if there are hundreds of rounds.
+
 delta is multiplied by `shrink` whenever a tenth of its gradient's length is below it, down to
-`floor`, as in the authors' code. The disparity of a client without examples of both groups, or with
-fewer than `least` of one, is 0. The step size is the round's learning rate; the other settings of
-local training are not used. With epsilon = inf only the loss is minimised.
+`floor`, as in the authors' code. A group of which a client has no examples, or fewer than `least`,
+is not compared; the disparity of a client with fewer than two groups is 0. The step size is the
+round's learning rate, for which 1 is recommended; the other settings of local training are not
+used. With epsilon = inf only the loss is minimised.
 """
 
 from __future__ import annotations
@@ -79,14 +86,14 @@ class FCFL(Algorithm[Server]):
         "largest disparity allowed at a client; inf for no limit",
         search=Range(0.01, 0.1, log=True),
     )
-    first: int = option(100, "number of rounds of stage 1", search=Grid((0, 10, 30, 100)))
+    first: int = option(0, "number of rounds of stage 1", search=Grid((0, 10, 30, 100)))
     notion: NotionCode = option("dp", NOTION_OPTION)
     delta: float = option(0.5, "initial smoothing of the maxima")
     shrink: float = option(
         0.01, "factor applied to delta when it is large compared with the gradient"
     )
     floor: float = option(1e-4, "the smallest delta")
-    attribute: str = option("", "protected attribute with two groups; the first if empty")
+    attribute: str = option("", "protected attribute; the first if empty")
     least: int = option(0, "a client with fewer examples of a group withholds its disparity")
 
     def __post_init__(self) -> None:
@@ -102,10 +109,14 @@ class FCFL(Algorithm[Server]):
             raise ValueError(f"shrink = {self.shrink}: give a number above 0 and below 1.")
         check_least(self.least)
 
+    def recommended_work(self) -> dict[str, float]:
+        """With one gradient step per round, a larger learning rate than that of local training."""
+        return {"lr": 1.0}
+
     def init_server(self, task: Task, params: Params, clients: int) -> Server:
         """The model and the initial smoothing."""
         require_binary(task, self.name)
-        column(task, self.attribute, self.name, groups=2)
+        column(task, self.attribute, self.name)
         return Server(params, torch.full((2,), self.delta, dtype=torch.float64))
 
     def round(self, server: Server, cohort: Cohort) -> Server:
@@ -179,12 +190,20 @@ class FCFL(Algorithm[Server]):
         return reply, client.state
 
     def disparity(self, task: Task, params: Params, client: Client) -> Tensor:
-        """Group 0's mean sigmoid(10 logit) minus group 1's; 0 if a group has too few examples."""
-        at = column(task, self.attribute, self.name, groups=2)
-        count, sums = torch.zeros(2), torch.zeros(2)
+        """Group 0's mean sigmoid(10 logit) minus group 1's, or the largest difference of more.
+
+        0 if fewer than two groups have enough examples.
+        """
+        at = column(task, self.attribute, self.name)
+        groups = task.levels[at]
+        count, sums = torch.zeros(groups), torch.zeros(groups)
         for page in client.pages("train"):
             inside = NOTIONS[self.notion].compared(member(task, page, at), 1).sum(1)
             likely = torch.sigmoid(SHARP * margin(task, task.outputs(params, page.x)))
             count, sums = count + inside.sum(0), sums + likely @ inside
-        rate = share(sums, count)
-        return torch.where((count >= max(self.least, 1)).all(), rate[0] - rate[1], 0.0)
+        rate, known = share(sums, count), count >= max(self.least, 1)
+        if groups == 2:
+            return torch.where(known.all(), rate[0] - rate[1], 0.0)
+        most = torch.where(known, rate, -1.0).amax()
+        fewest = torch.where(known, rate, 2.0).amin()
+        return torch.where(known.sum() > 1, most - fewest, 0.0)

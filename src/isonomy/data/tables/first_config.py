@@ -118,13 +118,24 @@ def _methods(guess: Guess) -> list[tuple[str, str]]:
     return [*USUAL, *FAIR_TO_CLIENTS, *(FAIR_TO_GROUPS if groups else ())]
 
 
-def _decide(guess: Guess) -> list[str]:
-    """Requirements on the model, as comments: they are for the user to decide."""
+def requirements(guess: Guess) -> list[str]:
+    """Requirements to begin with; empty for a target that is a number.
+
+    That on clients is somewhat below the share of the most frequent class, because an accuracy is
+    shown on a client's test rows only up to their interval.
+    """
     if not guess.classes or not guess.majority:
         return []
     wanted = [f"demographic_parity({name}) <= 0.1" for name in guess.protected[:1]]
-    least = math.floor(100 * guess.majority) / 100
-    wanted.append(f"worst_client_accuracy >= {least:g}")
+    least = math.floor(100 * guess.majority - 10) / 100
+    return [*wanted, f"worst_client_accuracy >= {max(least, 0.1):g}"]
+
+
+def _decide(guess: Guess) -> list[str]:
+    """Requirements on the model, as comments: they are for the user to decide."""
+    wanted = requirements(guess)
+    if not wanted:
+        return []
     why = (
         "guess: requirements on the model, to be replaced by yours. Remove the # of the three "
         "lines below to ask `isonomy decide` for the method that meets them and has the best "

@@ -28,6 +28,7 @@ from isonomy.data.tables.guess_doubts import (
     client_doubts,
     file_doubts,
     sentinel_doubts,
+    spelling_doubts,
     twin_doubts,
 )
 from isonomy.data.tables.guess_label import (
@@ -155,6 +156,8 @@ def guess(look: Look) -> Guess:
     why["categorical"] = categorical_reason([s for s in rest if s.name in features], categorical)
     if missing:
         why["missing"] = "texts found in columns of numbers, added to the defaults"
+    compared = {client, name, *protected}
+    doubts += spelling_doubts([one for one in seen if one.name in compared and one.kind == "text"])
     doubts += sentinel_doubts([s for s in rest if s.name in features])
     number = len(look.paths) if look.folder else _by(seen, client).distinct if client else 0
     assigned = 0 if number else max(2, min(10, look.rows // 50))

@@ -78,6 +78,24 @@ def client_doubts(one: ColumnProfile) -> list[str]:
     return [f"'{one.name}' is empty in some rows, which then belong to no client; fill it in."]
 
 
+def spelling_doubts(columns: Sequence[ColumnProfile]) -> list[str]:
+    """Return columns of clients or groups with values that differ only in case or in spaces."""
+    out = []
+    for one in columns:
+        alike: dict[str, list[str]] = {}
+        for value in one.values:
+            alike.setdefault(" ".join(value.casefold().split()), []).append(value)
+        found = [sorted(same) for same in alike.values() if len(same) > 1]
+        if found:
+            text = "; ".join(" and ".join(f"'{value}'" for value in same) for same in found[:3])
+            more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+            out.append(
+                f"'{one.name}' has values that differ only in case or in spaces and are read as "
+                f"different ones: {text}{more}. Write them in the same way if they are the same."
+            )
+    return out
+
+
 def sentinel_doubts(features: Sequence[ColumnProfile]) -> list[str]:
     """Return columns with numbers that often mean a missing value, such as 999 and -9."""
     out = []

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from isonomy import make_config
-from isonomy.blocks.confidence import FEWEST, upper_terms
+from isonomy.core.confidence import FEWEST, limits, upper_terms
 from isonomy.runs.build import build
 
 SIZES = [(2, 9), (14, 18), (14, 200), (2, 1000)]  # cells, examples in each
@@ -61,6 +61,30 @@ def test_coverage(cells: int, n: int) -> None:
     assert normally < covered
     if n >= 200:
         assert width < 1.7 * plain  # still of use
+
+
+@pytest.mark.parametrize(("cells", "n"), SIZES)
+def test_each_end_is_missed_as_rarely_as_stated(cells: int, n: int) -> None:
+    """5 % for each end of each cell, plus the error of the simulation."""
+    rng, trials, alpha = np.random.default_rng(12), 600, 0.05
+    populations = logistic_losses(cells)
+    means = np.array([p.mean() for p in populations])
+    draws = np.stack([rng.choice(p, (trials, n)) for p in populations], 1)
+    sums = [torch.as_tensor((draws**k).sum(-1)) for k in (1, 2, 3)]
+    count = torch.full((cells,), float(n))
+    ends = np.array([limits(count, *(s[i] for s in sums), alpha) for i in range(trials)])
+    assert (ends[..., 0] <= draws.mean(-1)).all()
+    assert (ends[..., 1] >= draws.mean(-1)).all()
+    assert ((means < ends[..., 0]).mean(0) <= alpha + 0.025).all()
+    assert ((means > ends[..., 1]).mean(0) <= alpha + 0.025).all()
+
+
+def test_without_enough_losses_there_is_no_limit() -> None:
+    count = torch.tensor([float(FEWEST - 1), 0.0, 20.0])
+    sums = torch.tensor([4.0, 0.0, 10.0])
+    found = limits(count, sums, sums, sums, 0.05)
+    assert found[:2] == [(0.0, np.inf)] * 2
+    assert 0 < found[2][0] < 0.5 < found[2][1] < 1
 
 
 @pytest.mark.slow
