@@ -43,6 +43,9 @@ def join(
     share_rows: Annotated[
         bool, typer.Option("--share-rows", help="Allow methods that send values of single rows.")
     ] = False,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Refuse federations without secure aggregation.")
+    ] = False,
     insecure: Insecure = False,
     name: Annotated[str, typer.Option("--name", help="Your name, with --insecure.")] = "",
 ) -> None:
@@ -96,6 +99,7 @@ def join(
         cell=cell,
         exact=exact,
         share_rows=share_rows,
+        secure=secure,
         note=shell.note,
     )
 

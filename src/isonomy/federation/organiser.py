@@ -21,8 +21,11 @@ from isonomy.errors import ConfigError, RunError
 from isonomy.federation import charter as charters
 from isonomy.federation.flower.engine import Flower
 from isonomy.federation.flower.phase_runner import AlgorithmPhases
+from isonomy.federation.flower.secure_server import SecureServer
 from isonomy.federation.flower.transport import NodeTransport
 from isonomy.federation.sessions import Sessions
+from isonomy.privacy.secure.simulated import room_of
+from isonomy.privacy.secure.threshold import threshold_of
 from isonomy.runs import folder as folders
 from isonomy.runs.build import Setting, build, check_remote, versions, with_recommended_work
 from isonomy.runs.folder import RunFolder
@@ -153,6 +156,7 @@ def conduct(
             phases=AlgorithmPhases(setting.algorithm, measurement),
             seed=setting.config.seed,
             charter=sessions.digest,
+            secure=_secure(setting),
         )
         engines.append(engine)
         return engine
@@ -176,6 +180,19 @@ def conduct(
         },
     )
     return record
+
+
+def _secure(setting: Setting) -> SecureServer | None:
+    """Secure aggregation, if the config says so."""
+    config, sizes = setting.config, setting.federation.sizes()
+    if not config.secure.enabled:
+        return None
+    return SecureServer(
+        config.secure,
+        threshold_of(config, len(sizes)),
+        room_of(sizes),
+        capped=config.cohort.max_weight < 1,
+    )
 
 
 def _fit(plan: Plan, sessions: Sessions, note: Callable[[str], None]) -> dict[str, Any]:
