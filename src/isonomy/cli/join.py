@@ -100,6 +100,7 @@ def join(
         exact=exact,
         share_rows=share_rows,
         secure=secure,
+        key=None if insecure else key,
         note=shell.note,
     )
 

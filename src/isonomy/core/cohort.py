@@ -17,7 +17,7 @@ from torch import Tensor
 from isonomy.core import random, tree
 from isonomy.core.client import Message, Reply
 from isonomy.core.phase import Declaration, DeclarationError, Phase, Verb, declaration
-from isonomy.core.sums import Sums, capped
+from isonomy.core.sums import Sums
 from isonomy.core.task import Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
@@ -440,6 +440,31 @@ def _check_parts(declared: Declaration, value: Reply) -> None:
             f"phase '{declared.name}' declares the parts {', '.join(declared.parts) or 'none'}, "
             f"but replied {found or 'none'}; correct its @phase."
         )
+
+
+def capped(weights: Tensor, share: float) -> Tensor:
+    """Weights of which none is more than `share` of their sum: larger ones are lowered to it.
+
+    With too few clients for that share, all weights become equal.
+
+    >>> capped(torch.tensor([100.0, 30.0, 20.0]), 0.5).tolist()
+    [50.0, 30.0, 20.0]
+    >>> capped(torch.tensor([900, 30, 0]), 0.1).tolist()
+    [30, 30, 0]
+    """
+    if share >= 1 or not len(weights):
+        return weights
+    rising = weights[weights > 0].sort().values.double()
+    limit = float(rising[0]) if len(rising) else 0.0
+    for above in range(len(rising)):  # how many are lowered
+        if share * above >= 1:
+            break
+        rest = rising[: len(rising) - above]
+        top = share * float(rest.sum()) / (1 - share * above)
+        if float(rest[-1]) <= top:
+            limit = top if above else float(rising[-1])
+            break
+    return torch.minimum(weights, torch.tensor(limit).to(weights.dtype))
 
 
 def _positions(ids: Tensor, wanted: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Weighted sums of replies, accumulated as they arrive, and limits on weights."""
+"""Weighted sums of replies, accumulated as they arrive."""
 
 from __future__ import annotations
 
@@ -58,28 +58,3 @@ def _fold(sums: Tensor, weight: Tensor, stacked: Tensor) -> Tensor:
     scale = float(weight.abs().max()) or 1.0  # so that weights in single precision are at most 1
     part = torch.tensordot((weight / scale).to(stacked.dtype), stacked, dims=1)
     return sums.add_(part, alpha=scale)
-
-
-def capped(weights: Tensor, share: float) -> Tensor:
-    """Weights of which none is more than `share` of their sum: larger ones are lowered to it.
-
-    With too few clients for that share, all weights become equal.
-
-    >>> capped(torch.tensor([100.0, 30.0, 20.0]), 0.5).tolist()
-    [50.0, 30.0, 20.0]
-    >>> capped(torch.tensor([900, 30, 0]), 0.1).tolist()
-    [30, 30, 0]
-    """
-    if share >= 1 or not len(weights):
-        return weights
-    rising = weights[weights > 0].sort().values.double()
-    limit = float(rising[0]) if len(rising) else 0.0
-    for above in range(len(rising)):  # how many are lowered
-        if share * above >= 1:
-            break
-        rest = rising[: len(rising) - above]
-        top = share * float(rest.sum()) / (1 - share * above)
-        if float(rest[-1]) <= top:
-            limit = top if above else float(rising[-1])
-            break
-    return torch.minimum(weights, torch.tensor(limit).to(weights.dtype))

@@ -11,7 +11,16 @@ from isonomy.config.schema import Config, PrivacyConfig
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.phase import Declaration, declared
 from isonomy.data.tables.preprocessing import Schema
-from isonomy.federation.charter import Charter, config_of, has_least, printable, roles_of, schema_of
+from isonomy.federation.charter import (
+    PEERS,
+    Charter,
+    config_of,
+    has_least,
+    printable,
+    roles_of,
+    schema_of,
+)
+from isonomy.federation.flower.identity import fingerprint
 from isonomy.federation.schedule import Schedule
 from isonomy.privacy.secure.threshold import asked_at_once, colluders, threshold_of
 from isonomy.runs.build import malicious_clients
@@ -25,7 +34,7 @@ def consent_text(charter: Charter) -> list[str]:
     algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
     lines = _about(charter, config, schema, type(algorithm))
     lines += _attack(charter, config)
-    lines += _questions(config, schema, algorithm, len(charter["clients"]))
+    lines += _questions(config, schema, algorithm, charter)
     lines += _limits(config)
     if config.defence.name != "none":
         lines.append(
@@ -55,7 +64,7 @@ def _about(charter: Charter, config: Config, schema: Schema, kind: type[Algorith
     return lines
 
 
-def _questions(config: Config, schema: Schema, algorithm: Algorithm, clients: int) -> list[str]:
+def _questions(config: Config, schema: Schema, algorithm: Algorithm, charter: Charter) -> list[str]:
     """The questions that will be answered, and what the organiser learns from the answers."""
     kind, cell = type(algorithm), config.privacy.cell
     numbers = [name for name, of in schema.features.items() if of == "number"]
@@ -71,7 +80,7 @@ def _questions(config: Config, schema: Schema, algorithm: Algorithm, clients: in
         f"  in training: {kind.reveals};",
         f"  in evaluation ({config.evaluate.split} rows): how many rows of each group and label "
         "were predicted as which class, and sums of losses;",
-        *_who_sees(config, clients),
+        *_who_sees(config, charter),
     ]
     asked = Schedule(config, algorithm).asked
     shared = [d for name, d in declared(kind).items() if name in asked and _single_rows(d)]
@@ -86,9 +95,9 @@ def _questions(config: Config, schema: Schema, algorithm: Algorithm, clients: in
     return lines
 
 
-def _who_sees(config: Config, clients: int) -> list[str]:
+def _who_sees(config: Config, charter: Charter) -> list[str]:
     """Whether the organiser learns single replies or only sums."""
-    given = config.secure
+    given, clients = config.secure, len(charter["clients"])
     if not given.enabled:
         return [
             "  each reply by itself, because sums are computed on the organiser's machine: there "
@@ -100,10 +109,17 @@ def _who_sees(config: Config, clients: int) -> list[str]:
         f"before it is sent, and only the sum of at least {threshold} participants' replies can be "
         f"unmasked; models are cut to {given.clip:g} and rounded to {given.bits} bits;",
         "  in preparation and evaluation each reply by itself: these are not masked.",
-        f"An organiser together with {colluders(threshold, asked)} or more participants can still "
-        "learn a reply, and so can one that has invented participants: make sure that you know "
-        "the others.",
+        f"A dishonest organiser together with {colluders(threshold, asked)} or more participants "
+        "can still learn a reply, and so can one that has invented participants or keys.",
     ]
+    if PEERS in charter:
+        lines.append("Compare the participants' keys with them (`ssh-keygen -lf NAME.pub`):")
+        lines += [f"  {name} {fingerprint(line)}" for name, line in charter[PEERS].items()]
+    else:
+        lines.append(
+            "WARNING: the participants' keys are not in the charter, so you cannot know whether "
+            "the organiser has put its own in their place."
+        )
     if asked == 2:
         lines.append(
             "WARNING: a sum of two replies shows yours to the other participant, who knows its own."

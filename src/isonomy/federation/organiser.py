@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,15 +59,19 @@ def begin(
     folder: Path,
     names: Sequence[str],
     *,
+    peers: Mapping[str, str] | None = None,
     overwrite: bool = False,
     note: Callable[[str], None] = lambda _: None,
 ) -> Plan:
-    """Check the config, write the charter, and create the run's folder."""
+    """Check the config, write the charter, and create the run's folder.
+
+    `peers` are the clients' public keys, if they have any.
+    """
     if not names:
         raise ConfigError("no clients are named; name those that take part: --clients north,south.")
     check_remote(config, len(names))
     config = _adapted(with_recommended_work(config), note)
-    charter, warnings = charters.make(config, names)
+    charter, warnings = charters.make(config, names, peers)
     for text in warnings:
         note(text)
     place = RunFolder(folder)

@@ -31,7 +31,8 @@ from isonomy.federation import charter as charters
 from isonomy.federation.bound import Bound, check_rows, without_rare
 from isonomy.federation.charter import Charter, printable
 from isonomy.federation.consent import shares_rows
-from isonomy.federation.flower import codec
+from isonomy.federation.flower import codec, keys
+from isonomy.federation.flower.identity import Identity, identity_of
 from isonomy.federation.flower.phase_runner import AlgorithmPhases, PhaseRunner
 from isonomy.federation.flower.secure_client import SecureClient
 from isonomy.federation.flower.state_store import StateStore
@@ -79,6 +80,7 @@ class Participant:
         exact: bool = False,
         share_rows: bool = False,
         secure: bool = False,
+        key: Path | None = None,
         lasting: bool = True,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -90,7 +92,7 @@ class Participant:
             exact,
             share_rows,
         )
-        self._secure, self._lasting = secure, lasting
+        self._secure, self._lasting, self._key = secure, lasting, key
         self._lock = threading.Lock()
         self._leave()
         self.ended = threading.Event()
@@ -252,6 +254,11 @@ class Participant:
                 "this federation does not use secure aggregation, so the organiser sees each of "
                 "your replies; ask the organiser for secure = true, or join without --secure."
             )
+        if self._secure and self._key is not None and charters.PEERS not in charter:
+            raise ConfigError(
+                "the charter does not list the participants' keys, so the organiser could take the "
+                "place of all others; ask the organiser for them, or join without --secure."
+            )
         if config.secure.enabled and not self._lasting:
             raise ConfigError(
                 "this federation uses secure aggregation, whose secrets are in memory only, but "
@@ -263,6 +270,7 @@ class Participant:
             raise self._does_not_fit(f"{wrong[0]}{more}", charters.schema_of(charter))
         client = phases.Client(number, charter["clients"][number], self._open(charter), None)
         check_rows(charter, client)
+        self._identity_in(charter, number)
         algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
         check_secure(config, algorithm, len(charter["clients"]))
         if shares_rows(config, algorithm) and not self._share_rows:
@@ -351,7 +359,13 @@ class Participant:
             threshold_of(config, clients),
             config.secure,
             capped=config.cohort.max_weight < 1,
+            identity=self._identity_in(self._bound.charter, self._client.number),
         )
+
+    def _identity_in(self, charter: Charter, number: int) -> Identity | None:
+        """What the participant signs its keys with, if the charter lists everyone's."""
+        own = None if self._key is None else keys.private_key(self._key)
+        return identity_of(own, charter["clients"][number], charter.get(charters.PEERS))
 
     def _end(self, head: dict[str, Any], deployed: Any) -> None:
         """Write the result as a run that `isonomy predict` can use; it may be without a model."""

@@ -14,9 +14,10 @@ from isonomy.core.tree import Tree
 from isonomy.errors import ConfigError
 from isonomy.federation.flower import codec
 from isonomy.federation.flower.codec import Header, MalformedError
+from isonomy.federation.flower.identity import SIGNATURE, Identity
 from isonomy.privacy.secure import member as members
 from isonomy.privacy.secure.member import Advert, Member
-from isonomy.privacy.secure.primitives import SECRET, ProtocolError
+from isonomy.privacy.secure.primitives import SECRET, ProtocolError, digest
 from isonomy.privacy.secure.quantise import Encoding, GarbledError, Settings
 
 KIND = "secure"  # of messages that prepare or end an exchange
@@ -75,13 +76,22 @@ class Exchange:
 class SecureClient:
     """Masks one client's replies; `size` is its number of training rows.
 
-    `capped` says whether the charter limits weights by size.
+    `capped` says whether the charter limits weights by size. With an `identity`, keys are signed,
+    and those of others must be.
     """
 
     def __init__(
-        self, number: int, size: int, threshold: int, settings: Settings, *, capped: bool
+        self,
+        number: int,
+        size: int,
+        threshold: int,
+        settings: Settings,
+        *,
+        capped: bool,
+        identity: Identity | None = None,
     ) -> None:
-        self.size, self.settings, self.capped = size, settings, capped
+        self.number, self.size, self.settings, self.capped = number, size, settings, capped
+        self.identity = identity
         self.member = Member(number, threshold)
         self._advert: Advert | None = None
 
@@ -93,9 +103,9 @@ class SecureClient:
         try:
             match head.get("stage"):
                 case "keys":
-                    return self._keys(str(head["epoch"]), head["members"], int(head["slots"]))
+                    return self._keys(head, head["members"], int(head["slots"]))
                 case "shares":
-                    return self._shares(str(head["epoch"]), head["members"], value)
+                    return self._shares(head, _numbers(head["members"]), value)
                 case "unmask":
                     return self._unmask(str(head["epoch"]), int(head["slot"]), head["answered"])
         except ProtocolError as error:
@@ -106,16 +116,28 @@ class SecureClient:
             raise MalformedError("a message of secure aggregation cannot be read") from None
         raise MalformedError("secure aggregation has no such message")
 
-    def _keys(self, epoch: str, ids: list[int], slots: int) -> bytes:
-        self._advert = self.member.advertise(epoch, _numbers(ids), slots)
-        keys = to_bytes(self._advert.slots, members.KEY)
-        return codec.pack({"ok": True}, {"box": to_bytes([self._advert.box], 32), "slots": keys})
+    def _keys(self, head: Header, ids: list[int], slots: int) -> bytes:
+        own = self.member.advertise(str(head["epoch"]), _numbers(ids), slots)
+        self._advert, signature = own, bytes(SIGNATURE)
+        if self.identity is not None:
+            signature = self.identity.sign(signed_part(head, self.number, own))
+        value = {
+            "box": to_bytes([own.box], members.KEY),
+            "slots": to_bytes(own.slots, members.KEY),
+            "signature": to_bytes([signature], SIGNATURE),
+        }
+        return codec.pack({"ok": True}, value)
 
-    def _shares(self, epoch: str, ids: list[int], value: Any) -> bytes:
-        if self._advert is None or len(set(_numbers(ids))) < len(ids):
+    def _shares(self, head: Header, ids: list[int], value: Any) -> bytes:
+        if self._advert is None or len(set(ids)) < len(ids):
             raise ProtocolError("it has no keys of this epoch")
-        adverts = read_adverts(_numbers(ids), value, len(self._advert.slots))
-        sealed = self.member.share(epoch, adverts)
+        adverts = read_adverts(ids, value, len(self._advert.slots))
+        signatures = from_bytes(value.get("signature"), len(ids), SIGNATURE)
+        for (k, advert), signature in zip(adverts.items(), signatures, strict=True):
+            part = signed_part(head, k, advert)
+            if self.identity is not None and not self.identity.signed(k, part, signature):
+                raise ProtocolError("the keys of a participant are not signed by its own key")
+        sealed = self.member.share(str(head["epoch"]), adverts)
         rows = [sealed[k] for k in sorted(sealed)]
         width = members.sealed_size(len(self._advert.slots))
         return codec.pack({"ok": True}, {"sealed": to_bytes(rows, width)})
@@ -162,6 +184,12 @@ class SecureClient:
             return {"masked": self.member.mask(given.epoch, given.slot, given.asked, about, vector)}
         except (ConfigError, GarbledError, ProtocolError) as error:
             raise MalformedError(str(error)) from None
+
+
+def signed_part(head: Header, k: int, advert: Advert) -> bytes:
+    """What a participant signs: its keys, and what they are for."""
+    keys = [key.hex() for key in (advert.box, *advert.slots)]
+    return digest("advert", head.get("charter"), head.get("epoch"), k, keys)
 
 
 def read_adverts(ids: list[int], value: Any, slots: int) -> dict[int, Advert]:

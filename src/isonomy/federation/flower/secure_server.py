@@ -21,6 +21,7 @@ from isonomy.core.tree import Tree
 from isonomy.errors import TrainingError
 from isonomy.federation.flower import codec
 from isonomy.federation.flower.codec import Header, MalformedError
+from isonomy.federation.flower.identity import SIGNATURE
 from isonomy.federation.flower.phase_runner import request
 from isonomy.federation.flower.secure_client import (
     KIND,
@@ -116,21 +117,28 @@ class SecureServer:
         self._epoch = None
         epoch, threshold = uuid.uuid4().hex, least(self.threshold, len(asked))
         head = {"kind": KIND, "charter": engine.charter, "phase": KIND, "epoch": epoch}
-        slots = {"box": torch.zeros(1, KEY, dtype=torch.uint8)}
-        slots["slots"] = torch.zeros(SLOTS, KEY, dtype=torch.uint8)
+        like = {
+            "box": torch.zeros(1, KEY, dtype=torch.uint8),
+            "slots": torch.zeros(SLOTS, KEY, dtype=torch.uint8),
+            "signature": torch.zeros(1, SIGNATURE, dtype=torch.uint8),
+        }
         adverts: dict[int, Advert] = {}
-        if len(asked) >= threshold:
-            question = codec.pack(head | {"stage": "keys", "members": asked, "slots": SLOTS})
-            for k, got in self._told(engine, ask, name, dict.fromkeys(asked, question), slots):
-                stacked = {"box": got["box"], "slots": got["slots"].unsqueeze(0)}
-                adverts |= read_adverts([k], stacked, SLOTS)
+        signatures: dict[int, Tensor] = {}
+        if self._short(engine, ask, name, len(asked), threshold):
+            return None
+        question = codec.pack(head | {"stage": "keys", "members": asked, "slots": SLOTS})
+        for k, got in self._told(engine, ask, name, dict.fromkeys(asked, question), like):
+            stacked = {"box": got["box"], "slots": got["slots"].unsqueeze(0)}
+            adverts |= read_adverts([k], stacked, SLOTS)
+            signatures[k] = got["signature"][0]
         adverts = dict(sorted(adverts.items()))
-        if self._short(engine, ask, name, len(adverts), threshold, len(asked)):
+        if self._short(engine, ask, name, len(adverts), threshold):
             return None
         ids = list(adverts)
         keys = {
             "box": to_bytes([one.box for one in adverts.values()], KEY),
             "slots": torch.stack([to_bytes(one.slots, KEY) for one in adverts.values()]),
+            "signature": torch.stack([signatures[k] for k in ids]),
         }
         width = members.sealed_size(SLOTS)
         question = codec.pack(head | {"stage": "shares", "members": ids}, keys)
@@ -139,7 +147,7 @@ class SecureServer:
         for k, got in self._told(engine, ask, name, dict.fromkeys(ids, question), like):
             rows = from_bytes(got["sealed"], len(ids) - 1, width)
             sealed[k] = dict(zip([j for j in ids if j != k], rows, strict=True))
-        if self._short(engine, ask, name, len(sealed), threshold, len(asked)):
+        if self._short(engine, ask, name, len(sealed), threshold):
             return None
         self._epoch = _Epoch(epoch, adverts, threshold, sealed, set(sealed))
         return self._epoch
@@ -165,7 +173,7 @@ class SecureServer:
                 f"round {ask.round + 1}: every client's reply to '{name}' holds numbers that are "
                 "not finite; lower local.lr or scale the features, and run again."
             )
-        if self._short(engine, ask, name, len(vectors), epoch.threshold, len(asked)):
+        if self._short(engine, ask, name, len(vectors), epoch.threshold):
             return
         vectors = dict(sorted(vectors.items()))
         shares = self._shares(engine, ask, name, asked, list(vectors), epoch)
@@ -255,15 +263,13 @@ class SecureServer:
                 self._epoch.live.discard(k)
             engine.fault(ask, name, k, got)
 
-    def _short(
-        self, engine: Host, ask: Ask, name: str, count: int, threshold: int, asked: int
-    ) -> bool:
+    def _short(self, engine: Host, ask: Ask, name: str, count: int, threshold: int) -> bool:
         """Whether there are too few clients; says so."""
         if count >= threshold:
             return False
         engine.note(
-            f"round {ask.round + 1}: {count} of {asked} clients answered '{name}', fewer than the "
-            f"{threshold} that a secure sum needs; the exchange changes nothing."
+            f"round {ask.round + 1}: {count} of {len(ask.ids)} clients answered '{name}', fewer "
+            f"than the {threshold} that a secure sum needs; the exchange changes nothing."
         )
         return True
 

@@ -36,6 +36,11 @@ def check(config: Config, algorithm: Algorithm, clients: int | None) -> None:
             f"secure = true: the defence '{config.defence.name}' examines every client's update, "
             "which secure aggregation hides; remove the defence, or remove secure."
         )
+    if getattr(config.privacy, "level", "none") == "client":
+        raise ConfigError(
+            "secure = true: privacy.level = 'client' clips every client's reply on the server, "
+            "which secure aggregation hides from it; remove one of them."
+        )
     if config.postprocess.name != "none":
         raise ConfigError(
             f"secure = true: postprocess.name = '{config.postprocess.name}' is fitted to the "
