@@ -13,6 +13,7 @@ from torch import Tensor
 pytest.importorskip("cryptography")
 pytest.importorskip("Crypto")
 
+from federation.uniformity import p_values, two_samples
 from isonomy.privacy.secure import member as members
 from isonomy.privacy.secure import primitives as crypto
 from isonomy.privacy.secure.member import Advert, Member, context
@@ -153,6 +154,33 @@ def test_different_questions_or_clients_give_a_random_sum() -> None:
     }
     total = made.recovered(masked, asked, asked)
     assert not (total == sum(own.values())).any()
+
+
+def seen_of_one(value: int, times: int = 60) -> list[Tensor]:
+    """What the server receives of client 0 with this reply, in so many runs of the protocol."""
+    out = []
+    for _ in range(times):
+        made = Federation(3, slots=1)
+        own = {k: torch.arange(40) * (value if k == 0 else 7) for k in range(3)}
+        out.append(made.masked(own)[0])
+    return out
+
+
+@pytest.mark.parametrize("fault", ["none", "no masks"])
+def test_a_masked_reply_does_not_depend_on_the_reply(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two very different replies look the same; with masks off they do not."""
+    if fault == "no masks":
+        monkeypatch.setattr(crypto, "mask", lambda key, n, dtype: torch.zeros(n, dtype=dtype))
+    one, other = seen_of_one(1), seen_of_one(-(10**9))
+    if fault == "no masks":
+        assert min(p_values(one)) < 1e-12
+        assert two_samples(one, other) < 1e-12
+        return
+    for vectors in (one, other):
+        assert min(p_values(vectors)) > 1e-5
+    assert two_samples(one, other) > 1e-5
 
 
 def test_false_shares_and_keys_are_found() -> None:

@@ -6,9 +6,10 @@ participant keys of its own in place of the others', and so read all shares.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import ssh_key_fingerprint
@@ -28,7 +29,10 @@ def parsed(line: object) -> ec.EllipticCurvePublicKey:
     """The public key of such a line; raises ValueError if it is none."""
     if not isinstance(line, str):
         raise ValueError("not a line of text")
-    key = serialization.load_ssh_public_key(line.encode())
+    try:
+        key = serialization.load_ssh_public_key(line.encode())
+    except UnsupportedAlgorithm as error:
+        raise ValueError(str(error)) from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or public_line(key) != line:
         raise ValueError("not a key of the kind ecdsa")
     return key
@@ -36,8 +40,6 @@ def parsed(line: object) -> ec.EllipticCurvePublicKey:
 
 def fingerprint(line: str) -> str:
     """The fingerprint of a public key, as `ssh-keygen -l` shows it."""
-    from base64 import b64encode
-
     found = ssh_key_fingerprint(parsed(line), hashes.SHA256())
     return "SHA256:" + b64encode(found).decode().rstrip("=")
 
