@@ -92,6 +92,7 @@ def stage(name: str, **changes: Any) -> Callable[[dict[str, Any], Any], Any]:
         (chosen(slot=-1), "were used, or do not exist"),
         (chosen(epoch="another"), "no keys of this epoch"),
         (chosen(room="all"), "does not say how"),
+        (chosen(room=-5), "no room for sums"),
         (stage("keys", members=[0]), "a sum has 2 at least"),
         (stage("keys", members=[0, 1]), "lack this one"),
         (stage("keys", slots=10**9), "too many exchanges"),

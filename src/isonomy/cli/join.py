@@ -107,7 +107,7 @@ def join(
     def answer(request: bytes) -> bytes:
         reply = participant.answer(request)
         with suppress(codec.MalformedError):
-            if codec.header(request).get("kind") == "phase":
+            if codec.header(request).get("kind") in ("phase", "secure"):
                 light_memory.trim()
             else:  # the table was read, or a model was built: training uses little of that
                 light_memory.release()

@@ -20,6 +20,7 @@ from isonomy.privacy.secure.member import Advert, Member
 from isonomy.privacy.secure.primitives import SECRET, ProtocolError, digest
 from isonomy.privacy.secure.quantise import Encoding, GarbledError, Settings
 
+MOST_ROOM = 60  # bits for the sum of weights
 KIND = "secure"  # of messages that prepare or end an exchange
 ABOUT = ("charter", "phase", "round", "exchange", "final")  # what all clients must be told alike
 
@@ -159,6 +160,8 @@ class SecureClient:
             raise MalformedError("it does not say how its reply is masked")
         if given.weighting not in ("size", "equal"):
             raise MalformedError("it weights clients as the organiser chooses")
+        if not 1 <= given.room < MOST_ROOM:
+            raise MalformedError("it has no room for sums, or too much")
         if given.limit < 0 or (given.limit and not self.capped):
             raise MalformedError("it limits weights, which the charter does not")
         if self._advert is None:

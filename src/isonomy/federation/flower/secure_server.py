@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from isonomy.core.cohort import Ask, Summed
 from isonomy.core.tree import Tree
+from isonomy.data.federation import Federation
 from isonomy.errors import TrainingError
 from isonomy.federation.flower import codec
 from isonomy.federation.flower.codec import Header, MalformedError
@@ -32,7 +33,6 @@ from isonomy.federation.flower.secure_client import (
 )
 from isonomy.federation.flower.transport import NoReply, Transport
 from isonomy.privacy.secure import member as members
-from isonomy.privacy.secure.check import check_ask
 from isonomy.privacy.secure.member import Advert
 from isonomy.privacy.secure.primitives import KEY, SECRET, ProtocolError
 from isonomy.privacy.secure.quantise import Encoding, GarbledError, Settings
@@ -47,6 +47,7 @@ class Host(Protocol):
     """The engine, as far as secure exchanges use it."""
 
     transport: Transport
+    federation: Federation
     charter: str
     seed: int
     settled_rounds: int
@@ -87,7 +88,6 @@ class SecureServer:
 
     def exchange(self, engine: Host, ask: Ask, name: str) -> Iterator[Summed]:
         """The sum of the replies, if enough clients answer."""
-        check_ask(ask)
         present = engine.transport.present()
         here = [k for k in ask.ids.tolist() if k in present]
         for k in ask.ids.tolist():
@@ -163,8 +163,14 @@ class SecureServer:
         requests = {k: self._question(head, about, ask.message, epoch, k) for k in asked}
         like = {"masked": torch.zeros(encoding.length, dtype=encoding.dtype)}
         vectors: dict[int, Tensor] = {}
-        broken: list[str] = []
-        for k, got in self._told(engine, ask, name, requests, like, broken):
+        broken: list[int] = []
+
+        def lost(k: int, why: str) -> None:
+            engine.fault(ask, name, k, why)
+            if why.endswith("not finite"):
+                broken.append(k)
+
+        for k, got in self._told(engine, ask, name, requests, like, lost):
             vectors[k] = got["masked"]
         epoch.given |= set(vectors)
         epoch.live -= set(asked) - set(vectors)
@@ -225,7 +231,14 @@ class SecureServer:
         like = {"shares": torch.zeros(len(asked), SECRET, dtype=torch.uint8)}
         requests = dict.fromkeys(answered, codec.pack(head))
         told: dict[int, dict[int, bytes]] = {}
-        for k, got in self._told(engine, ask, name, requests, like):
+
+        def gone(k: int, why: str) -> None:
+            engine.note(
+                f"round {ask.round + 1}: '{engine.federation.name(k)}' sent its masked reply to "
+                f"'{name}' and nothing after it ({why}); its reply is in the sum."
+            )
+
+        for k, got in self._told(engine, ask, name, requests, like, gone):
             rows = from_bytes(got["shares"], len(asked), SECRET)
             told[k] = dict(zip(asked, rows, strict=True))
         epoch.live -= set(answered) - set(told)
@@ -244,9 +257,9 @@ class SecureServer:
         name: str,
         requests: Mapping[int, bytes],
         like: Tree,
-        broken: list[str] | None = None,
+        lost: Callable[[int, str], None] | None = None,
     ) -> Iterator[tuple[int, Any]]:
-        """The replies of the form `like`; others are faults. `broken` collects those not finite."""
+        """The replies of the form `like`; the others are given to `lost`, by default as faults."""
         engine.sent += sum(map(len, requests.values()))
         for k, content in engine.transport.ask(requests):
             got = engine.unpacked(content, like)
@@ -257,11 +270,12 @@ class SecureServer:
                     continue
                 except MalformedError as error:
                     got = f"its reply is malformed: {error}"
-            if broken is not None and got.endswith("not finite"):
-                broken.append(got)
             if self._epoch is not None:
                 self._epoch.live.discard(k)
-            engine.fault(ask, name, k, got)
+            if lost is None:
+                engine.fault(ask, name, k, got)
+            else:
+                lost(k, got)
 
     def _short(self, engine: Host, ask: Ask, name: str, count: int, threshold: int) -> bool:
         """Whether there are too few clients; says so."""
