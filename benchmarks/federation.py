@@ -5,6 +5,7 @@ Beside it Flower's floor: an app of Flower's alone whose messages are empty, wit
 
 python benchmarks/federation.py 2 10
 python benchmarks/federation.py 20 --no-floor
+python benchmarks/federation.py 3 10 --no-floor --secure
 """
 
 from __future__ import annotations
@@ -130,10 +131,11 @@ class Watch:
         }
 
 
-def run(clients: int, rounds: int = 8, hidden: int = 256) -> None:
+def run(clients: int, rounds: int = 8, hidden: int = 256, *, secure: bool = False) -> None:
     folder = Path(tempfile.mkdtemp(prefix="federation-"))
     names = tables(folder / "tables", clients)
-    (folder / "config.toml").write_text(CONFIG.format(rounds=rounds, hidden=hidden))
+    text = CONFIG.format(rounds=rounds, hidden=hidden)
+    (folder / "config.toml").write_text(text + f"secure = {str(secure).lower()}\n")
     keys.make(folder / "keys", names)
     address = f"127.0.0.1:{processes.free_port()}"
     begin = time.monotonic()
@@ -178,8 +180,11 @@ def run(clients: int, rounds: int = 8, hidden: int = 256) -> None:
     down, up = line["bytes_down"], line["bytes_up"]  # the trees of a round
     counted = marks[rounds - 1][0] - marks[1][0], marks[rounds - 1][1] - marks[1][1]
     spent = sorted(last["exchanges"][2:-1])
+    whole = sorted(line["seconds"] for line in place.lines("timing.jsonl")[1 : rounds - 1])
     out = {
         "clients": clients,
+        "secure": secure,
+        "seconds a round": [round(s, 2) for s in (whole[0], whole[len(whole) // 2], whole[-1])],
         "seconds in all": round(time.monotonic() - begin, 1),
         "seconds an exchange": [round(s, 2) for s in (spent[0], spent[len(spent) // 2], spent[-1])],
         "bytes of a message's tree": down // clients,
@@ -297,12 +302,13 @@ def floor(clients: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("counts", type=int, nargs="*", default=[2, 10], help="numbers of clients")
+    parser.add_argument("--secure", action="store_true", help="with secure aggregation")
     parser.add_argument("--no-floor", action="store_true", help="measure isonomy only")
     given = parser.parse_args()
     for count in given.counts:
         print(f"load average before: {os.getloadavg()[0]:.1f}", flush=True)
         if not given.no_floor:
             floor(count)
-        run(count)
+        run(count, secure=given.secure)
     if not given.no_floor:
         run(given.counts[0], hidden=512)  # what the network adds does not grow with the model

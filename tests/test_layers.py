@@ -25,6 +25,7 @@ LAYERS = {
     "robust": ("core", "blocks", "data.federation", "errors"),
     "engines": ("core", "data.federation", "errors"),
     "config": ("core", "errors"),
+    "privacy": ("config", "core", "errors"),
     "runs": (
         "algorithms",
         "blocks",
@@ -36,6 +37,7 @@ LAYERS = {
         "metrics",
         "models",
         "postprocess",
+        "privacy",
         "robust",
     ),
     "report": ("core", "errors", "metrics", "runs.record"),
@@ -76,6 +78,7 @@ LAYERS = {
         "errors",
         "metrics",
         "models",
+        "privacy",
         "robust",
         "runs",
     ),

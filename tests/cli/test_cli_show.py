@@ -193,6 +193,12 @@ def test_show_says_what_the_server_sees_under_a_defence(cli):
     assert "Defences: none can be used" in text
 
 
+def test_an_algorithm_says_whether_it_can_be_aggregated_securely(cli):
+    assert "With secure = true: possible; the server sees only sums" in cli("show", "fmtl").stdout
+    text = " ".join(cli("show", "fedeba").stdout.split())
+    assert "secure = true: refused, because phase 'measure' of 'fedeba' needs 'loss'" in text
+
+
 def test_show_says_what_attackers_know_and_what_a_defence_reveals(cli):
     text = cli("show", "little").stdout
     assert f"The attacker knows: {ATTACKS['little'].sees}." in text

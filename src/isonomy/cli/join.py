@@ -43,6 +43,9 @@ def join(
     share_rows: Annotated[
         bool, typer.Option("--share-rows", help="Allow methods that send values of single rows.")
     ] = False,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Refuse federations without secure aggregation.")
+    ] = False,
     insecure: Insecure = False,
     name: Annotated[str, typer.Option("--name", help="Your name, with --insecure.")] = "",
 ) -> None:
@@ -96,13 +99,15 @@ def join(
         cell=cell,
         exact=exact,
         share_rows=share_rows,
+        secure=secure,
+        key=None if insecure else key,
         note=shell.note,
     )
 
     def answer(request: bytes) -> bytes:
         reply = participant.answer(request)
         with suppress(codec.MalformedError):
-            if codec.header(request).get("kind") == "phase":
+            if codec.header(request).get("kind") in ("phase", "secure"):
                 light_memory.trim()
             else:  # the table was read, or a model was built: training uses little of that
                 light_memory.release()

@@ -74,7 +74,14 @@ def serve(
     else:
         chosen = api.make_config(config or "", *(overrides or []))
         folder = to or Path("runs") / (chosen.name or Path(config or "federation").stem)
-        plan = organiser.begin(chosen, folder, names, overwrite=overwrite, note=shell.note)
+        plan = organiser.begin(
+            chosen,
+            folder,
+            names,
+            peers=None if keys is None or insecure else _public_keys(keys, names),
+            overwrite=overwrite,
+            note=shell.note,
+        )
     place = plan.place.path
 
     def save(nodes: object) -> None:
@@ -104,6 +111,14 @@ def serve(
     if with_report:
         output.write_report([record], place / "report.html", f"Isonomy: {record.label}")
     output.exit_if_not_met(place)
+
+
+def _public_keys(folder: Path, names: list[str]) -> dict[str, str]:
+    """The clients' public keys, by which they recognise each other in secure aggregation."""
+    from isonomy.federation.flower import keys
+    from isonomy.federation.flower.identity import public_line
+
+    return {name: public_line(keys.public_key(folder / f"{name}.pub")) for name in names}
 
 
 def _check_keys(keys: Path | None, insecure: bool, address: str) -> None:

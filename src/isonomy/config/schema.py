@@ -294,6 +294,42 @@ class PrivacyConfig(_Section):
     )
 
 
+class SecureConfig(_Section):
+    """Secure aggregation: the server learns sums of replies and no single one.
+
+    In a simulation, replies are quantised in the same way, so that its effect is measured.
+    `secure = true` stands for `secure.enabled = true`; a table with other keys implies it.
+    """
+
+    enabled: bool = Field(False, description="whether replies of training are summed securely")
+    threshold: int | None = Field(
+        None,
+        ge=2,
+        description="clients that a sum is of, at least: more than half of those in a round (two "
+        "thirds of them if unset)",
+    )
+    clip: float = Field(
+        16.0, gt=0, description="models and updates are cut to numbers from -clip to clip"
+    )
+    bits: int = Field(
+        32, ge=4, le=48, description="bits of a number of a model or an update, in its reply"
+    )
+    range: float = Field(
+        2.0**24,
+        ge=1,
+        le=2.0**40,
+        description="other numbers (statistics, gradients) are cut to -range to range",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            return {"enabled": value}
+        on = isinstance(value, dict) and bool(value) and "enabled" not in value
+        return {"enabled": True, **value} if on else value
+
+
 class CompareConfig(_Section):
     """What `isonomy compare` runs: every method with every seed."""
 
@@ -368,6 +404,7 @@ class Config(_Section):
     excess: ExcessConfig = Field(default_factory=ExcessConfig)
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
     privacy: PrivacyConfig = Field(default_factory=PrivacyConfig)
+    secure: SecureConfig = Field(default_factory=SecureConfig)
     compare: CompareConfig = Field(default_factory=CompareConfig)
     decide: DecideConfig = Field(default_factory=DecideConfig)
     track: list[TrackConfig] = Field(
@@ -410,6 +447,8 @@ class Config(_Section):
             del plain["rounds"]
         if self.postprocess.name == "none":  # as in runs of versions without it
             del plain["postprocess"]
+        if not self.secure.enabled:
+            del plain["secure"]
         if self.evaluate.scores == "last":  # as in runs of versions without this key
             del plain["evaluate"]["scores"]
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch import Tensor
 from isonomy.core import random, tree
 from isonomy.core.client import Message, Reply
 from isonomy.core.phase import Declaration, DeclarationError, Phase, Verb, declaration
+from isonomy.core.sums import Sums
 from isonomy.core.task import Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
@@ -31,6 +32,19 @@ class Replies(NamedTuple):
     sizes: Tensor
 
 
+class Summed(NamedTuple):
+    """The weighted sum of the replies of some clients, where nobody has seen the replies.
+
+    `total` is the sum of their weights, and `cut` how many numbers were outside of the range that
+    sums are computed in.
+    """
+
+    value: Reply
+    ids: Tensor
+    total: float
+    cut: int = 0
+
+
 class Weighed(NamedTuple):
     """The mean of some parts, its total weight, and the other parts of each client (`seen`)."""
 
@@ -41,6 +55,10 @@ class Weighed(NamedTuple):
 
 class NoReplies(IsonomyError):
     """No client answered a phase; the round changes nothing."""
+
+
+Weighting = Literal["size", "equal", "given"]
+"""Clients weighted by their sizes, equally, or by weights that the server chose."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +81,8 @@ class Ask:
     cohort: int = 0  # number of clients at the start of the round
     around: tuple[ClientSide, ...] = ()  # client-side middleware, innermost first
     final: bool = False  # whether it is asked after the last round
+    weighting: Weighting = "equal"  # how a mean weights its clients; a sum weights them equally
+    weights: Tensor | None = None  # the clients' weights in a mean or sum, aligned with `ids`
 
     def wrapped(self) -> Phase:
         """The phase wrapped in the client-side middleware."""
@@ -78,19 +98,22 @@ class Ask:
 
     def to(self, ids: Tensor) -> Ask:
         """The same question to some of its clients."""
-        if self.each is None:
+        if self.each is None and self.weights is None:
             return replace(self, ids=ids)
         place = {int(k): i for i, k in enumerate(self.ids)}
         at = torch.tensor([place[int(k)] for k in ids], dtype=torch.int64)
-        return replace(self, ids=ids, each=tree.take(self.each, at))
+        each = None if self.each is None else tree.take(self.each, at)
+        weights = None if self.weights is None else self.weights[at]
+        return replace(self, ids=ids, each=each, weights=weights)
 
 
 ClientSide = Callable[["Ask", Phase], Phase]
 """Client-side middleware: wraps a phase and runs where the client runs, in a real federation on the
 participant's own machine (simulated attacks, clipping, noise)."""
 
-Exchange = Callable[[Ask], Iterator[Replies]]
-"""Sends a question to clients and yields their replies in chunks; provided by the engine."""
+Exchange = Callable[[Ask], Iterator[Any]]
+"""Sends a question to clients and yields their replies in chunks (`Replies`); provided by the
+engine. Under secure aggregation, a mean or sum has one chunk, a `Summed`."""
 
 ServerSide = Callable[[Exchange], Exchange]
 """Server-side middleware: wraps an exchange (screening, metering, dropout)."""
@@ -235,7 +258,8 @@ class Cohort:
         if self._combine is not None:
             return self._combined(self._combine, phase, message, each, work, self._weights(weight))
         ask = self._question("mean", phase, message, each, work)
-        total, folded = self._folded(ask, self._weights(weight))
+        how: Weighting = "given" if isinstance(weight, Tensor) else weight
+        total, folded = self._folded(replace(ask, weighting=how), self._weights(weight))
         if total <= 0:
             raise NoReplies(f"round {self.round}: the clients that answered have no weight.")
         return tree.tmap(lambda t: (t / total).to(torch.get_default_dtype()), folded)
@@ -264,7 +288,7 @@ class Cohort:
                 "cannot replace; choose an algorithm that averages, or remove the defence."
             )
         asked, weights, kept, ids = self.ids, self._weights(weight), [], []
-        sums: dict[str, _Sums] = {}
+        sums: dict[str, Sums] = {}
         ask = self._question("weigh", phase, message, each, work)
         if set(seen) != set(ask.declared.seen):
             raise DeclarationError(
@@ -277,7 +301,7 @@ class Cohort:
             for name, value in chunk.value.items():
                 if name not in shown:
                     score = None if tilt is None or name not in tilt else tilt[name](shown)
-                    sums.setdefault(name, _Sums()).add(value, w, score)
+                    sums.setdefault(name, Sums()).add(value, w, score)
             kept.append(shown)
             ids.append(chunk.ids)
         order = _positions(torch.cat(ids), self._answered(torch.cat(ids)))
@@ -316,9 +340,12 @@ class Cohort:
 
     def _folded(self, ask: Ask, weights: Tensor) -> tuple[float, Tree]:
         """Total weight and weighted sum, chunk by chunk, so that memory does not grow."""
-        asked, sums, seen = self.ids, _Sums(), []
-        for chunk in self._ask(ask):
-            sums.add(chunk.value, weights[_positions(asked, chunk.ids)])
+        asked, sums, seen = self.ids, Sums(), []
+        for chunk in self._ask(replace(ask, weights=weights)):
+            if isinstance(chunk, Summed):
+                sums.add_sum(chunk.value, chunk.total)
+            else:
+                sums.add(chunk.value, weights[_positions(asked, chunk.ids)])
             seen.append(chunk.ids)
         self._answered(torch.cat(seen))
         return sums.total, sums.folded
@@ -329,7 +356,7 @@ class Cohort:
             return capped(weight.to(torch.float64), self._max_weight)
         return (self.sizes if weight == "size" else torch.ones_like(self.sizes)).double()
 
-    def _ask(self, ask: Ask) -> Iterator[Replies]:
+    def _ask(self, ask: Ask) -> Iterator[Any]:
         if not len(self.ids):
             raise NoReplies(f"round {self.round}: no client was left to ask.")
         self._first._exchanges += 1
@@ -413,49 +440,6 @@ def _check_parts(declared: Declaration, value: Reply) -> None:
             f"phase '{declared.name}' declares the parts {', '.join(declared.parts) or 'none'}, "
             f"but replied {found or 'none'}; correct its @phase."
         )
-
-
-class _Sums:
-    """A weighted sum of replies and its total weight, accumulated in double precision.
-
-    With scores, weights are multiplied by exp(score - top), where top is the largest score so far.
-    The sum is scaled down when a larger score arrives, so nothing overflows.
-    """
-
-    def __init__(self) -> None:
-        self.total = 0.0
-        self.folded: Tree = None
-        self.top = -math.inf
-
-    def add(self, value: Tree, weight: Tensor, score: Tensor | None = None) -> None:
-        """Add some stacked replies."""
-        if self.folded is None:
-            self.folded = tree.tmap(lambda t: torch.zeros(t.shape[1:], dtype=torch.float64), value)
-        if score is not None and bool((weight > 0).any()):
-            top = max(self.top, float(score[weight > 0].max()))  # of the clients that have weight
-            before = math.exp(self.top - top)
-            self.total *= before
-            tree.tmap(lambda sums: sums.mul_(before), self.folded)
-            tilted = weight * torch.exp(score.to(torch.float64) - top)
-            weight, self.top = torch.where(weight > 0, tilted, 0.0), top
-        tree.tmap(lambda sums, t: _fold(sums, weight, t), self.folded, value)
-        self.total += float(weight.sum())
-
-    def mean(self) -> Tree:
-        """The weighted mean so far, 0 if there is no weight."""
-        total = self.total or 1.0
-        return tree.tmap(lambda t: (t / total).to(torch.get_default_dtype()), self.folded)
-
-
-def _fold(sums: Tensor, weight: Tensor, stacked: Tensor) -> Tensor:
-    """Add the weighted sum over the leading axis to `sums`, which has double precision."""
-    if len(weight) == 1:
-        return sums.add_(stacked[0], alpha=float(weight))
-    if not stacked.is_floating_point():
-        return sums.add_(torch.tensordot(weight, stacked.to(torch.float64), dims=1))
-    scale = float(weight.abs().max()) or 1.0  # so that weights in single precision are at most 1
-    part = torch.tensordot((weight / scale).to(stacked.dtype), stacked, dims=1)
-    return sums.add_(part, alpha=scale)
 
 
 def capped(weights: Tensor, share: float) -> Tensor:

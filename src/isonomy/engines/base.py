@@ -250,7 +250,8 @@ def dropout(exchange: Exchange, *, probability: float, seed: int) -> Exchange:
 class Meter:
     """Counts the traffic: bytes down and up, messages, phases, clients that answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: Callable[[Ask, Any], int] | None = None) -> None:
+        self._size = size or (lambda _, chunk: tree.nbytes(chunk.value))  # of replies, as sent
         self.down = self.up = self.messages = self.phases = self.asked = self.answered = 0
 
     def __call__(self, exchange: Exchange) -> Exchange:
@@ -264,7 +265,7 @@ class Meter:
             self.down += size * len(ask.ids) + each
             self.messages += len(ask.ids)
             for chunk in exchange(ask):
-                self.up += tree.nbytes(chunk.value)
+                self.up += self._size(ask, chunk)
                 self.messages += len(chunk.ids)
                 self.answered += len(chunk.ids)
                 yield chunk

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isonomy import algorithms
@@ -33,12 +33,18 @@ from isonomy.errors import ConfigError
 Charter = dict[str, Any]
 VERSION = 2
 KEYS = {"version", "run", "config", "clients", "survey"}
+PEERS = "peers"  # with secure aggregation and keys: each client's public key
 _HEX = re.compile(r"[0-9a-f]{32}")
 _NAME = re.compile(r"[^\W](?:[\w .-]{0,98}[\w.-])?")
 
 
-def make(config: Config, names: Sequence[str]) -> tuple[Charter, list[str]]:
-    """The charter of a config whose data is an example of the tables, and warnings on it."""
+def make(
+    config: Config, names: Sequence[str], peers: Mapping[str, str] | None = None
+) -> tuple[Charter, list[str]]:
+    """The charter of a config whose data is an example of the tables, and warnings on it.
+
+    `peers` are the clients' public keys, by which they recognise each other.
+    """
     if config.data.name != "tables":
         raise ConfigError(
             f"data.name = '{config.data.name}', but participants of a federation use their own "
@@ -60,6 +66,8 @@ def make(config: Config, names: Sequence[str]) -> tuple[Charter, list[str]]:
         "clients": list(names),
         "survey": _survey(config, schema),
     }
+    if config.secure.enabled and peers is not None:
+        charter[PEERS] = {name: peers[name] for name in names}
     check(charter)
     return charter, warnings
 
@@ -137,7 +145,7 @@ def check(charter: Any) -> None:
             "the organiser's charter is of another version of isonomy; use the organiser's version."
         )
     names = charter.get("clients")
-    if set(charter) != KEYS or not is_id(charter["run"]):
+    if set(charter) - {PEERS} != KEYS or not is_id(charter["run"]):
         raise _wrong("it has other parts than a charter, or its run has no proper id")
     if not isinstance(names, list) or not all(
         isinstance(name, str) and _NAME.fullmatch(name) for name in names
@@ -149,6 +157,7 @@ def check(charter: Any) -> None:
     schema = _schema(charter)
     if charter["survey"] != json.loads(json.dumps(_survey(config, schema))):
         raise _wrong("the survey of tables is not the one of its config")
+    _check_peers(charter, config)
     _check_columns(schema, roles_of(config)[0])
     _check_work(config)
     check_least(config)
@@ -166,6 +175,24 @@ def _schema(charter: Charter) -> Schema:
         return schema_of(charter)
     except (KeyError, TypeError, ValueError):
         raise _wrong("its columns cannot be read") from None
+
+
+def _check_peers(charter: Charter, config: Config) -> None:
+    """The public keys must be those of the clients, each with its own."""
+    if PEERS not in charter:
+        return
+    from isonomy.federation.flower.identity import parsed
+
+    peers = charter[PEERS]
+    if not config.secure.enabled or not isinstance(peers, dict):
+        raise _wrong("it lists keys, but does not use secure aggregation")
+    if list(peers) != charter["clients"] or len(set(map(str, peers.values()))) < len(peers):
+        raise _wrong("its keys are not those of its clients, or two have the same")
+    try:
+        for line in peers.values():
+            parsed(line)
+    except ValueError:
+        raise _wrong("a client's key cannot be read") from None
 
 
 def _check_columns(schema: Schema, roles: Roles) -> None:

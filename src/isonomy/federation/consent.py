@@ -11,8 +11,18 @@ from isonomy.config.schema import Config, PrivacyConfig
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.phase import Declaration, declared
 from isonomy.data.tables.preprocessing import Schema
-from isonomy.federation.charter import Charter, config_of, has_least, printable, roles_of, schema_of
+from isonomy.federation.charter import (
+    PEERS,
+    Charter,
+    config_of,
+    has_least,
+    printable,
+    roles_of,
+    schema_of,
+)
+from isonomy.federation.flower.identity import fingerprint
 from isonomy.federation.schedule import Schedule
+from isonomy.privacy.secure.threshold import asked_at_once, colluders, threshold_of
 from isonomy.runs.build import malicious_clients
 
 DEFAULTS = PrivacyConfig()
@@ -24,7 +34,7 @@ def consent_text(charter: Charter) -> list[str]:
     algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
     lines = _about(charter, config, schema, type(algorithm))
     lines += _attack(charter, config)
-    lines += _questions(config, schema, algorithm)
+    lines += _questions(config, schema, algorithm, charter)
     lines += _limits(config)
     if config.defence.name != "none":
         lines.append(
@@ -54,7 +64,7 @@ def _about(charter: Charter, config: Config, schema: Schema, kind: type[Algorith
     return lines
 
 
-def _questions(config: Config, schema: Schema, algorithm: Algorithm) -> list[str]:
+def _questions(config: Config, schema: Schema, algorithm: Algorithm, charter: Charter) -> list[str]:
     """The questions that will be answered, and what the organiser learns from the answers."""
     kind, cell = type(algorithm), config.privacy.cell
     numbers = [name for name, of in schema.features.items() if of == "number"]
@@ -70,8 +80,7 @@ def _questions(config: Config, schema: Schema, algorithm: Algorithm) -> list[str
         f"  in training: {kind.reveals};",
         f"  in evaluation ({config.evaluate.split} rows): how many rows of each group and label "
         "were predicted as which class, and sums of losses;",
-        "  each reply by itself, because sums are computed on the organiser's machine: there is no "
-        "secure aggregation.",
+        *_who_sees(config, charter),
     ]
     asked = Schedule(config, algorithm).asked
     shared = [d for name, d in declared(kind).items() if name in asked and _single_rows(d)]
@@ -83,6 +92,38 @@ def _questions(config: Config, schema: Schema, algorithm: Algorithm) -> list[str
         )
     else:
         lines.append("No row is sent.")
+    return lines
+
+
+def _who_sees(config: Config, charter: Charter) -> list[str]:
+    """Whether the organiser learns single replies or only sums."""
+    given, clients = config.secure, len(charter["clients"])
+    if not given.enabled:
+        return [
+            "  each reply by itself, because sums are computed on the organiser's machine: there "
+            "is no secure aggregation."
+        ]
+    asked, threshold = asked_at_once(config, clients), threshold_of(config, clients)
+    lines = [
+        "  in training only sums of replies, by secure aggregation: your program masks every reply "
+        f"before it is sent, and only the sum of at least {threshold} participants' replies can be "
+        f"unmasked; models are cut to {given.clip:g} and rounded to {given.bits} bits;",
+        "  in preparation and evaluation each reply by itself: these are not masked.",
+        f"A dishonest organiser together with {colluders(threshold, asked)} or more participants "
+        "can still learn a reply, and so can one that has invented participants or keys.",
+    ]
+    if PEERS in charter:
+        lines.append("Compare the participants' keys with them (`ssh-keygen -lf NAME.pub`):")
+        lines += [f"  {name} {fingerprint(line)}" for name, line in charter[PEERS].items()]
+    else:
+        lines.append(
+            "WARNING: the participants' keys are not in the charter, so you cannot know whether "
+            "the organiser has put its own in their place."
+        )
+    if asked == 2:
+        lines.append(
+            "WARNING: a sum of two replies shows yours to the other participant, who knows its own."
+        )
     return lines
 
 

@@ -58,6 +58,7 @@ def answering(given: project_apps.Settings) -> Callable[[bytes], bytes]:
         cell=int(given.get("cell", PrivacyConfig().cell)),
         exact=given.get("exact") is True,
         share_rows=given.get("share-rows") is True,
+        lasting=False,
     )
 
     def answer(request: bytes) -> bytes:

@@ -21,8 +21,11 @@ from isonomy.errors import ConfigError, RunError
 from isonomy.federation import charter as charters
 from isonomy.federation.flower.engine import Flower
 from isonomy.federation.flower.phase_runner import AlgorithmPhases
+from isonomy.federation.flower.secure_server import SecureServer
 from isonomy.federation.flower.transport import NodeTransport
 from isonomy.federation.sessions import Sessions
+from isonomy.privacy.secure.simulated import room_of
+from isonomy.privacy.secure.threshold import threshold_of
 from isonomy.runs import folder as folders
 from isonomy.runs.build import Setting, build, check_remote, versions, with_recommended_work
 from isonomy.runs.folder import RunFolder
@@ -58,15 +61,19 @@ def begin(
     folder: Path,
     names: Sequence[str],
     *,
+    peers: Mapping[str, str] | None = None,
     overwrite: bool = False,
     note: Callable[[str], None] = lambda _: None,
 ) -> Plan:
-    """Check the config, write the charter, and create the run's folder."""
+    """Check the config, write the charter, and create the run's folder.
+
+    `peers` are the clients' public keys, if they have any.
+    """
     if not names:
         raise ConfigError("no clients are named; name those that take part: --clients north,south.")
     check_remote(config, len(names))
     config = _adapted(with_recommended_work(config), note)
-    charter, warnings = charters.make(config, names)
+    charter, warnings = charters.make(config, names, peers)
     for text in warnings:
         note(text)
     place = RunFolder(folder)
@@ -155,6 +162,7 @@ def conduct(
             phases=AlgorithmPhases(setting.algorithm, measurement),
             seed=setting.config.seed,
             charter=sessions.digest,
+            secure=_secure(setting),
         )
         engines.append(engine)
         return engine
@@ -178,6 +186,19 @@ def conduct(
         },
     )
     return record
+
+
+def _secure(setting: Setting) -> SecureServer | None:
+    """Secure aggregation, if the config says so."""
+    config, sizes = setting.config, setting.federation.sizes()
+    if not config.secure.enabled:
+        return None
+    return SecureServer(
+        config.secure,
+        threshold_of(config, len(sizes)),
+        room_of(sizes),
+        capped=config.cohort.max_weight < 1,
+    )
 
 
 def _fit(plan: Plan, sessions: Sessions, note: Callable[[str], None]) -> dict[str, Any]:

@@ -31,9 +31,13 @@ from isonomy.federation import charter as charters
 from isonomy.federation.bound import Bound, check_rows, without_rare
 from isonomy.federation.charter import Charter, printable
 from isonomy.federation.consent import shares_rows
-from isonomy.federation.flower import codec
+from isonomy.federation.flower import codec, keys
+from isonomy.federation.flower.identity import Identity, identity_of
 from isonomy.federation.flower.phase_runner import AlgorithmPhases, PhaseRunner
+from isonomy.federation.flower.secure_client import SecureClient
 from isonomy.federation.flower.state_store import StateStore
+from isonomy.privacy.secure.check import check as check_secure
+from isonomy.privacy.secure.threshold import threshold_of
 from isonomy.robust.rounding import rounding
 from isonomy.runs.build import Setting, build, versions
 from isonomy.runs.folder import RunFolder
@@ -57,9 +61,10 @@ class Participant:
 
     `decide` is asked for consent to the charter, unless the charter's limits are below `rows` and
     `cell` (see the config's table `privacy`), its replies are not rounded without `exact`, or its
-    method sends values of single rows without `share_rows`: then it is refused. Once `ended` is
-    set, either `error` says why, or the run is `complete`, `withheld` says whether it ended
-    without a model, and `verdict` is the status of the method's verdict, if it gave one.
+    method sends values of single rows without `share_rows`: then it is refused. With `secure`, so
+    is a charter without secure aggregation, and with one if the process is not `lasting`. Once
+    `ended` is set, either `error` says why, or the run is `complete`, `withheld` says whether it
+    ended without a model, and `verdict` is the status of the method's verdict, if it gave one.
     """
 
     def __init__(
@@ -74,6 +79,9 @@ class Participant:
         cell: int = PrivacyConfig().cell,
         exact: bool = False,
         share_rows: bool = False,
+        secure: bool = False,
+        key: Path | None = None,
+        lasting: bool = True,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.data, self.home, self.name = data, home, name
@@ -84,6 +92,7 @@ class Participant:
             exact,
             share_rows,
         )
+        self._secure, self._lasting, self._key = secure, lasting, key
         self._lock = threading.Lock()
         self._leave()
         self.ended = threading.Event()
@@ -154,7 +163,7 @@ class Participant:
                 if kept is not None:
                     self._keep(kept)
                 return codec.pack({"ok": True, "reply": reply})
-            case "phase" if self._runner is not None:
+            case "phase" | "secure" if self._runner is not None:
                 out = self._runner.answer(request)
                 for text in self._bound.notes:
                     self.note(text)
@@ -240,13 +249,30 @@ class Participant:
                 "this federation has privacy.rounding = false, so that single rows can be read "
                 "from replies to models that were made for it; if you agree, join with --exact."
             )
+        if self._secure and not config.secure.enabled:
+            raise ConfigError(
+                "this federation does not use secure aggregation, so the organiser sees each of "
+                "your replies; ask the organiser for secure = true, or join without --secure."
+            )
+        if self._secure and self._key is not None and charters.PEERS not in charter:
+            raise ConfigError(
+                "the charter does not list the participants' keys, so the organiser could take the "
+                "place of all others; ask the organiser for them, or join without --secure."
+            )
+        if config.secure.enabled and not self._lasting:
+            raise ConfigError(
+                "this federation uses secure aggregation, whose secrets are in memory only, but "
+                "here every message has a process of its own; take part with `isonomy join`."
+            )
         wrong = mismatches(self._open(charter), charters.schema_of(charter))
         if wrong:
             more = f" (And: {' '.join(wrong[1:])})" if len(wrong) > 1 else ""
             raise self._does_not_fit(f"{wrong[0]}{more}", charters.schema_of(charter))
         client = phases.Client(number, charter["clients"][number], self._open(charter), None)
         check_rows(charter, client)
+        self._identity_in(charter, number)
         algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
+        check_secure(config, algorithm, len(charter["clients"]))
         if shares_rows(config, algorithm) and not self._share_rows:
             raise ConfigError(
                 f"the method '{config.algorithm.name}' sends values of single rows to the "
@@ -315,9 +341,31 @@ class Participant:
             AlgorithmPhases(setting.algorithm, withholding(cell, rounded=config.privacy.rounding)),
             around=((rounding,) if config.privacy.rounding else ()) + client_side(setting),
             agreement=self._bound,
+            masking=self._masking(federation, clients),
         )
         self._place, self._setting = place, setting
         self._fitted = fitted.model_dump(mode="json")
+
+    def _masking(self, federation: Federation, clients: int) -> SecureClient | None:
+        """What masks the replies of training, if the charter says so."""
+        assert self._bound is not None
+        assert self._client is not None
+        config = self._bound.config
+        if not config.secure.enabled:
+            return None
+        return SecureClient(
+            self._client.number,
+            int(federation.sizes()[0]),
+            threshold_of(config, clients),
+            config.secure,
+            capped=config.cohort.max_weight < 1,
+            identity=self._identity_in(self._bound.charter, self._client.number),
+        )
+
+    def _identity_in(self, charter: Charter, number: int) -> Identity | None:
+        """What the participant signs its keys with, if the charter lists everyone's."""
+        own = None if self._key is None else keys.private_key(self._key)
+        return identity_of(own, charter["clients"][number], charter.get(charters.PEERS))
 
     def _end(self, head: dict[str, Any], deployed: Any) -> None:
         """Write the result as a run that `isonomy predict` can use; it may be without a model."""

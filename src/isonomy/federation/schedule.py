@@ -7,10 +7,7 @@ algorithm's `round`, `finish` and `examine`; how often, from the declaration of 
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator
 from dataclasses import dataclass
-from types import CodeType
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +15,8 @@ from torch import Tensor
 
 from isonomy.config.schema import Config
 from isonomy.core.algorithm import Algorithm
-from isonomy.core.capabilities import EndsEarly, GivesVerdict, LearnsFront
+from isonomy.core.asked import times_asked
+from isonomy.core.capabilities import EndsEarly, LearnsFront
 from isonomy.core.phase import declared
 from isonomy.core.preference import ray_of
 from isonomy.core.work import Work
@@ -63,9 +61,8 @@ class Schedule:
     def __init__(self, config: Config, algorithm: Algorithm) -> None:
         self.config, self.algorithm = config, algorithm
         self.may_end = isinstance(algorithm, EndsEarly) and algorithm.may_end
-        self.training = self._times(("round",), at_end=False)
-        ends = ("finish", "examine") if isinstance(algorithm, GivesVerdict) else ("finish",)
-        self.final = self._times(ends, at_end=True)
+        self.training = times_asked(algorithm, at_end=False)
+        self.final = times_asked(algorithm, at_end=True)
         if config.defence.name != "none" and combiners.find(config.defence.name).losses:
             for asked in (self.training, self.final):
                 means = [n for n in asked if "mean" in declared(type(algorithm))[n].verbs]
@@ -73,16 +70,6 @@ class Schedule:
                     asked[LOSS_QUESTION] = sum(asked[name] for name in means)
         self.evaluation = self._measured(last=False)
         self.last = self._measured(last=True)
-
-    def _times(self, methods: tuple[str, ...], *, at_end: bool) -> dict[str, int]:
-        kind, out = type(self.algorithm), {}
-        found = set[str]().union(*(reached(kind, method) for method in methods))
-        for name, phase in declared(kind).items():
-            times = phase.times if not at_end or phase.at_end is None else phase.at_end
-            most = int(getattr(self.algorithm, times) if isinstance(times, str) else times)
-            if name in found and most:
-                out[name] = most
-        return out
 
     def _measured(self, *, last: bool) -> dict[str, list[int | None]]:
         """The measurements of an evaluation, each with the grids of preferences that it may have.
@@ -239,39 +226,3 @@ def _like(given: Any, wanted: Tensor) -> bool:
 
 def _same(given: Any, wanted: Tensor) -> bool:
     return _like(given, wanted) and torch.equal(given, wanted)
-
-
-# --- what a method can ask ------------------------------------------------------------------------
-
-
-def reached(kind: type[Algorithm], method: str) -> set[str]:
-    """The phases that a method of an algorithm can ask, read from the code that it can reach.
-
-    >>> from isonomy.algorithms.personal.finetune import Finetune
-    >>> sorted(reached(Finetune, "round")), sorted(reached(Finetune, "finish"))
-    (['local'], ['tune'])
-    """
-    phases, found, todo = set(declared(kind)), set[str](), [method]
-    seen = {"round", "finish", "examine"} - {method}  # none calls another; cohorts have a `round`
-    while todo:
-        name = todo.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        if name in phases:
-            found.add(name)
-            continue
-        own = inspect.getattr_static(kind, name, None)
-        function = own.fget if isinstance(own, property) else getattr(own, "__func__", own)
-        code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
-        if isinstance(code, CodeType):
-            todo += _names(code)
-    return found
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    """All names of attributes that code uses, with that of the functions inside."""
-    yield from code.co_names
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _names(inner)

@@ -34,6 +34,7 @@ from isonomy.errors import ConfigError, FetchError, unknown
 from isonomy.models import make_task
 from isonomy.postprocess import METHODS, Method
 from isonomy.postprocess import make as make_postprocess
+from isonomy.privacy.secure.check import check as check_secure
 from isonomy.robust import attacks, combiners
 from isonomy.robust.attacks import Attack
 from isonomy.robust.combiners import Combiner
@@ -98,6 +99,7 @@ def build(
             note(f"'{config.data.name}' came from {federation.origin}.")
     clients = len(federation) if clients is None else clients
     _check_cohort(config, clients, f"'{federation.source}'")
+    check_secure(config, algorithm, clients)
     task = _task(federation, config.model.model_dump_json())
     check_data(config, federation, task)
     rules = _postprocess(config, algorithm, remote=remote)
@@ -157,6 +159,7 @@ def check_remote(config: Config, clients: int) -> None:
     algorithm = _method(config, remote=True)[0]
     _postprocess(config, algorithm, remote=True)
     _check_cohort(config, clients, "the federation")
+    check_secure(config, algorithm, clients)
     malicious_clients(config, clients)
 
 

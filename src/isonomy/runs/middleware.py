@@ -2,7 +2,8 @@
 
 Client side, around a phase, in the client's own process also in a real federation: simulated
 attacks. Server side, around an exchange, the innermost first: bytes are counted, clients drop out,
-the server screens what it receives, and the defence combines it.
+the server screens what it receives, and the defence combines it. Under secure aggregation, replies
+are quantised and summed; in a real federation they arrive as a sum, which cannot be screened.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from isonomy.core.cohort import ClientSide, ServerSide
 from isonomy.engines.base import Meter
 from isonomy.engines.base import dropout as drop
 from isonomy.errors import TrainingError
+from isonomy.privacy.secure.simulated import Quantised, room_of
+from isonomy.privacy.secure.threshold import threshold_of
 from isonomy.robust.defence import Defence
 from isonomy.robust.forging import Collusion, Count, Forging
 from isonomy.robust.screen import NOT_FINITE, Screen
@@ -27,7 +30,12 @@ class Middleware:
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
-        self.meter = Meter()
+        self.secure: Quantised | None = None
+        if setting.config.secure.enabled:
+            everyone = setting.federation.sizes()
+            threshold = threshold_of(setting.config, len(everyone))
+            self.secure = Quantised(setting.config.secure, threshold, room_of(everyone))
+        self.meter = Meter(None if self.secure is None else self.secure.nbytes)
         self.screen = Screen()
         self.defence: Defence | None = None
         if setting.defence is not None:
@@ -43,7 +51,8 @@ class Middleware:
     def server_side(self, *, dropout: bool = False) -> tuple[ServerSide, ...]:
         """What wraps the exchange, the innermost first; with the config's dropout or without."""
         config = self.setting.config
-        out: list[ServerSide] = [self.screen.learn, self.meter]
+        masked = self.secure is not None and self.setting.remote  # nobody sees single replies
+        out: list[ServerSide] = [self.meter] if masked else [self.screen.learn, self.meter]
         if self.count is not None:
             out.append(self.count)
             attack = self.setting.attack
@@ -52,13 +61,19 @@ class Middleware:
                 out.append(Collusion(attack, malicious, seed=attack_seed(config)))
         if dropout and config.cohort.dropout:
             out.append(partial(drop, probability=config.cohort.dropout, seed=config.seed))
-        return (*out, self.screen)
+        if not masked:
+            out.append(self.screen)
+        return (*out, *(() if self.secure is None else (self.secure,)))
 
     def line(self) -> dict[str, Any]:
         """The entries of the round's line; only those that apply."""
         out: dict[str, Any] = {}
         if self.screen.rejected:
             out["rejected"] = {str(k): why for k, why in sorted(self.screen.rejected.items())}
+        if self.secure is not None and self.secure.cut:
+            out["cut"] = self.secure.cut
+        if self.secure is not None and self.secure.short:
+            out["no_sum"] = self.secure.short
         if self.count is not None:
             out["attacked"] = self.count.changed
         if self.defence is not None:
@@ -104,7 +119,41 @@ def merged(one: Any, other: Any) -> Any:
 
 def notes(setting: Setting, lines: list[dict[str, Any]]) -> list[str]:
     """Sentences on attack, defence and rejected replies, for every output."""
-    return [*_attack(setting, lines), *_defence(setting, lines), *_rejected(setting, lines)]
+    return [
+        *_attack(setting, lines),
+        *_defence(setting, lines),
+        *_rejected(setting, lines),
+        *_secure(setting, lines),
+    ]
+
+
+def _secure(setting: Setting, lines: list[dict[str, Any]]) -> list[str]:
+    """What was summed securely, or quantised as if it were, and where numbers were cut."""
+    given = setting.config.secure
+    if not given.enabled:
+        return []
+    threshold = threshold_of(setting.config, len(setting.federation))
+    out = [
+        f"Secure aggregation: the organiser learnt sums of at least {threshold} clients' replies "
+        "in training, and no single one; preparation and evaluations are told by each client."
+        if setting.remote
+        else "Replies were quantised as under secure aggregation, but not masked: this is a "
+        "simulation."
+    ]
+    cut = [line["cut"] for line in lines if "cut" in line]
+    if cut:
+        out.append(
+            f"In {len(cut)} of {len(lines)} rounds, {sum(cut)} numbers of replies were outside of "
+            f"their range and were cut to it; raise secure.clip ({given.clip:g}, of models and "
+            f"updates) or secure.range ({given.range:g}, of other numbers)."
+        )
+    none = sum("no_sum" in line for line in lines)
+    if none:
+        out.append(
+            f"In {none} of {len(lines)} rounds, fewer than {threshold} clients answered an "
+            "exchange, so that it gave no sum."
+        )
+    return out
 
 
 def _attack(setting: Setting, lines: list[dict[str, Any]]) -> list[str]:

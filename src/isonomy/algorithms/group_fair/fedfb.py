@@ -89,6 +89,11 @@ class FedFB(Algorithm[Server]):
             raise ValueError(f"alpha = {self.alpha}: give a number of at least 0.")
         check_least(self.least)
 
+    @property
+    def by_client(self) -> int:
+        """How often clients are asked in a round for what only weights of clients need."""
+        return int(self.fairness == "client")
+
     def init_server(self, task: Task, params: Params, clients: int) -> Server:
         """The model, and ratios of 1."""
         if self.fairness == "client":
@@ -130,12 +135,12 @@ class FedFB(Algorithm[Server]):
         at = column(task, self.attribute, self.name)
         return {"cells": cells(task, message["params"], client, at, self.least)}, client.state
 
-    @phase("mean", params="model")
+    @phase("mean", times="by_client", params="model")
     def plain(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Plain training; the server applies the client's weight."""
         return {"params": descend(task.loss, message["params"], client)}, client.state
 
-    @phase("gather", loss="statistic")
+    @phase("gather", times="by_client", loss="statistic")
     def loss(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The client's mean loss."""
         return {"loss": train_loss(task, message["params"], client)}, client.state

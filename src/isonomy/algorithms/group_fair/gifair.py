@@ -64,6 +64,11 @@ class GIFAIR(Algorithm[Global]):
             raise ValueError(f"strength = {self.strength}: give a number from 0 to 1.")
         check_least(self.least)
 
+    @property
+    def by_client(self) -> int:
+        """How often clients are asked in a round for what only weights of clients need."""
+        return int(self.groups == "clients")
+
     def init_server(self, task: Task, params: Params, clients: int) -> Global:
         """The model."""
         if self.groups == "attribute":
@@ -109,12 +114,12 @@ class GIFAIR(Algorithm[Global]):
         objective = weighted_loss(task, message["factor"].unsqueeze(0), at)
         return {"params": descend(objective, message["params"], client)}, client.state
 
-    @phase("gather", loss="statistic")
+    @phase("gather", times="by_client", loss="statistic")
     def loss(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The client's mean loss."""
         return {"loss": train_loss(task, message["params"], client)}, client.state
 
-    @phase("mean", params="model")
+    @phase("mean", times="by_client", params="model")
     def plain(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Plain training."""
         return {"params": descend(task.loss, message["params"], client)}, client.state

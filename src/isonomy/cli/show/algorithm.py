@@ -59,6 +59,7 @@ def show(name: str) -> bool:
         print_line(out, f"Revealed to the server: {kind.reveals}.")
     print_line(out, EVALUATION)
     print_line(out, _under_a_defence(kind))
+    print_line(out, _secure(kind))
     print_line(out, f'In a config: algorithm = {{ name = "{name}"{example_of(options)} }}')
     return True
 
@@ -99,6 +100,22 @@ def _recommended(kind: type[Algorithm]) -> str:
         return "Local work: the defaults of [local] suit it."
     keys = ", ".join(f"local.{key} = {value!r}" for key, value in wanted.items())
     return f"Local work: {keys}, which is used for what the config's [local] does not set."
+
+
+def _secure(kind: type[Algorithm]) -> str:
+    """Whether secure aggregation can hide single replies, with the default options."""
+    from isonomy.privacy.secure.check import of_every_client, seen
+
+    try:
+        phase = seen(kind())
+    except (TypeError, ValueError):  # an option has no default
+        return ""
+    if phase is None:
+        return (
+            "With secure = true: possible; the server sees only sums, and no client's reply in "
+            "training."
+        )
+    return f"With secure = true: refused, because {of_every_client(kind.name, phase)}."
 
 
 def _under_a_defence(kind: type[Algorithm]) -> str:

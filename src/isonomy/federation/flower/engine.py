@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -25,11 +25,22 @@ from isonomy.data.federation import Federation
 from isonomy.engines.base import Engine, Fault
 from isonomy.errors import TrainingError
 from isonomy.federation.flower import codec
-from isonomy.federation.flower.phase_runner import PhaseRunner, Phases, request, run_phase
+from isonomy.federation.flower.phase_runner import (
+    READ_ONLY,
+    PhaseRunner,
+    Phases,
+    request,
+    run_phase,
+)
 from isonomy.federation.flower.state_store import StateStore
 from isonomy.federation.flower.transport import InProcessTransport, NoReply, Transport
+from isonomy.privacy.secure.check import check_ask
 from isonomy.robust.plausible import impossible
 from isonomy.robust.screen import fault
+
+if TYPE_CHECKING:  # they need the library `cryptography`, which a simulation does not
+    from isonomy.federation.flower.secure_client import SecureClient
+    from isonomy.federation.flower.secure_server import SecureServer
 
 LONGEST = 300  # letters of a client's reason that are shown
 
@@ -49,15 +60,18 @@ class Flower(Engine):
         phases: Phases,
         seed: int = 0,
         charter: str = "",
+        secure: SecureServer | None = None,
     ) -> None:
         super().__init__(task, federation, seed=seed)
+        self.secure = secure  # sums of replies are computed without seeing any
         self.charter = charter  # the digest of what clients agreed to
         self.transport = transport
         self.phases = phases
         self.initial: State = ()
         self.sent = self.received = 0  # bytes of messages and of replies, as they are sent
-        self._settled = 0  # rounds after which there is a checkpoint
+        self.settled_rounds = 0  # rounds after which there is a checkpoint
         self._faults: list[Fault] = []
+        self._notes: list[str] = []
 
     def reset(self, initial: State) -> None:
         """Set the shapes of states; each client makes its own initial state."""
@@ -70,12 +84,32 @@ class Flower(Engine):
 
     def settled(self, round: int) -> None:
         """Let clients delete states from before `round` rounds."""
-        self._settled = round
+        self.settled_rounds = round
 
-    def exchange(self, ask: Ask) -> Iterator[Replies]:
-        """Replies in the order of ids, so that sums do not depend on their order of arrival."""
+    def note(self, text: str) -> None:
+        """Keep a sentence for the user."""
+        self._notes.append(text)
+
+    def take_notes(self) -> list[str]:
+        """Sentences for the user since the last call."""
+        taken, self._notes = self._notes, []
+        return taken
+
+    def exchange(self, ask: Ask) -> Iterator[Any]:
+        """Replies in the order of ids, so that sums do not depend on their order of arrival.
+
+        With secure aggregation, a sum instead, except in evaluations.
+        """
         name = self.phases.name(ask.phase)
-        like = self._like(ask)
+        if self.secure is not None and not name.startswith(READ_ONLY):
+            check_ask(ask)
+            if ask.declared.parts:  # otherwise there is nothing to hide
+                yield from self.secure.exchange(self, ask, name)
+                return
+        yield from self._plain(ask, name)
+
+    def _plain(self, ask: Ask, name: str) -> Iterator[Replies]:
+        like = self.like(ask)
         asked = [int(k) for k in ask.ids]
         requests = self._requests(ask, name, asked)
         self.sent += sum(map(len, requests.values()))
@@ -83,12 +117,12 @@ class Flower(Engine):
         here: dict[int, Tree] = {}
         broken = 0
         for k in (k for k in asked if k not in requests):
-            self._fault(ask, name, k, "it is not connected")
+            self.fault(ask, name, k, "it is not connected")
         for k, content in self.transport.ask(requests):
             got = self._read(content, like, ask, k)
             if isinstance(got, str):
                 broken += got.endswith("not finite")
-                self._fault(ask, name, k, got)
+                self.fault(ask, name, k, got)
                 waiting.remove(k)
             else:
                 here[k] = got[0]
@@ -101,7 +135,7 @@ class Flower(Engine):
             )
 
     def _requests(self, ask: Ask, name: str, asked: list[int]) -> dict[int, bytes]:
-        head = request(ask, name, self.seed, self._settled, self.charter)
+        head = request(ask, name, self.seed, self.settled_rounds, self.charter)
         present = self.transport.present()
         if ask.each is None:
             same = codec.pack(head, ask.message)
@@ -114,6 +148,14 @@ class Flower(Engine):
 
     def _read(self, content: bytes | NoReply, like: Tree, ask: Ask, k: int) -> tuple[Tree] | str:
         """A reply's tree, or what is wrong with it."""
+        got = self.unpacked(content, like)
+        if isinstance(got, str):
+            return got
+        wrong = fault(got[0], like) or self._impossible(got[0], ask, k)
+        return got if wrong is None else f"its reply was refused: {wrong}"
+
+    def unpacked(self, content: bytes | NoReply, like: Tree) -> tuple[Tree] | str:
+        """A reply's tree, which has the structure of `like`, or why there is none."""
         if isinstance(content, NoReply):
             return content.why
         self.received += len(content)
@@ -125,11 +167,9 @@ class Flower(Engine):
             if head.get("ok") is not True:
                 why = "".join(c if c.isprintable() else "?" for c in str(head.get("why", "")))
                 return f"it refused: {why[:LONGEST] or 'it gave no reason'}"
-            value = codec.unpack(content, like)[1]
+            return (codec.unpack(content, like)[1],)
         except codec.MalformedError as error:
             return f"its reply is malformed: {error}"
-        wrong = fault(value, like) or self._impossible(value, ask, k)
-        return (value,) if wrong is None else f"its reply was refused: {wrong}"
 
     def _impossible(self, value: Tree, ask: Ask, k: int) -> str | None:
         """What is wrong with a reply's numbers, as far as the client's sizes show it."""
@@ -142,10 +182,11 @@ class Flower(Engine):
         stacked = tree.tmap(lambda t: t.unsqueeze(0), value)
         return Replies(stacked, ids, self.federation.sizes()[ids])
 
-    def _fault(self, ask: Ask, name: str, k: int, why: str) -> None:
+    def fault(self, ask: Ask, name: str, k: int, why: str) -> None:
+        """Report a client whose reply is not used."""
         self._faults.append(Fault(k, ask.round, name, why))
 
-    def _like(self, ask: Ask) -> Tree:
+    def like(self, ask: Ask) -> Tree:
         """A reply with the right shapes and types."""
         pool, ranges = blank(self.federation)
         message = ask.message if ask.each is None else {**ask.message, **tree.take(ask.each, 0)}
@@ -187,10 +228,19 @@ class InProcessFlower(Flower):
 
     name = "flower, in process"
 
-    def __init__(self, task: Task, federation: Federation, *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        task: Task,
+        federation: Federation,
+        *,
+        seed: int = 0,
+        secure: SecureServer | None = None,
+    ) -> None:
         phases = SeenPhases()
         transport = InProcessTransport({})
-        super().__init__(task, federation, transport=transport, phases=phases, seed=seed)
+        super().__init__(
+            task, federation, transport=transport, phases=phases, seed=seed, secure=secure
+        )
         self.reset(())
 
     def reset(self, initial: State) -> None:
@@ -199,7 +249,13 @@ class InProcessFlower(Flower):
         ranges = self.federation.ranges
         self.clients = [
             PhaseRunner(
-                k, self.task, self.pool, ranges[k : k + 1], StateStore(initial), self.phases
+                k,
+                self.task,
+                self.pool,
+                ranges[k : k + 1],
+                StateStore(initial),
+                self.phases,
+                masking=self._masking(k),
             )
             for k in range(len(self.federation))
         ]
@@ -212,6 +268,15 @@ class InProcessFlower(Flower):
         for client in self.clients:
             client.around = ask.around
         return super().exchange(ask)
+
+    def _masking(self, k: int) -> SecureClient | None:
+        own = self.secure
+        if own is None:
+            return None
+        from isonomy.federation.flower.secure_client import SecureClient
+
+        size = int(self.federation.sizes()[k])
+        return SecureClient(k, size, own.threshold, own.settings, capped=own.capped)
 
     def stored_states(self) -> Any:
         """Every client's state, stacked."""

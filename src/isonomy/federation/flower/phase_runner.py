@@ -17,7 +17,7 @@ from isonomy.core.algorithm import Algorithm
 from isonomy.core.client import Client, Pool
 from isonomy.core.cohort import Ask, ClientSide
 from isonomy.core.fold import using
-from isonomy.core.phase import Phase, declaration, declared
+from isonomy.core.phase import Declaration, Phase, declaration, declared
 from isonomy.core.task import Task
 from isonomy.core.work import Work
 from isonomy.engines.base import parts
@@ -56,6 +56,19 @@ class Agreement(Protocol):
         """
 
 
+class Masking(Protocol):
+    """Secure aggregation, at a client."""
+
+    def answer(self, request: bytes) -> bytes:
+        """The reply to a message that prepares or ends an exchange."""
+
+    def opened(self, head: codec.Header, value: Any) -> tuple[Any, str]:
+        """The message of a question, and a text that is another one for other masks."""
+
+    def masked(self, head: codec.Header, declared: Declaration, message: Any, value: Any) -> Any:
+        """The reply, masked."""
+
+
 class AlgorithmPhases:
     """The phases that an algorithm declares, and those in which clients measure a model."""
 
@@ -92,6 +105,7 @@ class PhaseRunner:
         phases: Phases,
         around: tuple[ClientSide, ...] = (),
         agreement: Agreement | None = None,
+        masking: Masking | None = None,
     ) -> None:
         self.number = number
         self.task = task
@@ -101,9 +115,15 @@ class PhaseRunner:
         self.phases = phases
         self.around = around  # client-side middleware, for phases that train
         self.agreement = agreement  # without one, messages bring their own terms
+        self.masking = masking  # with it, no reply of training is sent as it is
 
     def answer(self, request: bytes) -> bytes:
-        """The reply to a phase's message; raises MalformedError for a message that is refused."""
+        """The reply to a phase's message; raises MalformedError for a message that is refused.
+
+        With `masking`, also to the messages that prepare or end a secure exchange.
+        """
+        if self.masking is not None and codec.header(request).get("kind") == "secure":
+            return self.masking.answer(request)
         head, message = codec.unpack(request)
         try:
             phase = self.phases.find(head["phase"])
@@ -117,8 +137,15 @@ class PhaseRunner:
         newest = self.store.rounds()[-1:]
         if not reads and newest and newest[0] > round:
             raise codec.MalformedError(f"it is of round {round + 1}, which is over")
+        content = codec.digest(request)
+        hide = None if reads or not declaration(phase).parts else self.masking
+        if hide is not None:
+            message, masks = hide.opened(head, message)
+            content += f" masked {masks}"
+        elif "secure" in head:
+            raise codec.MalformedError("the charter does not mask this reply")
         if self.agreement is not None:
-            self.agreement.admit(head, terms, message, codec.digest(request))
+            self.agreement.admit(head, terms, message, content)
         ids = torch.tensor([self.number])
         ask = Ask(
             phase,
@@ -144,6 +171,8 @@ class PhaseRunner:
         if not reads:
             self.store.save(round, state)
             self.store.forget_before(int(head.get("settled", 0)))
+        if hide is not None:
+            value = hide.masked(head, declaration(phase), message, value)
         return codec.pack({"ok": True}, value)
 
 

@@ -1,0 +1,1 @@
+"""Privacy: what protects clients beyond the limits that they agreed to."""
