@@ -99,9 +99,8 @@ def test_tensorboard_event_files(tmp_path):
     verdict = json.loads(text_of(found, "verdict").removeprefix("```json\n").removesuffix("\n```"))
     assert verdict == record.verdict
     assert str(tmp_path / "run") in text_of(found, "files")
-    assert json.loads((tmp_path / "run" / "trackers.json").read_text())["tensorboard"] == str(
-        folder
-    )
+    names = json.loads((tmp_path / "run" / "trackers.json").read_text())
+    assert names == {"tensorboard": {"run": str(folder), "round": 4}}
     assert isonomy.run(made).rounds == record.rounds  # a second run has a folder of its own
     assert len(list((tmp_path / "events" / "trial").iterdir())) == 2
 
@@ -331,10 +330,26 @@ def test_a_resumed_run_has_the_same_name_there(tmp_path, backend):
     first = backend(Recording())
     with pytest.raises(KeyboardInterrupt):
         isonomy.run(config(track=["mlflow"]), tmp_path / "run", listeners=[Stop()])
-    assert [call[0] for call in first.calls][-1] == "stop"
+    assert [call[0] for call in first.calls] == ["start", "log", "stop"]
     second = backend(Recording())
     isonomy.resume(tmp_path / "run")
     assert second.calls[0] == ("start", "fedavg, seed 0", "17")
+    assert [call[1] for call in second.calls if call[0] == "log"] == [4]
+
+
+@pytest.mark.parametrize(("known", "rounds"), [(0, [2, 4]), (2, [4]), (4, [])])
+def test_each_round_is_reported_once(known, rounds, tmp_path, backend):
+    """Whether a kill came before a round was reported, or before its checkpoint was written."""
+    backend(Recording())
+    with pytest.raises(KeyboardInterrupt):
+        isonomy.run(config(track=["mlflow"]), tmp_path / "run", listeners=[Stop()])
+    path = tmp_path / "run" / "trackers.json"
+    path.write_text(json.dumps({"mlflow": {"run": "17", "round": known}}))
+    found = backend(Recording())
+    record = isonomy.resume(tmp_path / "run")
+    logged = {call[1]: call[2]["loss"] for call in found.calls if call[0] == "log"}
+    assert list(logged) == rounds
+    assert logged.items() <= measured(record, "loss").items()
 
 
 def test_wrong_trackers_are_refused(monkeypatch):

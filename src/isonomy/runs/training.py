@@ -141,7 +141,7 @@ def _tracked(
 ) -> Record:
     """The run, also reported to the trackers of its config."""
     used = trackers.tracked(setting.config, place, listener.note)
-    everyone = Listeners((*listener.listeners, *used))
+    everyone = Listeners((*used, *listener.listeners))
     try:
         made = _Training(setting, place, everyone, make).record(keep=keep)
     except BaseException:

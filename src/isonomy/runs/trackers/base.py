@@ -17,7 +17,7 @@ from isonomy.runs.folder import RunFolder
 from isonomy.runs.listener import Listener
 from isonomy.runs.record import Record
 
-IDS = "trackers.json"  # in a run's folder: the names that trackers gave to the run
+KNOWN = "trackers.json"  # in a run's folder: the run's name in each tracker, and its last round
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,13 @@ class Tracker(Listener):
     ) -> None:
         self.backend, self.given, self.about = backend, given, about
         self.place, self.tell, self.active = place, note, False
+        self.name, self.last = "", 0  # the run's name in the tracker, and its last round there
 
     def begin(self, label: str, seed: int, done: int, rounds: int) -> None:
-        """The run starts or is resumed."""
-        ids = self._ids()
+        """The run starts or is resumed; rounds that were not reported before are reported now."""
+        known, self.last = self._known()
         try:
-            found = self.backend.start(self.given, self.about, ids.get(self.given.name))
+            self.name = self.backend.start(self.given, self.about, known)
         except IsonomyError:
             raise
         except Exception as error:
@@ -89,26 +90,47 @@ class Tracker(Listener):
                 "settings, or run without it."
             ) from None
         self.active = True
-        if self.place is not None:
-            text = json.dumps({**ids, self.given.name: found}, indent=1)
-            self.place.write(IDS, text.encode())
+        self._remember()
+        for line in self.place.lines("rounds.jsonl") if self.place is not None else ():
+            if line["round"] <= done:
+                self.round(line["round"], rounds, line.get("metrics"))
 
-    def _ids(self) -> dict[str, str]:
-        path = None if self.place is None else self.place.path / IDS
+    def _all_known(self) -> dict[str, Any]:
+        """The content of the folder's file on trackers."""
+        path = None if self.place is None else self.place.path / KNOWN
         try:
             return dict(json.loads(path.read_text())) if path is not None else {}
         except (OSError, ValueError, TypeError):
             return {}
 
+    def _known(self) -> tuple[str | None, int]:
+        """The run's name in the tracker, if it was begun before, and its last round there."""
+        found = self._all_known().get(self.given.name)
+        try:
+            return (str(found["run"]), int(found["round"])) if found else (None, 0)
+        except (TypeError, LookupError, ValueError):
+            return None, 0
+
+    def _remember(self) -> None:
+        if self.place is not None:
+            about = {"run": self.name, "round": self.last}
+            text = json.dumps({**self._all_known(), self.given.name: about}, indent=1)
+            self.place.write(KNOWN, text.encode())
+
     def round(self, done: int, rounds: int, metrics: dict[str, float] | None) -> None:
-        """A round ends."""
-        if metrics:
+        """A round ends; one that is repeated after an interruption was reported before."""
+        if metrics and done > self.last:
             kept = {
                 name: float(value)
                 for name, value in metrics.items()
                 if value is not None and math.isfinite(value) and ":" not in name
             }
-            self._try(lambda: self.backend.log(done, kept))
+            self._try(lambda: self._log(done, kept))
+
+    def _log(self, done: int, metrics: Mapping[str, float]) -> None:
+        self.backend.log(done, metrics)
+        self.last = done
+        self._remember()
 
     def result(self, record: Record) -> None:
         """The run is complete: keep its results and files."""
