@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from isonomy.core.nested import flat
 from isonomy.errors import ConfigError, missing_extra, unknown
 from isonomy.metrics.names import find_metric, interval_of
 from isonomy.runs.record import Record
@@ -111,10 +112,10 @@ def _table(rows: Sequence[Row]) -> Any:
 
 def _with_settings(table: Any, records: Sequence[Record]) -> Any:
     """The table with the keys of the configs that differ between runs, after the seed."""
-    flat = [_flat(record.config) for record in records]
-    names = list(dict.fromkeys(name for one in flat for name in one))
+    settings = [_texts(flat(record.config)) for record in records]
+    names = list(dict.fromkeys(name for one in settings for name in one))
     for name in reversed(names):
-        values = [one.get(name) for one in flat]
+        values = [one.get(name) for one in settings]
         if name in ("seed", "label", "series") or all(value == values[0] for value in values):
             continue
         try:
@@ -125,11 +126,6 @@ def _with_settings(table: Any, records: Sequence[Record]) -> Any:
     return table
 
 
-def _flat(tree: Mapping[str, Any], before: str = "") -> Row:
-    out: Row = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            out |= _flat(value, f"{before}{key}.")
-        else:
-            out[f"{before}{key}"] = str(value) if isinstance(value, list) else value
-    return out
+def _texts(settings: Row) -> Row:
+    """Settings with lists as texts, which a column can hold."""
+    return {name: str(v) if isinstance(v, list) else v for name, v in settings.items()}

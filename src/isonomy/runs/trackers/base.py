@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from isonomy.config.schema import Config, TrackConfig
 from isonomy.core.importing import reason
+from isonomy.core.nested import flat
 from isonomy.errors import IsonomyError, RunError
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.listener import Listener
@@ -177,17 +178,7 @@ def about_run(config: Config, label: str, place: RunFolder | None) -> About:
     return About(
         name=f"{label}, seed {config.seed}",
         config=plain,
-        flat=dict(_flat(plain)),
+        flat=flat(plain),
         toml=config.toml(),
         folder=None if place is None else place.path,
     )
-
-
-def _flat(tree: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
-    out: list[tuple[str, Any]] = []
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            out += _flat(value, f"{before}{key}.")
-        else:
-            out.append((f"{before}{key}", value))
-    return out
