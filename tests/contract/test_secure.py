@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from contract.running import Outcome, begin, close, home, outcome, run, same_bits
 from contract.table import ENGINES, algorithms
-from contract.world import World
 from isonomy.algorithms import registry
 from isonomy.config.schema import SecureConfig
+from isonomy.contract.running import Outcome, begin, close, home, outcome, run, same_bits
+from isonomy.contract.world import World
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.capabilities import GivesVerdict
 from isonomy.engines.base import Engine
