@@ -99,7 +99,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         columns = self._features(X, reset=True)
         rows = len(next(iter(columns.values())))
         if y is None:
-            raise ValueError("y is None, but a classifier requires y to be passed.")
+            raise ValueError("requires y to be passed, but the target y is None")
         target = column_or_1d(check_array(y, ensure_2d=False, dtype=None), warn=True)
         check_classification_targets(target)
         encoder = LabelEncoder().fit(target)
@@ -193,8 +193,10 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             state["_predictors"] = {}
         return state
 
-    def _predictions(self, X: Any, clients: Any, sensitive: Any) -> list[tuple[Any, Predictions]]:
-        """The predictions of the rows of each client, with their row numbers."""
+    def _predictions(
+        self, X: Any, clients: Any, sensitive: Any
+    ) -> tuple[int, list[tuple[Any, Predictions]]]:
+        """The number of rows, and the predictions of each client's with their row numbers."""
         check_is_fitted(self)
         columns = self._features(X, reset=False)
         rows = len(next(iter(columns.values())))
@@ -202,7 +204,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         table = pa.table({**named, **_groups(sensitive, rows)})
         if clients is None:
             try:
-                return [(np.arange(rows), self._predictor(None).predict_rows(table))]
+                return rows, [(np.arange(rows), self._predictor(None).predict_rows(table))]
             except RunError as error:
                 if not self._personal():
                     raise
@@ -217,7 +219,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             client = name if self._personal() else None
             found = self._predictor(client).predict_rows(table.take(pa.array(at)))
             out.append((at, found))
-        return out
+        return rows, out
 
     def _personal(self) -> bool:
         model = self._predictor(self.clients_[0]).model
@@ -229,31 +231,27 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         `clients` are needed for a method that trains a model for each client, and
         `sensitive_features` if decisions depend on them.
         """
-        out: NDArray[Any] | None = None
-        for at, found in self._predictions(X, clients, sensitive_features):
-            values = self.classes_[[int(value) for value in found.values]]
-            out = np.empty(_rows(X), dtype=values.dtype) if out is None else out
-            out[at] = values
-        assert out is not None
+        rows, parts = self._predictions(X, clients, sensitive_features)
+        out: NDArray[Any] = np.empty(rows, dtype=self.classes_.dtype)
+        for at, found in parts:
+            out[at] = self.classes_[[int(value) for value in found.values]]
         return out
 
     def predict_proba(
         self, X: Any, clients: Any = None, sensitive_features: Any = None
     ) -> NDArray[Any]:
         """The probability of each class [rows, classes], in the order of `classes_`."""
-        out: NDArray[Any] | None = None
-        for at, found in self._predictions(X, clients, sensitive_features):
+        rows, parts = self._predictions(X, clients, sensitive_features)
+        out: NDArray[Any] = np.empty((rows, len(self.classes_)))
+        for at, found in parts:
             if found.probabilities is None:
                 raise AttributeError(
                     "the model's loss defines no probabilities; choose model={'name': ..., 'loss': "
                     "'cross_entropy'}."
                 )
-            if out is None:
-                out = np.empty((_rows(X), len(self.classes_)))
             order = np.argsort([int(label) for label in found.labels])
             values = found.probabilities[:, order].astype(np.float64)
             out[at] = values / values.sum(axis=1, keepdims=True)
-        assert out is not None
         return out
 
     def score(
@@ -292,10 +290,6 @@ def _plain(values: Any) -> Any:
     """A column of whole numbers as real numbers, so that it is always a number."""
     whole = pa.types.is_integer(values.type) or pa.types.is_decimal(values.type)
     return values.cast(pa.float64()) if whole else values
-
-
-def _rows(X: Any) -> int:
-    return int(X.num_rows) if isinstance(X, pa.Table) else len(X)
 
 
 def _same_length(rows: int, found: int, what: str) -> None:
