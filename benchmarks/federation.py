@@ -303,12 +303,13 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("counts", type=int, nargs="*", default=[2, 10], help="numbers of clients")
     parser.add_argument("--secure", action="store_true", help="with secure aggregation")
+    parser.add_argument("--rounds", type=int, default=8, help="rounds, at least 4")
     parser.add_argument("--no-floor", action="store_true", help="measure isonomy only")
     given = parser.parse_args()
     for count in given.counts:
         print(f"load average before: {os.getloadavg()[0]:.1f}", flush=True)
         if not given.no_floor:
             floor(count)
-        run(count, secure=given.secure)
+        run(count, given.rounds, secure=given.secure)
     if not given.no_floor:
         run(given.counts[0], hidden=512)  # what the network adds does not grow with the model

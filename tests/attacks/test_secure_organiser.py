@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("flwr")
 
@@ -23,13 +26,14 @@ from federation.secure_wire import (
     serve,
 )
 from isonomy.config.files import read
+from isonomy.config.schema import SecureConfig
 from isonomy.errors import ConfigError
 from isonomy.federation import charter as charters
 from isonomy.federation import organiser
 from isonomy.federation.consent import consent_text
 from isonomy.federation.flower import codec, keys
 from isonomy.federation.flower.identity import fingerprint, public_line
-from isonomy.federation.flower.secure_client import read_adverts, to_bytes
+from isonomy.federation.flower.secure_client import SecureClient, read_adverts, to_bytes
 from isonomy.federation.participant import Participant
 from isonomy.privacy.secure.member import KEY, Member, sealed_size
 
@@ -255,3 +259,40 @@ def test_a_process_for_every_message_is_refused(here: Path) -> None:
     charter = charters.make(read(here / "config.toml", SECURE), NAMES)[0]
     with pytest.raises(ConfigError, match="a process of its own; take part with"):
         participant(here, "east", lasting=False)._agree(charter, "0", 0)
+
+
+# --- messages of any form -------------------------------------------------------------------------
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(-1e9, 1e9)
+    | st.text(max_size=5) | st.just("e"),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=6,
+)  # fmt: skip
+TENSORS = st.sampled_from(
+    [torch.zeros(3, 32), torch.zeros(3, 2, 32, dtype=torch.uint8), torch.zeros(0), torch.ones(())]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_messages_of_any_form_are_refused_with_a_reason(data: Any) -> None:
+    """Nothing but a refusal, whatever the header and the arrays are."""
+    one = SecureClient(0, 30, 2, SecureConfig(enabled=True), capped=True)
+    one.answer(
+        codec.pack(
+            {"kind": "secure", "stage": "keys", "epoch": "e", "members": [0, 1, 2], "slots": 2}
+        )
+    )
+    head: dict[str, Any] = {"stage": data.draw(st.sampled_from(["keys", "shares", "unmask", "x"]))}
+    for name in ("epoch", "members", "slots", "slot", "answered"):
+        head[name] = data.draw(st.just("e") | st.just([0, 1, 2]) | st.just(1) | ANY)
+    value = {name: data.draw(TENSORS) for name in ("box", "slots", "signature")}
+    with contextlib.suppress(codec.MalformedError):
+        one.answer(codec.pack(head, value))
+    names = ("epoch", "slot", "asked", "weighting", "limit", "room", "owners")
+    how = {name: data.draw(st.just([0, 1]) | st.just(1) | ANY) for name in names}
+    with pytest.raises(codec.MalformedError):
+        one.opened(
+            {"secure": data.draw(ANY | st.just(how))}, {"ask": {}, "sealed": data.draw(TENSORS)}
+        )
