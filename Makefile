@@ -41,14 +41,14 @@ test: .venv/developing
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-all: .venv/developing
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'slow or not slow' --ignore=tests/report/test_pages_in_chromium.py
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'slow or not slow' --ignore-glob='tests/report/*_in_chromium.py'
 
 federation: .venv/developing
 	$(BIN)/python -m pytest -m 'slow or not slow' tests/federation
 
 pages: .venv/developing
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'selenium>=4.20,<5'
-	$(BIN)/python -m pytest -m slow tests/report/test_pages_in_chromium.py
+	$(BIN)/python -m pytest -m slow tests/report/test_pages_in_chromium.py tests/report/test_decision_in_chromium.py
 
 soak: .venv/developing
 	PYTHONPATH=tests $(BIN)/python -m soak --rounds $(ROUNDS) --seed $(SEED)

@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chromium import contrast, opened
 from report_records import record, study
 
 from isonomy.report import page
 from isonomy.runs.record import Record
 
 pytestmark = pytest.mark.slow
-FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run "
-    "--disable-background-networking --disable-component-update --disable-sync"
-)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.options import Options
-    from selenium.webdriver.chrome.service import Service
-
-    options = Options()
-    options.binary_location = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-    for flag in FLAGS.split():
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with tempfile.TemporaryDirectory() as profile:
-        options.add_argument(f"--user-data-dir={profile}")
-        service = Service(os.environ.get("CHROMEDRIVER", "/usr/bin/chromedriver"))
-        driver = webdriver.Chrome(options=options, service=service)
-        yield driver
-        driver.quit()
 
 
 def front() -> Record:
@@ -53,14 +28,6 @@ def front() -> Record:
         "dp.sex": [0.0, 0.02, 0.05, 0.1, 0.2],
     }
     return replace(record("HetPFL", 0), front=columns)
-
-
-def opened(browser: Any, path: Path, width: int, scheme: str = "light") -> None:
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-    browser.get(path.as_uri())
 
 
 @pytest.fixture(scope="module")
@@ -144,13 +111,3 @@ def test_text_can_be_read_in_a_dark_scheme(browser: Any, pages: dict[str, Path])
             "getComputedStyle(document.body).backgroundColor]"
         )
         assert contrast(text, paper) > 4.5
-
-
-def contrast(one: str, other: str) -> float:
-    def light(colour: str) -> float:
-        parts = [int(v) / 255 for v in colour[colour.index("(") + 1 : -1].split(",")[:3]]
-        linear = [v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    high, low = sorted((light(one), light(other)), reverse=True)
-    return (high + 0.05) / (low + 0.05)

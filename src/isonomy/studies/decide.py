@@ -275,6 +275,7 @@ def _prepared(
     for label, own in tried_methods(config, wish):
         try:
             made = build(own, lambda _: None)
+            made.algorithm.init_server(made.task, made.params, len(made.federation))
             if wish.about_losses and isinstance(made.algorithm, LearnsFront):
                 raise ConfigError("the losses of the models on a front are not measured.")
         except IsonomyError as error:
