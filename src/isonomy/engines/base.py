@@ -8,9 +8,9 @@ engine does beyond `exchange` is reported by its hooks (see `Engine`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,31 +18,43 @@ from torch import Tensor
 from isonomy.core import random, tree
 from isonomy.core.client import Client, Pool, State
 from isonomy.core.cohort import Ask, ClientSide, Cohort, Combine, Exchange, Replies, ServerSide
+from isonomy.core.joint import Division
 from isonomy.core.task import Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
 from isonomy.data.federation import Federation
 
+T = TypeVar("T")
+
 
 class States:
-    """Every client's private state, stacked; only the client's own phase reads its row."""
+    """Clients' private states, stacked; only the client's own phase reads its row.
 
-    def __init__(self, initial: State, clients: int) -> None:
+    `held` are the clients whose states are here, in ascending order; None: all of them.
+    """
+
+    def __init__(self, initial: State, clients: int, held: Tensor | None = None) -> None:
+        self.held = held
+        count = clients if held is None else len(held)
         self.stacked: Tree = tree.tmap(
-            lambda t: t.unsqueeze(0).expand(clients, *t.shape).clone(), initial
+            lambda t: t.unsqueeze(0).expand(count, *t.shape).clone(), initial
         )
         self.empty = not tree.leaves(initial)
 
     def take(self, ids: Tensor) -> Tree:
         """The states of some clients, stacked."""
-        return tree.take(self.stacked, ids)
+        return tree.take(self.stacked, self._rows(ids))
 
     def put(self, ids: Tensor, new: Tree) -> None:
         """Replace the states of some clients."""
         if self.empty and tree.leaves(new):
             raise ValueError("a phase returned a state, but init_client made none")
         if not self.empty:
-            tree.tmap(lambda s, v: s.index_copy_(0, ids, v.to(s.dtype)), self.stacked, new)
+            at = self._rows(ids)
+            tree.tmap(lambda s, v: s.index_copy_(0, at, v.to(s.dtype)), self.stacked, new)
+
+    def _rows(self, ids: Tensor) -> Tensor:
+        return ids if self.held is None else torch.searchsorted(self.held, ids)
 
 
 @dataclass(frozen=True)
@@ -66,6 +78,10 @@ class EngineOptions(Protocol):
     def compile(self) -> bool:
         """Whether to compile local steps."""
 
+    @property
+    def shares(self) -> int | Literal["auto"]:
+        """The number of shares that clients are divided into."""
+
 
 Note = Callable[[str], None]
 
@@ -78,11 +94,16 @@ class Engine(ABC):
     - `make` creates the engine from the config's engine table;
     - `take_notes` and `take_faults` report what happened since the last call;
     - `saved` and `restore` keep in a checkpoint what an identical continuation needs;
-    - `settled` is called when checkpoints were written.
+    - `settled` is called when checkpoints were written;
+    - `prepare` says which local work the rounds have.
+
+    If several processes compute a run together, each has an engine that holds the states of its own
+    clients, and the methods under "several processes" join their results.
     """
 
     name: str
     remote: ClassVar[bool] = False  # whether examples and states are on the clients' machines
+    leads: bool = True  # whether this process writes the run's folder; one of several does
 
     @classmethod
     def make(
@@ -127,6 +148,43 @@ class Engine(ABC):
     def settled(self, round: int) -> None:  # noqa: B027
         """The run will not go back to before `round` rounds: a checkpoint of them exists."""
 
+    def prepare(self, work: Work) -> None:  # noqa: B027
+        """The local work of the rounds, before `reset`; an engine may divide clients by it."""
+
+    # --- several processes --------------------------------------------------------------------
+
+    @property
+    def division(self) -> Division:
+        """How clients are divided into shares, and by which processes these are computed."""
+        return Division()
+
+    def everywhere(self, value: T) -> list[T]:
+        """The values that all processes pass, in a fixed order; each must call it."""
+        return self.division.everyone(lambda: value)
+
+    def agreed(self, server: Tree) -> Tree:
+        """The server's state that all processes continue with."""
+        return server
+
+    def finite(self, ids: Tensor) -> bool:
+        """Whether the states of these clients are finite, in whichever process they are."""
+        return tree.finite(self.states.take(ids))
+
+    def all_states(self) -> Tree:
+        """Every client's state, stacked, in every process."""
+        return self.states.stacked
+
+    def shards(self) -> Iterator[Tree]:
+        """The clients' states share by share, in the process that leads; for a checkpoint.
+
+        With one share, they are all clients' states in the order of the clients.
+        """
+        yield self.states.stacked
+
+    def load(self, shards: Sequence[Callable[[], Tree]]) -> None:
+        """Give clients the states that `shards` returned; the process that leads has `shards`."""
+        self.states.stacked = tree.like(self.states.stacked, shards[0]())
+
     # --- cohorts ------------------------------------------------------------------------------
 
     def cohort(
@@ -141,12 +199,15 @@ class Engine(ABC):
         combine: Combine | None = None,
         max_weight: float = 1.0,
         final: bool = False,
+        whole: bool = False,
     ) -> Cohort:
         """The cohort of some clients, with the middleware of both sides, the innermost first.
 
-        `final` says that all rounds are done.
+        `final` says that all rounds are done. With `whole`, middleware of the server side sees
+        the replies of all clients, also where several processes compute them.
         """
-        exchange: Exchange = self.exchange
+        division = self.division
+        exchange: Exchange = division.whole(self.exchange) if whole else self.exchange
         for wrapper in wrap:
             exchange = wrapper(exchange)
         return Cohort(
@@ -163,6 +224,7 @@ class Engine(ABC):
             task=self.task,
             max_weight=max_weight,
             final=final,
+            division=division.alone() if whole else division,
         )
 
     def everyone(self) -> Tensor:
@@ -251,7 +313,17 @@ class Meter:
     """Counts the traffic: bytes down and up, messages, phases, clients that answered."""
 
     def __init__(self) -> None:
-        self.down = self.up = self.messages = self.phases = self.asked = self.answered = 0
+        self.down = self.up = self.phases = self.asked = self.answered = 0
+
+    @property
+    def messages(self) -> int:
+        """Messages in both directions."""
+        return self.asked + self.answered
+
+    def join(self, everywhere: Callable[[tuple[int, int]], list[tuple[int, int]]]) -> None:
+        """Count the replies that all processes of a run received."""
+        found = everywhere((self.up, self.answered))
+        self.up, self.answered = sum(up for up, _ in found), sum(many for _, many in found)
 
     def __call__(self, exchange: Exchange) -> Exchange:
         """Wrap an exchange."""
@@ -262,10 +334,8 @@ class Meter:
             self.phases += 1
             self.asked += len(ask.ids)
             self.down += size * len(ask.ids) + each
-            self.messages += len(ask.ids)
             for chunk in exchange(ask):
                 self.up += tree.nbytes(chunk.value)
-                self.messages += len(chunk.ids)
                 self.answered += len(chunk.ids)
                 yield chunk
 

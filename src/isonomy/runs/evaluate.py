@@ -285,7 +285,7 @@ def _add_excess(
     found = surrogate.reference(setting, groups)
     if last:
         deployed = setting.algorithm.deployed(now.server)
-        got = risk.measured(setting, found, deployed, now.engine.states.stacked, ids, rays)
+        got = risk.measured(setting, found, deployed, now.engine.all_states(), ids, rays)
         metrics |= {"faa": got.faa, "faa:low": got.low, "faa:high": got.high}
         rows["excess_loss"], rows["excess_error"] = _nan(got.excess), _nan(got.error)
         return got
