@@ -187,6 +187,10 @@ class EngineConfig(_Section):
     chunk: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto", description="number of clients that run at once"
     )
+    device: Literal["cpu", "cuda", "mps", "auto"] = Field(
+        "cpu",
+        description="where clients' data, states and training are; auto: a GPU, if any",
+    )
     compile: bool = Field(False, description="compile local steps (needs a C++ compiler)")
     threads: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto", description="torch threads; auto: 1 for small models"
@@ -423,6 +427,10 @@ class Config(_Section):
             del plain["rounds"]
         for key in ("workers", "timeout"):  # the result does not depend on them
             del plain["engine"][key]
+        if self.engine.device == "cpu":  # as in runs of versions without this key
+            del plain["engine"]["device"]
+        if self.engine.name == "distributed":  # the same result, by other processes
+            plain["engine"]["name"] = "batched"
         if self.engine.shares == "auto":  # a checkpoint has their number
             del plain["engine"]["shares"]
         if self.postprocess.name == "none":  # as in runs of versions without it

@@ -217,9 +217,8 @@ class Cohort:
 
         def own() -> tuple[list[Tree], list[Tensor]]:
             chunks = list(self._ask(ask))
-            return [tree.concat([c.value for c in chunks])] if chunks else [], [
-                c.ids for c in chunks
-            ]
+            values = [tree.concat([c.value for c in chunks])] if chunks else []
+            return tree.tmap(lambda t: t.cpu(), values), [c.ids for c in chunks]
 
         values, ids = _flat(self._division.everyone(own))
         order = self._order(ids)
@@ -286,7 +285,7 @@ class Cohort:
             kept, ids = [], []
             for chunk in self._ask(ask):
                 w = weights[_positions(asked, chunk.ids)]
-                shown = {name: chunk.value[name] for name in seen}
+                shown = {name: tree.tmap(lambda t: t.cpu(), chunk.value[name]) for name in seen}
                 part = sums.setdefault(self._division.share(chunk.ids), {})
                 for name, value in chunk.value.items():
                     if name not in shown:

@@ -32,17 +32,17 @@ class Sums(NamedTuple):
 def added(sums: Sums | None, value: Tree, weight: Tensor, score: Tensor | None = None) -> Sums:
     """The sums with some stacked replies added to them; the tensors of `sums` are overwritten.
 
-    The sum is scaled down when a larger score arrives, so nothing overflows.
+    Sums are on the CPU; of replies on another device, only their sum is copied to it. The sum is
+    scaled down when a larger score arrives, so nothing overflows.
     """
     if sums is None:
         sums = Sums(
             0.0,
-            tree.tmap(
-                lambda t: torch.zeros(t.shape[1:], dtype=torch.float64, device=t.device), value
-            ),
+            tree.tmap(lambda t: torch.zeros(t.shape[1:], dtype=torch.float64), value),
         )
     total, folded, top = sums
     if score is not None and bool((weight > 0).any()):
+        score = score.cpu()
         top = max(top, float(score[weight > 0].max()))  # of the clients that have weight
         before = math.exp(sums.top - top)
         total *= before
@@ -78,12 +78,12 @@ def _scale(top: float, own: float) -> float:
 def _fold(sums: Tensor, weight: Tensor, stacked: Tensor) -> Tensor:
     """Add the weighted sum over the leading axis to `sums`, which has double precision."""
     if len(weight) == 1:
-        return sums.add_(stacked[0], alpha=float(weight))
+        return sums.add_(stacked[0].cpu(), alpha=float(weight))
     if not stacked.is_floating_point():
-        return sums.add_(torch.tensordot(weight, stacked.to(torch.float64), dims=1))
+        return sums.add_(torch.tensordot(weight, stacked.cpu().to(torch.float64), dims=1))
     scale = float(weight.abs().max()) or 1.0  # so that weights in single precision are at most 1
-    part = torch.tensordot((weight / scale).to(stacked.dtype), stacked, dims=1)
-    return sums.add_(part, alpha=scale)
+    relative = (weight / scale).to(stacked.dtype).to(stacked.device)
+    return sums.add_(torch.tensordot(relative, stacked, dims=1).cpu(), alpha=scale)
 
 
 def capped(weights: Tensor, share: float) -> Tensor:

@@ -23,6 +23,7 @@ from isonomy.core.task import Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
 from isonomy.data.federation import Federation
+from isonomy.engines.devices import Name, Place, to_host
 
 T = TypeVar("T")
 
@@ -30,11 +31,20 @@ T = TypeVar("T")
 class States:
     """Clients' private states, stacked; only the client's own phase reads its row.
 
-    `held` are the clients whose states are here, in ascending order; None: all of them.
+    `held` are the clients whose states are here, in ascending order; None: all of them. They are on
+    the device of `place`.
     """
 
-    def __init__(self, initial: State, clients: int, held: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        initial: State,
+        clients: int,
+        held: Tensor | None = None,
+        place: Place | None = None,
+    ) -> None:
         self.held = held
+        self.place = Place() if place is None else place
+        initial = self.place.put(initial)
         count = clients if held is None else len(held)
         self.stacked: Tree = tree.tmap(
             lambda t: t.unsqueeze(0).expand(count, *t.shape).clone(), initial
@@ -51,10 +61,13 @@ class States:
             raise ValueError("a phase returned a state, but init_client made none")
         if not self.empty:
             at = self._rows(ids)
+            new = self.place.put(new)
             tree.tmap(lambda s, v: s.index_copy_(0, at, v.to(s.dtype)), self.stacked, new)
 
     def _rows(self, ids: Tensor) -> Tensor:
-        return ids if self.held is None else torch.searchsorted(self.held, ids)
+        rows = ids if self.held is None else torch.searchsorted(self.held, ids)
+        found: Tensor = self.place.put(rows)
+        return found
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,10 @@ class EngineOptions(Protocol):
     @property
     def compile(self) -> bool:
         """Whether to compile local steps."""
+
+    @property
+    def device(self) -> Name:
+        """Where phases run."""
 
     @property
     def shares(self) -> int | Literal["auto"]:
@@ -113,16 +130,20 @@ class Engine(ABC):
         del options, note  # engines that have options use them
         return cls(task, federation, seed=seed)
 
-    def __init__(self, task: Task, federation: Federation, *, seed: int = 0) -> None:
+    def __init__(
+        self, task: Task, federation: Federation, *, seed: int = 0, place: Place | None = None
+    ) -> None:
+        self.place = Place() if place is None else place
         self.task = task
         self.federation = federation
         self.seed = seed
-        self.pool = Pool(federation.x, federation.y, federation.groups)
+        self.pool: Pool = self.place.put(Pool(federation.x, federation.y, federation.groups))
+        self._task = self.place.task(task)
         self.states = States((), len(federation))
 
     def reset(self, initial: State) -> None:
         """Give every client the same initial state."""
-        self.states = States(initial, len(self.federation))
+        self.states = States(initial, len(self.federation), place=self.place)
 
     @abstractmethod
     def exchange(self, ask: Ask) -> Iterator[Replies]:
@@ -171,19 +192,19 @@ class Engine(ABC):
         return tree.finite(self.states.take(ids))
 
     def all_states(self) -> Tree:
-        """Every client's state, stacked, in every process."""
-        return self.states.stacked
+        """Every client's state, stacked, on the CPU, in every process."""
+        return to_host(self.states.stacked)
 
     def shards(self) -> Iterator[Tree]:
         """The clients' states share by share, in the process that leads; for a checkpoint.
 
         With one share, they are all clients' states in the order of the clients.
         """
-        yield self.states.stacked
+        yield to_host(self.states.stacked)
 
     def load(self, shards: Sequence[Callable[[], Tree]]) -> None:
         """Give clients the states that `shards` returned; the process that leads has `shards`."""
-        self.states.stacked = tree.like(self.states.stacked, shards[0]())
+        self.states.put(self.everyone(), tree.like(self.states.stacked, shards[0]()))
 
     # --- cohorts ------------------------------------------------------------------------------
 
@@ -234,11 +255,14 @@ class Engine(ABC):
     def client(self, ask: Ask, ids: Tensor) -> dict[str, Any]:
         """The parts of `Client` for these clients: stacked tensors and shared sizes."""
         ranges = self.federation.ranges[ids]
-        return parts(ask, ids, self.pool, ranges, self.states.take(ids), self.seed)
+        made = parts(ask, ids, self.pool, ranges, self.states.take(ids), self.seed)
+        made["lanes"] = self.place.put(made["lanes"])
+        made["shared"]["rate"] = self.place.put(made["shared"]["rate"])
+        return made
 
     def run_phase(self, ask: Ask, message: Any, lane: Any, shared: Any) -> tuple[Any, State]:
         """One client's phase."""
-        return ask.wrapped()(self.task, message, Client(**lane, **shared))
+        return ask.wrapped()(self._task, message, Client(**lane, **shared))
 
 
 def parts(

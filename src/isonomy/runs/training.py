@@ -38,6 +38,8 @@ from isonomy.runs.start import MakeEngine, begin, save
 
 __all__ = ["Listener", "Stopped", "method_label", "record", "resume", "run", "train"]
 
+NOTHING = Record("", 0, {}, [], {}, {}, 0.0)  # of a process that has nothing to do
+
 
 def run(
     config: Config,
@@ -58,8 +60,8 @@ def run(
         setting = build(config, listener.note)
         place = RunFolder(folder) if folder is not None and group.leads else None
         begun = place is not None and processes.restarted() and place.holds(setting.config)
-        if place is not None and begun and place.complete:
-            return record(place)
+        if group.same(place is not None and begun and place.complete):
+            return NOTHING if place is None else record(place)
         if place is not None and not begun:
             place.create(setting.config, overwrite=overwrite)
         with group.connected():
@@ -79,7 +81,8 @@ def resume(folder: Path | str, *, listeners: Sequence[Listener] = (), keep: bool
     place = RunFolder(folder)
     with processes.of_run(place.config() if processes.leads() else None) as group:
         if not group.leads:
-            return train(build(group.same(None)), None)
+            config = group.same(None)
+            return NOTHING if config is None else train(build(config), None)
         return _resume(place, group, Listeners(listeners), keep=keep)
 
 
@@ -89,6 +92,7 @@ def _resume(place: RunFolder, group: Processes, listener: Listeners, *, keep: bo
     withheld = place.complete and keep and place.withheld
     if place.complete and not withheld:
         listener.note(f"'{place.path}' is complete; nothing to do.")
+        group.same(None)
         return record(place)
     if place.served and withheld:
         raise RunError(

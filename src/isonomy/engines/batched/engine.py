@@ -31,6 +31,7 @@ from isonomy.engines.batched.memory import keep_freed
 from isonomy.engines.batched.refused_phases import explained
 from isonomy.engines.batched.runner import shared
 from isonomy.engines.batched.trace import flops
+from isonomy.engines.devices import Place, place_of, to_host
 from isonomy.engines.shares import shares_of
 from isonomy.errors import ConfigError
 
@@ -66,8 +67,9 @@ class Batched(Engine):
         shares: int = 1,
         joint: Joint | None = None,
         held: Sequence[int] | None = None,
+        place: Place | None = None,
     ) -> None:
-        super().__init__(task, federation, seed=seed)
+        super().__init__(task, federation, seed=seed, place=place)
         self.shares = shares
         self.joint = joint
         self.held: Sequence[int] = range(shares) if held is None else held
@@ -95,7 +97,15 @@ class Batched(Engine):
             )
             compile = False
         shares = 1 if options.shares == "auto" else options.shares
-        return cls(task, federation, seed=seed, chunk=options.chunk, compile=compile, shares=shares)
+        return cls(
+            task,
+            federation,
+            seed=seed,
+            chunk=options.chunk,
+            compile=compile,
+            shares=shares,
+            place=place_of(options.device),
+        )
 
     # --- shares of clients ----------------------------------------------------------------------
 
@@ -110,7 +120,7 @@ class Batched(Engine):
         if len(self.held) < self.shares:
             none = torch.arange(0)
             held = torch.cat([none, *(self.members(share) for share in self.held)]).sort().values
-        self.states = States(initial, len(self.federation), held)
+        self.states = States(initial, len(self.federation), held, self.place)
 
     @property
     def share_of(self) -> Tensor | None:
@@ -132,13 +142,10 @@ class Batched(Engine):
     def shards(self) -> Iterator[Tree]:
         """The states of each share's clients."""
         for share in range(self.shares):
-            yield self.states.take(self.members(share)) if self.shares > 1 else self.states.stacked
+            yield to_host(self.states.take(self.members(share)))
 
     def load(self, shards: Sequence[Callable[[], Tree]]) -> None:
         """Give every client its state."""
-        if self.shares == 1:
-            self.states.stacked = tree.like(self.states.stacked, shards[0]())
-            return
         for share, shard in enumerate(shards):
             self.states.put(self.members(share), tree.like(self.states.stacked, shard()))
 
@@ -161,6 +168,7 @@ class Batched(Engine):
     def exchange(self, ask: Ask) -> Iterator[Replies]:
         """Chunks of similar clients, largest first, share by share."""
         share_of = self.share_of
+        ask = replace(ask, message=self.place.put(ask.message), each=self.place.put(ask.each))
         if share_of is None:
             parts = [self._sorted(ask, ask.ids)] if self.held else []
         else:
@@ -204,7 +212,7 @@ class Batched(Engine):
         parts = self.client(ask, ids)
         lanes, shared = parts["lanes"], parts["shared"]
         each = None if ask.each is None else tree.take(ask.each, slice(first, last))
-        with torch.no_grad(), using(self.programs):
+        with torch.no_grad(), using(self.programs), self.place.active():
             if last - first == 1:
                 own = {} if each is None else tree.take(each, 0)
                 message = {**ask.message, **own}
@@ -240,8 +248,8 @@ class Batched(Engine):
         """The number of floating-point operations in one client's step, counted, not timed."""
         if self._flops is None:
             n = min(ask.work.width(int(self.federation.sizes().max())), len(self.federation.y))
-            pool = self.pool
-            batch = Batch(pool.x[:n], pool.y[:n], pool.groups[:n], torch.ones(n))
+            data = self.federation
+            batch = Batch(data.x[:n], data.y[:n], data.groups[:n], torch.ones(n))
             params = self.task.init(0)
             self._flops = float(flops(lambda: grad(self.task.loss)(params, batch)))
         return self._flops
@@ -254,10 +262,12 @@ class Batched(Engine):
             if chunk > len(ask.ids) or (chunk > 4 and self._heaviness(ask) > HUGE):
                 break
             self._run(small, 0, chunk)  # traces and warms up
+            self.place.wait()
             spent = []
             for _ in range(2):
                 begin = time.perf_counter()
                 self._run(small, 0, chunk)
+                self.place.wait()
                 spent.append((time.perf_counter() - begin) / chunk)
             if min(spent) < 0.95 * fastest:
                 best, fastest = chunk, min(spent)

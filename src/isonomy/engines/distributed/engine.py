@@ -26,6 +26,7 @@ from isonomy.core.work import Work
 from isonomy.data.federation import Federation
 from isonomy.engines.base import Engine, EngineOptions, Note
 from isonomy.engines.batched.engine import Batched
+from isonomy.engines.devices import Place, to_host
 from isonomy.engines.distributed import ranks as processes
 from isonomy.engines.distributed.ranks import Ranks
 
@@ -48,8 +49,9 @@ class Distributed(Engine):
         compile: bool = False,
         shares: int | Literal["auto"] = "auto",
         ranks: Ranks | None = None,
+        place: Place | None = None,
     ) -> None:
-        super().__init__(task, federation, seed=seed)
+        super().__init__(task, federation, seed=seed, place=place)
         self.ranks = ranks
         size = 1 if ranks is None else ranks.size
         self.leads = ranks is None or ranks.leads
@@ -61,6 +63,7 @@ class Distributed(Engine):
             compile=compile,
             shares=size if shares == "auto" else shares,
             joint=ranks,
+            place=place,
         )
         self._notes: list[str] = []
         self._hold()
@@ -79,6 +82,7 @@ class Distributed(Engine):
             compile=made.programs.compile,
             shares=options.shares,
             ranks=processes.current(),
+            place=made.place,
         )
 
     def _hold(self) -> None:
@@ -161,9 +165,9 @@ class Distributed(Engine):
     def all_states(self) -> Tree:
         """Every client's state, gathered."""
         if self.ranks is None or self.states.empty:
-            return self.states.stacked
-        held = self.states.held
-        parts = self.everywhere((self.everyone() if held is None else held, self.states.stacked))
+            return to_host(self.states.stacked)
+        held, stacked = self.states.held, to_host(self.states.stacked)
+        parts = self.everywhere((self.everyone() if held is None else held, stacked))
         order = torch.cat([ids for ids, _ in parts]).argsort()
         return tree.take(tree.concat([stacked for _, stacked in parts]), order)
 
@@ -175,7 +179,7 @@ class Distributed(Engine):
         for share in range(self.inner.shares):
             owner, own = self._owner(share), None
             if owner == self.ranks.rank:
-                own = self.states.take(self.inner.members(share))
+                own = to_host(self.states.take(self.inner.members(share)))
             yield self.ranks.moved(own, owner, 0)
 
     def load(self, shards: Sequence[Callable[[], Tree]]) -> None:
