@@ -29,6 +29,7 @@ from isonomy.core.tree import Tree
 from isonomy.data.federation import Federation
 from isonomy.engines.base import Engine
 from isonomy.engines.batched.engine import Batched
+from isonomy.engines.batched.program import Programs
 from isonomy.engines.batched.runner import Untraced
 from isonomy.engines.devices import Place
 from isonomy.errors import IsonomyError
@@ -111,7 +112,8 @@ class FakePlace(Place):
 class Shadowed(Engine):
     """Runs every phase twice: with numbers on the CPU, and without any on a fake GPU.
 
-    The algorithm gets the replies of the first. NotOnDevice says what fails in the second.
+    The algorithm gets the replies of the first. NotOnDevice says what fails in the second, in which
+    local loops are traced as on a real GPU.
     """
 
     name = "shadowed"
@@ -120,7 +122,8 @@ class Shadowed(Engine):
         super().__init__(task, federation, seed=options.get("seed", 0))
         self.real = Batched(task, federation, **options)
         self.fake = Batched(task, federation, place=FakePlace(), **options)
-        self.real.programs = self.fake.programs = Untraced()
+        self.real.programs = Untraced()
+        self.fake.programs = Programs(blind=True)
 
     def reset(self, initial: State) -> None:
         """Give every client its initial state, on both."""

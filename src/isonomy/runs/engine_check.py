@@ -9,6 +9,11 @@ from isonomy.errors import ConfigError
 def check_engine(config: Config, *, remote: bool) -> None:
     """Refuse several processes where they cannot compute the run."""
     engine = config.engine
+    if engine.name == "loop" and engine.device != "cpu":
+        raise ConfigError(
+            f"engine.device = '{engine.device}': engine.name = 'loop' is the reference and runs on "
+            "the CPU; choose engine.name = 'batched', or engine.device = 'cpu'."
+        )
     if engine.workers == 1 and engine.name != "distributed":
         if engine.name == "loop" and engine.shares != "auto":
             raise ConfigError(

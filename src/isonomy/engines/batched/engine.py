@@ -168,7 +168,7 @@ class Batched(Engine):
     def exchange(self, ask: Ask) -> Iterator[Replies]:
         """Chunks of similar clients, largest first, share by share."""
         share_of = self.share_of
-        ask = replace(ask, message=self.place.put(ask.message), each=self.place.put(ask.each))
+        ask = replace(ask, message=self.place.put(ask.message))
         if share_of is None:
             parts = [self._sorted(ask, ask.ids)] if self.held else []
         else:
@@ -181,7 +181,8 @@ class Batched(Engine):
     def _sorted(self, ask: Ask, ids: Tensor) -> Ask:
         """The question to some of its clients, the largest first."""
         order = torch.argsort(-self.federation.sizes()[ids], stable=True)
-        return ask.to(ids[order])  # ids ascend, so ties have one order
+        part = ask.to(ids[order])  # ids ascend, so ties have one order
+        return replace(part, each=self.place.put(part.each))
 
     def _chunks(self, ask: Ask, most: int) -> Iterator[Replies]:
         for first, last in self._cuts(ask, most):
