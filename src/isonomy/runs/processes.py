@@ -19,6 +19,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from isonomy.config.schema import Config, parse
+from isonomy.engines.devices import Place, place_of
 from isonomy.engines.distributed import ranks
 from isonomy.engines.distributed.ranks import RankLost, Ranks
 from isonomy.errors import ConfigError, IsonomyError, RunError
@@ -105,7 +106,8 @@ def of_run(config: Config | None) -> Iterator[Processes]:
                 "engine.name = 'distributed' and no engine.workers, or start it without torchrun."
             )
         seconds = 1800.0 if engine is None else engine.timeout
-        with ranks.joined_by_torchrun(seconds=seconds) as found:
+        device = Place() if engine is None else place_of(engine.device)
+        with ranks.joined_by_torchrun(seconds=seconds, device=str(device.device)) as found:
             yield Processes(found=found)
         return
     if engine is None or config is None or engine.workers == 1:
@@ -142,17 +144,18 @@ def _workers(config: Config) -> Iterator[Callable[[], Any]]:
             _check_alive(started)
             time.sleep(_POLL)
         with _by_loopback(), ranks.joined(0, size, seconds=seconds, store=store):
-            try:
-                yield
-            except RankLost as error:
-                _check_alive(started, wait=1.0)
-                raise error
+            yield
 
+    _started.extend(started)
     try:
         yield connect
     finally:
+        _started.clear()
         for process in started:
             _end(process)
+
+
+_started: list[subprocess.Popen[bytes]] = []  # the workers of this process's run
 
 
 def _refuse_main(config: Config) -> None:
@@ -249,6 +252,10 @@ def _end_with_stdin() -> None:
 
 
 def explained(error: RankLost, to_continue: str | None) -> RunError:
-    """The error with what to do about it."""
+    """The error with which worker ended, if that is known, and with what to do about it."""
+    try:
+        _check_alive(_started, wait=1.0 if _started else 0.0)
+    except RankLost as found:
+        error = found
     what = f"; continue from the last checkpoint with {to_continue}" if to_continue else ""
     return RunError(f"{str(error).rstrip('.')}{what}.")

@@ -180,7 +180,7 @@ class Programs:
         lanes = len(counts)
         uneven = counts[-1] < counts[0]
         ends = [t.clone() for t in carry] if uneven else []
-        i = 0
+        i, steps = 0, steps_at(lanes, counts, 0, self.rungs)
         while i < counts[0]:
             active = sum(c > i for c in counts)
             until = counts[active - 1]  # the step at which the next lane finishes
@@ -189,7 +189,7 @@ class Programs:
                 lanes = wanted
                 carry = [t[:lanes] for t in carry]
                 lifted = [_cut(t, d, lanes) for t, d in zip(lifted, lifted_dims, strict=True)]
-            steps = steps_at(lanes, counts, i, self.rungs)
+                steps = steps_at(lanes, counts, i, self.rungs)
             program: Program | None = None
             for s in range(i, until):
                 x = [_cut(t[s], d, lanes) for t, d in zip(by_step, x_dims, strict=True)]

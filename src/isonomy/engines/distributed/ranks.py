@@ -51,7 +51,8 @@ class Ranks:
         self.rank = rank
         self.size = size
         self.seconds = seconds
-        self.device = device  # where large messages are sent from: "cpu" by gloo, "cuda" by nccl
+        # where large messages are sent from: the CPU by gloo, a GPU of CUDA by nccl
+        self.device = device if device.startswith("cuda") else "cpu"
 
     @property
     def leads(self) -> bool:
@@ -227,7 +228,7 @@ def joined(
         )
     try:
         distributed.init_process_group(
-            "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo",
+            "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo",
             rank=rank,
             world_size=size,
             store=store,
