@@ -140,9 +140,8 @@ def main() -> None:
     out = [process.communicate()[0] for process in started]
     if any(process.returncode for process in started):
         sys.exit("a process of the benchmark failed")
-    print(
-        f"{'workload':10} {'one':>9} {f'{options.ranks} ranks':>9} {'speed-up':>9} {'differ by':>10}"
-    )
+    titles = ("one", f"{options.ranks} ranks", "speed-up", "differ by")
+    print(f"{'workload':10} {' '.join(f'{title:>9}' for title in titles)}")
     for row in json.loads(out[0]):
         shown = (f"{row[k]:.3g}" for k in ("one", "ranks", "speed-up", "difference"))
         print(f"{row['workload']:10} {' '.join(f'{text:>9}' for text in shown)}")
