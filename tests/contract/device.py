@@ -17,9 +17,9 @@ from isonomy.engines.fake_device import NotOnDevice, Shadowed  # isort: skip  # 
 
 import torch
 
-from contract.running import Transport, home, run
 from contract.table import algorithms
 from isonomy.blocks.descent import descend
+from isonomy.contract.running import Transport, home, run
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.capabilities import LearnsFront

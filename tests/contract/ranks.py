@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 import torch
 from torch import distributed
 
-from contract.running import Transport, close, copied, home, run, same_bits
 from contract.table import algorithms
 from isonomy.algorithms.average.fedavg import FedAvg
+from isonomy.contract.running import Transport, close, copied, home, run, same_bits
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client

@@ -131,6 +131,12 @@ def test_what_cannot_be_divided_is_refused(engine, words):
         build(parse({**SMALL, "engine": engine}))
 
 
+def test_data_in_memory_are_not_divided():
+    data = {"name": "memory", "digest": "0"}
+    with pytest.raises(ConfigError, match="in the memory of this process"):
+        build(parse({**SMALL, "data": data, "engine": {"workers": 2}}))
+
+
 def test_torchrun_without_the_engine_is_refused(monkeypatch):
     for name, value in {
         "RANK": "1",

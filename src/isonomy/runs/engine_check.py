@@ -27,6 +27,11 @@ def check_engine(config: Config, *, remote: bool) -> None:
             f"engine.{which}: in a real federation clients run on the participants' machines; "
             "remove it."
         )
+    if config.data.name == "memory":
+        raise ConfigError(
+            f"engine.{which}: the data are in the memory of this process, where other processes do "
+            "not find them; write them to files and give their path, or remove it."
+        )
     if engine.name == "loop":
         raise ConfigError(
             f"engine.{which}: engine.name = 'loop' is the reference and runs in one process; "
