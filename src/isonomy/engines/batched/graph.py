@@ -21,8 +21,9 @@ def optimised(
     graph: torch.fx.GraphModule, inputs: list[Tensor], carried: int, *, compare: bool = True
 ) -> Callable[..., Any]:
     """The graph as a function that may write over its first `carried` inputs."""
-    expected = graph(*inputs) if compare else ()
-    original = copy.deepcopy(graph)
+    if compare:
+        expected = graph(*inputs)
+        original = copy.deepcopy(graph)
     update_in_place(graph, carried)
     native(graph)
     if not compare:
