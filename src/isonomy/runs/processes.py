@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from isonomy.config.schema import Config, parse
-from isonomy.engines.devices import Place, place_of
+from isonomy.engines.devices import place_of
 from isonomy.engines.distributed import ranks
 from isonomy.engines.distributed.ranks import RankLost, Ranks
 from isonomy.errors import ConfigError, IsonomyError, RunError
@@ -106,8 +106,9 @@ def of_run(config: Config | None) -> Iterator[Processes]:
                 "engine.name = 'distributed' and no engine.workers, or start it without torchrun."
             )
         seconds = 1800.0 if engine is None else engine.timeout
-        device = Place() if engine is None else place_of(engine.device)
-        with ranks.joined_by_torchrun(seconds=seconds, device=str(device.device)) as found:
+        with ranks.joined_by_torchrun(seconds=seconds) as found:
+            wanted = found.gathered("cpu" if engine is None else engine.device)[0]
+            found.use(place_of(wanted).device)
             yield Processes(found=found)
         return
     if engine is None or config is None or engine.workers == 1:
@@ -185,7 +186,7 @@ def _check_alive(started: list[subprocess.Popen[bytes]], wait: float = 0.0) -> N
             code = process.poll()
             if code:
                 how = f"signal {-code}" if code < 0 else f"exit code {code}"
-                why = ", perhaps because memory ran out" if code == -signal.SIGKILL else ""
+                why = ", perhaps because memory ran out" if code == -9 else ""
                 raise RankLost(f"worker {rank} of the run ended with {how}{why}")
         if time.monotonic() >= until:
             return

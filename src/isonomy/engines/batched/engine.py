@@ -50,7 +50,7 @@ class Batched(Engine):
     run saves, so that a resumed run computes exactly the same.
 
     Clients are divided into `shares`, which chunks do not mix. If several processes compute a run,
-    `joint` connects them and `held` are the shares whose clients this one runs.
+    `held` are the shares whose clients this one runs (see `isonomy.engines.distributed`).
     """
 
     name = "batched"
@@ -65,15 +65,10 @@ class Batched(Engine):
         compile: bool = False,
         chunks: dict[str, int] | None = None,
         shares: int = 1,
-        joint: Joint | None = None,
-        held: Sequence[int] | None = None,
         place: Place | None = None,
     ) -> None:
         super().__init__(task, federation, seed=seed, place=place)
-        self.shares = shares
-        self.joint = joint
-        self.held: Sequence[int] = range(shares) if held is None else held
-        self._share_of: Tensor | None = None
+        self.divide(shares)
         self._work, self.initial = Work(), cast(State, ())
         if chunk != "auto" and chunk < 1:
             raise ConfigError(f"engine.chunk = {chunk}: give 1 or more, or 'auto'.")
@@ -108,6 +103,12 @@ class Batched(Engine):
         )
 
     # --- shares of clients ----------------------------------------------------------------------
+
+    def divide(self, shares: int, joint: Joint | None = None) -> None:
+        """Divide clients into so many shares; `joint` are the processes that compute them."""
+        self.shares, self.joint = shares, joint
+        self.held: Sequence[int] = range(shares)
+        self._share_of: Tensor | None = None
 
     def prepare(self, work: Work) -> None:
         """Divide clients by this work."""
@@ -161,8 +162,7 @@ class Batched(Engine):
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Use the chunks of an earlier probe, and as many shares as there were."""
         self.chunks = dict(saved.get("chunks") or {})
-        self.shares, self._share_of = int(saved.get("shares", 1)), None
-        self.held = range(self.shares)
+        self.divide(int(saved.get("shares", 1)), self.joint)
         self.reset(self.initial)
 
     def exchange(self, ask: Ask) -> Iterator[Replies]:

@@ -26,7 +26,7 @@ from isonomy.core.work import Work
 from isonomy.data.federation import Federation
 from isonomy.engines.base import Engine, EngineOptions, Note
 from isonomy.engines.batched.engine import Batched
-from isonomy.engines.devices import Place, to_host
+from isonomy.engines.devices import to_host
 from isonomy.engines.distributed import ranks as processes
 from isonomy.engines.distributed.ranks import Ranks
 
@@ -34,7 +34,7 @@ from isonomy.engines.distributed.ranks import Ranks
 class Distributed(Engine):
     """One rank's part of a run. Without ranks, this process computes all shares.
 
-    `shares` is the number of shares, by default one for each rank.
+    `shares` is the number of shares, by default one for each rank. `inner` runs the clients.
     """
 
     name = "distributed"
@@ -45,26 +45,17 @@ class Distributed(Engine):
         federation: Federation,
         *,
         seed: int = 0,
-        chunk: int | Literal["auto"] = "auto",
-        compile: bool = False,
         shares: int | Literal["auto"] = "auto",
         ranks: Ranks | None = None,
-        place: Place | None = None,
+        inner: Batched | None = None,
     ) -> None:
-        super().__init__(task, federation, seed=seed, place=place)
+        super().__init__(task, federation, seed=seed)
         self.ranks = ranks
-        size = 1 if ranks is None else ranks.size
         self.leads = ranks is None or ranks.leads
-        self.inner = Batched(
-            task,
-            federation,
-            seed=seed,
-            chunk=chunk,
-            compile=compile,
-            shares=size if shares == "auto" else shares,
-            joint=ranks,
-            place=place,
-        )
+        self.inner = Batched(task, federation, seed=seed) if inner is None else inner
+        self.place, self.pool = self.inner.place, self.inner.pool
+        size = 1 if ranks is None else ranks.size
+        self.inner.divide(size if shares == "auto" else shares, joint=ranks)
         self._notes: list[str] = []
         self._hold()
 
@@ -73,17 +64,9 @@ class Distributed(Engine):
         cls, task: Task, federation: Federation, *, seed: int, options: EngineOptions, note: Note
     ) -> Self:
         """The engine of the ranks that this process is one of."""
-        made = Batched.make(task, federation, seed=seed, options=options, note=note)
-        return cls(
-            task,
-            federation,
-            seed=seed,
-            chunk=made.chunk,
-            compile=made.programs.compile,
-            shares=options.shares,
-            ranks=processes.current(),
-            place=made.place,
-        )
+        inner = Batched.make(task, federation, seed=seed, options=options, note=note)
+        now = processes.current()
+        return cls(task, federation, seed=seed, shares=options.shares, ranks=now, inner=inner)
 
     def _hold(self) -> None:
         """Choose the shares of this rank: contiguous ones, as many as the other ranks have."""

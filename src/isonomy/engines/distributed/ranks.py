@@ -44,15 +44,22 @@ class Ranks:
         size: int,
         *,
         seconds: float,
-        device: str = "cpu",
         group: distributed.ProcessGroup | None = None,
     ) -> None:
         self.group = group  # of the first `size` processes; None: all processes
         self.rank = rank
         self.size = size
         self.seconds = seconds
-        # where large messages are sent from: the CPU by gloo, a GPU of CUDA by nccl
-        self.device = device if device.startswith("cuda") else "cpu"
+        self.device = torch.device("cpu")  # where large messages are sent from
+
+    def use(self, device: torch.device) -> None:
+        """Send large messages by nccl if this is a GPU of CUDA, otherwise by gloo.
+
+        It must be of the same kind in all ranks.
+        """
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+            self.device = device
 
     @property
     def leads(self) -> bool:
@@ -198,10 +205,10 @@ def started_by_torchrun() -> bool:
 
 
 @contextmanager
-def joined_by_torchrun(*, seconds: float, device: str = "cpu") -> Iterator[Ranks]:
+def joined_by_torchrun(*, seconds: float) -> Iterator[Ranks]:
     """Join the ranks that torchrun started with this one."""
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    with joined(rank, size, seconds=seconds, device=device) as ranks:
+    with joined(rank, size, seconds=seconds) as ranks:
         yield ranks
 
 
@@ -211,7 +218,6 @@ def joined(
     size: int,
     *,
     seconds: float,
-    device: str = "cpu",
     store: distributed.Store | None = None,
 ) -> Iterator[Ranks]:
     """Join the ranks of a run, by a store or as the environment says, and leave them at the end."""
@@ -228,7 +234,7 @@ def joined(
         )
     try:
         distributed.init_process_group(
-            "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo",
+            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
             rank=rank,
             world_size=size,
             store=store,
@@ -240,7 +246,7 @@ def joined(
             f"rank {rank} of {size} cannot join the others ({first}); check MASTER_ADDR, "
             "MASTER_PORT and the network (GLOO_SOCKET_IFNAME chooses its interface)."
         ) from error
-    _current = Ranks(rank, size, seconds=seconds, device=device)
+    _current = Ranks(rank, size, seconds=seconds)
     try:
         yield _current
     finally:
