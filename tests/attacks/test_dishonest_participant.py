@@ -14,7 +14,8 @@ from federation.participants import CONFIG, NAMES, NODES, Room, participant, wri
 from isonomy import api
 from isonomy.config.files import read
 from isonomy.core import tree
-from isonomy.core.cohort import Cohort, capped
+from isonomy.core.cohort import Cohort
+from isonomy.core.sums import capped
 from isonomy.engines.batched.engine import Batched
 from isonomy.engines.loop import Loop
 from isonomy.errors import RunError

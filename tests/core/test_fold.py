@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,8 @@ from torch.func import grad, vmap
 
 from core.folds import both, numbers
 from isonomy.core.fold import fold, using
-from isonomy.engines.batched.program import Programs, ladder
+from isonomy.engines.batched.graph import without_python
+from isonomy.engines.batched.program import COMPILED_RUNGS, RUNGS, Programs, ladder
 
 # --- the plain loop -------------------------------------------------------------------------------
 
@@ -217,8 +219,38 @@ def test_no_steps_at_all() -> None:
     both(lambda: vmap(lambda w: fold(torch.add, w, torch.zeros(0)))(numbers("w", 3)))
 
 
-@given(st.integers(1, 600), st.sampled_from([1, 8, 64]))
-def test_ladder_is_never_below_what_is_active(active: int, floor: int) -> None:
-    made = ladder(active, floor=floor)
-    assert active <= made <= max(floor, 1.5 * active)
-    assert ladder(made, floor=floor) == made  # few rungs: a rung is its own rung
+@given(st.integers(1, 600), st.sampled_from([RUNGS, RUNGS[-1:], COMPILED_RUNGS]))
+def test_ladder_is_never_below_what_is_active(active: int, rungs: tuple[int, ...]) -> None:
+    made = ladder(active, rungs)
+    assert active <= made <= max(rungs[-1], 1.5 * active)
+    assert ladder(made, rungs) == made  # few rungs: a rung is its own rung
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_long_uneven_lanes_run_down_to_one(nested: bool) -> None:
+    """The longest lane runs alone, without lanes in its operations and without Python."""
+    counts = torch.tensor([90, 50, 48, 7, 7, 3, 3, 2, 2, 1])
+    w = numbers("w", 10, 3, 2) if nested else numbers("w", 10, 2)
+
+    def run() -> Any:
+        def client(w: Tensor, xs: Tensor, count: Tensor) -> Any:
+            def model(w: Tensor) -> Any:
+                return fold(lambda c, x: torch.tanh(c * x + 0.3), w, xs, count)
+
+            return vmap(model)(w) if nested else model(w)
+
+        return vmap(client)(w, numbers("x", 10, 90, 2), counts)
+
+    programs = both(run)
+    assert programs.traced == 4  # of 10, 8, 4 and 1 lanes: two lanes are left for two steps only
+    assert sum(isinstance(p.call, torch.jit.ScriptFunction) for p in programs._cache.values()) == 2
+
+
+def test_a_program_that_the_interpreter_changes_is_kept() -> None:
+    calls = itertools.count()
+
+    def program(x: Tensor) -> list[Tensor]:
+        return [x + next(calls)]  # a number that tracing makes a constant
+
+    assert without_python(program, [torch.ones(2)], 1) is program
+    assert without_python(lambda x: [x + 1], [torch.ones(2)], 1) is not None

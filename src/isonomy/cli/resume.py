@@ -31,12 +31,22 @@ def resume(
     from isonomy.errors import RunError
     from isonomy.report.tables import comparison
     from isonomy.runs.folder import RunFolder
+    from isonomy.runs.processes import leads, refuse_under_torchrun, several_by_torchrun
     from isonomy.runs.training import method_label
 
+    if not leads():  # rank 0 of those that torchrun started reads the folder
+        api.resume(folder, keep=keep)
+        return
     places = [RunFolder(path) for path in api.run_folders(folder)]
+    if len(places) > 1:
+        refuse_under_torchrun("resuming a comparison")
     if not places:
         raise RunError(f"there is no run in '{folder}'; give the folder of a run or a comparison.")
-    left = [place for place in places if not place.complete or (keep and place.withheld)]
+    left = [
+        place
+        for place in places
+        if not place.complete or (keep and place.withheld) or several_by_torchrun()
+    ]
     jobs = []
     for place in left:
         config = place.config()

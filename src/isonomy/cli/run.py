@@ -49,12 +49,15 @@ def run(
 
     chosen = with_trackers(api.make_config(config, *(overrides or [])), track)
     from isonomy.cli.progress import Job, show_progress
+    from isonomy.runs.processes import leads
     from isonomy.runs.training import method_label
 
     folder = to or Path("runs") / _default_name(chosen)
     job = Job(method_label(chosen), chosen.seed, chosen.rounds)
-    with show_progress([job], quiet=quiet) as listener:
+    with show_progress([job], quiet=quiet or not leads()) as listener:
         record = api.run(chosen, folder, overwrite=overwrite, keep=keep, listeners=[listener])
+    if not leads():  # rank 0 of those that torchrun started reports the result
+        return
     output.print_run(record)
     output.print_verdict(record)
     output.print_status(f"run: {folder}")

@@ -170,9 +170,26 @@ class PostprocessConfig(NamedTable):
 class EngineConfig(_Section):
     """How clients are run; all engines give the same results up to rounding."""
 
-    name: Literal["batched", "loop"] = Field("batched", description="engine")
+    name: Literal["batched", "loop", "distributed"] = Field(
+        "batched", description="engine; distributed: under torchrun, see docs/distributed.md"
+    )
+    workers: int = Field(
+        1, ge=1, description="processes of this machine that compute the run together"
+    )
+    shares: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto",
+        description="shares that clients are divided into; the result does not depend on the "
+        "number of processes, up to this number; auto: one per process",
+    )
+    timeout: float = Field(
+        1800.0, gt=0, description="seconds that a process waits for the others, at most"
+    )
     chunk: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto", description="number of clients that run at once"
+    )
+    device: Literal["cpu", "cuda", "mps", "auto"] = Field(
+        "cpu",
+        description="where clients' data, states and training are; auto: a GPU, if any",
     )
     compile: bool = Field(False, description="compile local steps (needs a C++ compiler)")
     threads: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
@@ -445,6 +462,14 @@ class Config(_Section):
         plain["data"] = {k: v for k, v in plain["data"].items() if k != "path"}
         if self.local.schedule != "cosine":
             del plain["rounds"]
+        for key in ("workers", "timeout"):  # the result does not depend on them
+            del plain["engine"][key]
+        if self.engine.device == "cpu":  # as in runs of versions without this key
+            del plain["engine"]["device"]
+        if self.engine.name == "distributed":  # the same result, by other processes
+            plain["engine"]["name"] = "batched"
+        if self.engine.shares == "auto":  # a checkpoint has their number
+            del plain["engine"]["shares"]
         if self.postprocess.name == "none":  # as in runs of versions without it
             del plain["postprocess"]
         if not self.secure.enabled:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,7 +53,9 @@ def halves(whole: Plan, share: float) -> tuple[Plan, Plan]:
         return torch.floor(count * share + 0.5).clamp(min=int(share > 0)).to(count.dtype)
 
     steps = whole.rows.shape[0]
-    early, most = first(whole.count), int(first(torch.tensor(steps)))
+    early = first(whole.count)
+    # as `first`, but a number of Python: reading a tensor would wait for its device
+    most = max(int(np.floor(np.float32(steps) * np.float32(share) + np.float32(0.5))), share > 0)
     late = (whole.count - early).clamp(min=int(share < 1))
     longest = max(steps - most, 1)  # counts differ between clients; the longest has the most left
     at = ((whole.count - late).unsqueeze(-1) + torch.arange(longest)).clamp(max=steps - 1)

@@ -7,17 +7,18 @@ accumulated as they arrive. `weigh` returns some parts of every reply and averag
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from isonomy.core import random, tree
 from isonomy.core.client import Message, Reply
+from isonomy.core.joint import Division
 from isonomy.core.phase import Declaration, DeclarationError, Phase, Verb, declaration
-from isonomy.core.sums import Sums
+from isonomy.core.sums import Sums, added, capped, joined, plus
 from isonomy.core.task import Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
@@ -153,6 +154,7 @@ class Cohort:
         around: tuple[ClientSide, ...] = (),
         max_weight: float = 1.0,
         final: bool = False,
+        division: Division | None = None,
     ) -> None:
         self._exchange = exchange
         self.ids = ids
@@ -168,6 +170,7 @@ class Cohort:
         self._around = around
         self._max_weight = max_weight
         self._final = final
+        self._division = division or Division()
         self._first: Cohort = self if whole is None else whole._first
         self._exchanges = 0
         self._asked = len(ids)
@@ -201,6 +204,7 @@ class Cohort:
             around=self._around,
             max_weight=self._max_weight,
             final=self._final,
+            division=self._division,
         )
 
     def uniform(self, name: str, shape: tuple[int, ...] = ()) -> Tensor:
@@ -232,11 +236,15 @@ class Cohort:
         return self._gathered(self._question("gather", phase, message, each, work))
 
     def _gathered(self, ask: Ask) -> Replies:
-        chunks = list(self._ask(ask))
-        value = tree.concat([c.value for c in chunks])
-        ids = torch.cat([c.ids for c in chunks])
-        order = _positions(ids, self._answered(ids))
-        return Replies(tree.take(value, order), self.ids, self.sizes)
+
+        def own() -> tuple[list[Tree], list[Tensor]]:
+            chunks = list(self._ask(ask))
+            values = [tree.concat([c.value for c in chunks])] if chunks else []
+            return tree.tmap(lambda t: t.cpu(), values), [c.ids for c in chunks]
+
+        values, ids = _flat(self._division.everyone(own))
+        order = self._order(ids)
+        return Replies(tree.take(tree.concat(values), order), self.ids, self.sizes)
 
     def mean(
         self,
@@ -287,27 +295,36 @@ class Cohort:
                 "defence: this algorithm weights clients by what they reply, which a defence "
                 "cannot replace; choose an algorithm that averages, or remove the defence."
             )
-        asked, weights, kept, ids = self.ids, self._weights(weight), [], []
-        sums: dict[str, Sums] = {}
+        asked, weights = self.ids, self._weights(weight)
         ask = self._question("weigh", phase, message, each, work)
         if set(seen) != set(ask.declared.seen):
             raise DeclarationError(
                 f"phase '{ask.declared.name}' declares seen = {ask.declared.seen}, but is asked "
                 f"with {seen}; make them equal."
             )
-        for chunk in self._ask(ask):
-            w = weights[_positions(asked, chunk.ids)]
-            shown = {name: chunk.value[name] for name in seen}
-            for name, value in chunk.value.items():
-                if name not in shown:
-                    score = None if tilt is None or name not in tilt else tilt[name](shown)
-                    sums.setdefault(name, Sums()).add(value, w, score)
-            kept.append(shown)
-            ids.append(chunk.ids)
-        order = _positions(torch.cat(ids), self._answered(torch.cat(ids)))
+
+        def own() -> tuple[list[tuple[int, dict[str, Sums]]], list[Tree], list[Tensor]]:
+            sums: dict[int, dict[str, Sums]] = {}
+            kept, ids = [], []
+            for chunk in self._ask(ask):
+                w = weights[_positions(asked, chunk.ids)]
+                shown = {name: tree.tmap(lambda t: t.cpu(), chunk.value[name]) for name in seen}
+                part = sums.setdefault(self._division.share(chunk.ids), {})
+                for name, value in chunk.value.items():
+                    if name not in shown:
+                        score = None if tilt is None or name not in tilt else tilt[name](shown)
+                        part[name] = added(part.get(name), value, w, score)
+                kept.append(shown)
+                ids.append(chunk.ids)
+            return list(sums.items()), kept, ids
+
+        sums, kept, ids = _flat(self._division.everyone(own))
+        order = self._order(ids)
         total = float(weights[_positions(asked, self.ids)].sum())
         replies = Replies(tree.take(tree.concat(kept), order), self.ids, self.sizes)
-        return Weighed({name: part.mean() for name, part in sums.items()}, total, replies)
+        parts = [part for _, part in sorted(sums, key=lambda one: one[0])]
+        means = {name: joined(part[name] for part in parts).mean() for name in parts[0]}
+        return Weighed(means, total, replies)
 
     def sum(
         self,
@@ -340,15 +357,25 @@ class Cohort:
 
     def _folded(self, ask: Ask, weights: Tensor) -> tuple[float, Tree]:
         """Total weight and weighted sum, chunk by chunk, so that memory does not grow."""
-        asked, sums, seen = self.ids, Sums(), []
-        for chunk in self._ask(replace(ask, weights=weights)):
-            if isinstance(chunk, Summed):
-                sums.add_sum(chunk.value, chunk.total)
-            else:
-                sums.add(chunk.value, weights[_positions(asked, chunk.ids)])
-            seen.append(chunk.ids)
-        self._answered(torch.cat(seen))
-        return sums.total, sums.folded
+        asked = self.ids
+
+        def own() -> tuple[list[tuple[int, Sums]], list[Tensor]]:
+            sums: dict[int, Sums] = {}
+            ids = []
+            for chunk in self._ask(replace(ask, weights=weights)):
+                share = self._division.share(chunk.ids)
+                if isinstance(chunk, Summed):
+                    sums[share] = plus(sums.get(share), chunk.value, chunk.total)
+                else:
+                    w = weights[_positions(asked, chunk.ids)]
+                    sums[share] = added(sums.get(share), chunk.value, w)
+                ids.append(chunk.ids)
+            return list(sums.items()), ids
+
+        sums, ids = _flat(self._division.everyone(own))
+        self._order(ids)
+        whole = joined(part for _, part in sorted(sums, key=lambda one: one[0]))
+        return whole.total, whole.folded
 
     def _weights(self, weight: Literal["size", "equal"] | Tensor) -> Tensor:
         """Each client's weight, in double precision."""
@@ -357,9 +384,7 @@ class Cohort:
         return (self.sizes if weight == "size" else torch.ones_like(self.sizes)).double()
 
     def _ask(self, ask: Ask) -> Iterator[Any]:
-        if not len(self.ids):
-            raise NoReplies(f"round {self.round}: no client was left to ask.")
-        self._first._exchanges += 1
+        """The replies, in chunks: of the clients of this process, if there are several."""
         waiting = set(self.ids.tolist())
         for chunk in self._exchange(ask):
             ids = chunk.ids.tolist()
@@ -371,9 +396,6 @@ class Cohort:
             if ids:
                 _check_parts(ask.declared, chunk.value)
                 yield chunk
-        if len(waiting) == len(self.ids):
-            self._lost(self.ids)
-            raise NoReplies(f"round {self.round}: no client answered; nothing was changed.")
 
     def _question(
         self,
@@ -389,6 +411,9 @@ class Cohort:
                 f"phase '{declared.name}' is asked by `{verb}`, but declares "
                 f"{' and '.join(declared.verbs) or 'no verb'}; add it to its @phase."
             )
+        if not len(self.ids):
+            raise NoReplies(f"round {self.round}: no client was left to ask.")
+        self._first._exchanges += 1
         return Ask(
             phase,
             message,
@@ -398,11 +423,19 @@ class Cohort:
             self.ids,
             each,
             verb=verb,
-            exchange=self._first._exchanges,
+            exchange=self._first._exchanges - 1,
             cohort=self._first._asked,
             around=self._around,
             final=self._final,
         )
+
+    def _order(self, ids: list[Tensor]) -> Tensor:
+        """Keep the clients that answered; where the cohort's clients are in the joined `ids`."""
+        if not ids:
+            self._lost(self.ids)
+            raise NoReplies(f"round {self.round}: no client answered; nothing was changed.")
+        found = torch.cat(ids)
+        return _positions(found, self._answered(found))
 
     def _answered(self, ids: Tensor) -> Tensor:
         """Keep the clients that answered, in the cohort's order."""
@@ -442,29 +475,13 @@ def _check_parts(declared: Declaration, value: Reply) -> None:
         )
 
 
-def capped(weights: Tensor, share: float) -> Tensor:
-    """Weights of which none is more than `share` of their sum: larger ones are lowered to it.
+Lists = TypeVar("Lists", bound=tuple[list, ...])  # type: ignore[type-arg]
 
-    With too few clients for that share, all weights become equal.
 
-    >>> capped(torch.tensor([100.0, 30.0, 20.0]), 0.5).tolist()
-    [50.0, 30.0, 20.0]
-    >>> capped(torch.tensor([900, 30, 0]), 0.1).tolist()
-    [30, 30, 0]
-    """
-    if share >= 1 or not len(weights):
-        return weights
-    rising = weights[weights > 0].sort().values.double()
-    limit = float(rising[0]) if len(rising) else 0.0
-    for above in range(len(rising)):  # how many are lowered
-        if share * above >= 1:
-            break
-        rest = rising[: len(rising) - above]
-        top = share * float(rest.sum()) / (1 - share * above)
-        if float(rest[-1]) <= top:
-            limit = top if above else float(rising[-1])
-            break
-    return torch.minimum(weights, torch.tensor(limit).to(weights.dtype))
+def _flat(parts: Sequence[Lists]) -> Lists:
+    """The lists of all processes, joined."""
+    joint = ([x for one in lists for x in one] for lists in zip(*parts, strict=True))
+    return tuple(joint)  # type: ignore[return-value]
 
 
 def _positions(ids: Tensor, wanted: Tensor) -> Tensor:

@@ -1,8 +1,10 @@
-"""Weighted sums of replies, accumulated as they arrive."""
+"""Weighted sums of clients' replies, accumulated as they arrive, and weights with a limit."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,37 +13,15 @@ from isonomy.core import tree
 from isonomy.core.tree import Tree
 
 
-class Sums:
-    """A weighted sum of replies and its total weight, accumulated in double precision.
+class Sums(NamedTuple):
+    """A weighted sum of replies and its total weight, in double precision.
 
     With scores, weights are multiplied by exp(score - top), where top is the largest score so far.
-    The sum is scaled down when a larger score arrives, so nothing overflows.
     """
 
-    def __init__(self) -> None:
-        self.total = 0.0
-        self.folded: Tree = None
-        self.top = -math.inf
-
-    def add(self, value: Tree, weight: Tensor, score: Tensor | None = None) -> None:
-        """Add some stacked replies."""
-        if self.folded is None:
-            self.folded = tree.tmap(lambda t: torch.zeros(t.shape[1:], dtype=torch.float64), value)
-        if score is not None and bool((weight > 0).any()):
-            top = max(self.top, float(score[weight > 0].max()))  # of the clients that have weight
-            before = math.exp(self.top - top)
-            self.total *= before
-            tree.tmap(lambda sums: sums.mul_(before), self.folded)
-            tilted = weight * torch.exp(score.to(torch.float64) - top)
-            weight, self.top = torch.where(weight > 0, tilted, 0.0), top
-        tree.tmap(lambda sums, t: _fold(sums, weight, t), self.folded, value)
-        self.total += float(weight.sum())
-
-    def add_sum(self, value: Tree, total: float) -> None:
-        """Add the weighted sum of some replies, and the sum of their weights."""
-        before = tree.zeros_like(value) if self.folded is None else self.folded
-        self.folded = tree.tmap(lambda a, b: a.double() + b.double(), before, value)
-        self.total += total
+    total: float
+    folded: Tree
+    top: float = -math.inf
 
     def mean(self) -> Tree:
         """The weighted mean so far, 0 if there is no weight."""
@@ -49,12 +29,90 @@ class Sums:
         return tree.tmap(lambda t: (t / total).to(torch.get_default_dtype()), self.folded)
 
 
+def added(sums: Sums | None, value: Tree, weight: Tensor, score: Tensor | None = None) -> Sums:
+    """The sums with some stacked replies added to them; the tensors of `sums` are overwritten.
+
+    Sums are on the CPU; of replies on another device, only their sum is copied to it. The sum is
+    scaled down when a larger score arrives, so nothing overflows.
+    """
+    if sums is None:
+        sums = Sums(
+            0.0,
+            tree.tmap(lambda t: torch.zeros(t.shape[1:], dtype=torch.float64), value),
+        )
+    total, folded, top = sums
+    if score is not None and bool((weight > 0).any()):
+        score = score.cpu()
+        top = max(top, float(score[weight > 0].max()))  # of the clients that have weight
+        before = math.exp(sums.top - top)
+        total *= before
+        tree.tmap(lambda t: t.mul_(before), folded)
+        tilted = weight * torch.exp(score.to(torch.float64) - top)
+        weight = torch.where(weight > 0, tilted, 0.0)
+    tree.tmap(lambda t, v: _fold(t, weight, v), folded, value)
+    return Sums(total + float(weight.sum()), folded, top)
+
+
+def plus(sums: Sums | None, value: Tree, total: float) -> Sums:
+    """The sums with the weighted sum of some replies, and the sum of their weights, added."""
+    before = tree.zeros_like(value) if sums is None else sums.folded
+    folded = tree.tmap(lambda a, b: a.double() + b.double(), before, value)
+    return Sums(total + (0.0 if sums is None else sums.total), folded)
+
+
+def joined(parts: Iterable[Sums]) -> Sums:
+    """The sum of several sums, added in the given order; the first is overwritten."""
+    found: Sums | None = None
+    for part in parts:
+        if found is None:
+            found = part
+            continue
+        top = max(found.top, part.top)
+        one, other = (_scale(top, sums.top) for sums in (found, part))
+        tree.tmap(lambda a, b, one=one, other=other: a.mul_(one).add_(b, alpha=other),
+                  found.folded, part.folded)  # fmt: skip
+        found = Sums(found.total * one + part.total * other, found.folded, top)
+    if found is None:
+        raise ValueError("there are no sums to join")
+    return found
+
+
+def _scale(top: float, own: float) -> float:
+    """The factor of a sum whose scores are relative to `own`, if the largest of all is `top`."""
+    return 1.0 if top == own else math.exp(own - top)
+
+
 def _fold(sums: Tensor, weight: Tensor, stacked: Tensor) -> Tensor:
     """Add the weighted sum over the leading axis to `sums`, which has double precision."""
     if len(weight) == 1:
-        return sums.add_(stacked[0], alpha=float(weight))
+        return sums.add_(stacked[0].cpu(), alpha=float(weight))
     if not stacked.is_floating_point():
-        return sums.add_(torch.tensordot(weight, stacked.to(torch.float64), dims=1))
+        return sums.add_(torch.tensordot(weight, stacked.cpu().to(torch.float64), dims=1))
     scale = float(weight.abs().max()) or 1.0  # so that weights in single precision are at most 1
-    part = torch.tensordot((weight / scale).to(stacked.dtype), stacked, dims=1)
-    return sums.add_(part, alpha=scale)
+    relative = (weight / scale).to(stacked.dtype).to(stacked.device)
+    return sums.add_(torch.tensordot(relative, stacked, dims=1).cpu(), alpha=scale)
+
+
+def capped(weights: Tensor, share: float) -> Tensor:
+    """Weights of which none is more than `share` of their sum: larger ones are lowered to it.
+
+    With too few clients for that share, all weights become equal.
+
+    >>> capped(torch.tensor([100.0, 30.0, 20.0]), 0.5).tolist()
+    [50.0, 30.0, 20.0]
+    >>> capped(torch.tensor([900, 30, 0]), 0.1).tolist()
+    [30, 30, 0]
+    """
+    if share >= 1 or not len(weights):
+        return weights
+    rising = weights[weights > 0].sort().values.double()
+    limit = float(rising[0]) if len(rising) else 0.0
+    for above in range(len(rising)):  # how many are lowered
+        if share * above >= 1:
+            break
+        rest = rising[: len(rising) - above]
+        top = share * float(rest.sum()) / (1 - share * above)
+        if float(rest[-1]) <= top:
+            limit = top if above else float(rising[-1])
+            break
+    return torch.minimum(weights, torch.tensor(limit).to(weights.dtype))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -60,6 +61,14 @@ class Task:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             object.__setattr__(self, "net", self.build())
+
+    def on(self, device: torch.device) -> Task:
+        """The same task with its network, and so the network's buffers, on a device."""
+        if device.type == "cpu":
+            return self
+        moved = copy.copy(self)
+        object.__setattr__(moved, "net", copy.deepcopy(self.net).to(device))
+        return moved
 
     def init(self, seed: int) -> Params:
         """The model's initial parameters after `torch.manual_seed(seed)`."""

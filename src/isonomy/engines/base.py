@@ -8,9 +8,9 @@ engine does beyond `exchange` is reported by its hooks (see `Engine`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,31 +18,56 @@ from torch import Tensor
 from isonomy.core import random, tree
 from isonomy.core.client import Client, Pool, State
 from isonomy.core.cohort import Ask, ClientSide, Cohort, Combine, Exchange, Replies, ServerSide
+from isonomy.core.joint import Division
 from isonomy.core.task import Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
 from isonomy.data.federation import Federation
+from isonomy.engines.devices import Name, Place, to_host
+
+T = TypeVar("T")
 
 
 class States:
-    """Every client's private state, stacked; only the client's own phase reads its row."""
+    """Clients' private states, stacked; only the client's own phase reads its row.
 
-    def __init__(self, initial: State, clients: int) -> None:
+    `held` are the clients whose states are here, in ascending order; None: all of them. They are on
+    the device of `place`.
+    """
+
+    def __init__(
+        self,
+        initial: State,
+        clients: int,
+        held: Tensor | None = None,
+        place: Place | None = None,
+    ) -> None:
+        self.held = held
+        self.place = Place() if place is None else place
+        initial = self.place.put(initial)
+        count = clients if held is None else len(held)
         self.stacked: Tree = tree.tmap(
-            lambda t: t.unsqueeze(0).expand(clients, *t.shape).clone(), initial
+            lambda t: t.unsqueeze(0).expand(count, *t.shape).clone(), initial
         )
         self.empty = not tree.leaves(initial)
 
     def take(self, ids: Tensor) -> Tree:
         """The states of some clients, stacked."""
-        return tree.take(self.stacked, ids)
+        return tree.take(self.stacked, self._rows(ids))
 
     def put(self, ids: Tensor, new: Tree) -> None:
         """Replace the states of some clients."""
         if self.empty and tree.leaves(new):
             raise ValueError("a phase returned a state, but init_client made none")
         if not self.empty:
-            tree.tmap(lambda s, v: s.index_copy_(0, ids, v.to(s.dtype)), self.stacked, new)
+            at = self._rows(ids)
+            new = self.place.put(new)
+            tree.tmap(lambda s, v: s.index_copy_(0, at, v.to(s.dtype)), self.stacked, new)
+
+    def _rows(self, ids: Tensor) -> Tensor:
+        rows = ids if self.held is None else torch.searchsorted(self.held, ids)
+        found: Tensor = self.place.put(rows)
+        return found
 
 
 @dataclass(frozen=True)
@@ -66,6 +91,14 @@ class EngineOptions(Protocol):
     def compile(self) -> bool:
         """Whether to compile local steps."""
 
+    @property
+    def device(self) -> Name:
+        """Where phases run."""
+
+    @property
+    def shares(self) -> int | Literal["auto"]:
+        """The number of shares that clients are divided into."""
+
 
 Note = Callable[[str], None]
 
@@ -78,11 +111,16 @@ class Engine(ABC):
     - `make` creates the engine from the config's engine table;
     - `take_notes` and `take_faults` report what happened since the last call;
     - `saved` and `restore` keep in a checkpoint what an identical continuation needs;
-    - `settled` is called when checkpoints were written.
+    - `settled` is called when checkpoints were written;
+    - `prepare` says which local work the rounds have.
+
+    If several processes compute a run together, each has an engine that holds the states of its own
+    clients, and the methods under "several processes" join their results.
     """
 
     name: str
     remote: ClassVar[bool] = False  # whether examples and states are on the clients' machines
+    leads: bool = True  # whether this process writes the run's folder; one of several does
 
     @classmethod
     def make(
@@ -92,16 +130,20 @@ class Engine(ABC):
         del options, note  # engines that have options use them
         return cls(task, federation, seed=seed)
 
-    def __init__(self, task: Task, federation: Federation, *, seed: int = 0) -> None:
+    def __init__(
+        self, task: Task, federation: Federation, *, seed: int = 0, place: Place | None = None
+    ) -> None:
+        self.place = Place() if place is None else place
         self.task = task
         self.federation = federation
         self.seed = seed
-        self.pool = Pool(federation.x, federation.y, federation.groups)
+        self.pool: Pool = self.place.put(Pool(federation.x, federation.y, federation.groups))
+        self._task = self.place.task(task)
         self.states = States((), len(federation))
 
     def reset(self, initial: State) -> None:
         """Give every client the same initial state."""
-        self.states = States(initial, len(self.federation))
+        self.states = States(initial, len(self.federation), place=self.place)
 
     @abstractmethod
     def exchange(self, ask: Ask) -> Iterator[Replies]:
@@ -127,6 +169,43 @@ class Engine(ABC):
     def settled(self, round: int) -> None:  # noqa: B027
         """The run will not go back to before `round` rounds: a checkpoint of them exists."""
 
+    def prepare(self, work: Work) -> None:  # noqa: B027
+        """The local work of the rounds, before `reset`; an engine may divide clients by it."""
+
+    # --- several processes --------------------------------------------------------------------
+
+    @property
+    def division(self) -> Division:
+        """How clients are divided into shares, and by which processes these are computed."""
+        return Division()
+
+    def everywhere(self, value: T) -> list[T]:
+        """The values that all processes pass, in a fixed order; each must call it."""
+        return self.division.everyone(lambda: value)
+
+    def agreed(self, server: Tree) -> Tree:
+        """The server's state that all processes continue with."""
+        return server
+
+    def finite(self, ids: Tensor) -> bool:
+        """Whether the states of these clients are finite, in whichever process they are."""
+        return tree.finite(self.states.take(ids))
+
+    def all_states(self) -> Tree:
+        """Every client's state, stacked, on the CPU, in every process."""
+        return to_host(self.states.stacked)
+
+    def shards(self) -> Iterator[Tree]:
+        """The clients' states share by share, in the process that leads; for a checkpoint.
+
+        With one share, they are all clients' states in the order of the clients.
+        """
+        yield to_host(self.states.stacked)
+
+    def load(self, shards: Sequence[Callable[[], Tree]]) -> None:
+        """Give clients the states that `shards` returned; the process that leads has `shards`."""
+        self.states.put(self.everyone(), tree.like(self.states.stacked, shards[0]()))
+
     # --- cohorts ------------------------------------------------------------------------------
 
     def cohort(
@@ -141,12 +220,15 @@ class Engine(ABC):
         combine: Combine | None = None,
         max_weight: float = 1.0,
         final: bool = False,
+        whole: bool = False,
     ) -> Cohort:
         """The cohort of some clients, with the middleware of both sides, the innermost first.
 
-        `final` says that all rounds are done.
+        `final` says that all rounds are done. With `whole`, middleware of the server side sees
+        the replies of all clients, also where several processes compute them.
         """
-        exchange: Exchange = self.exchange
+        division = self.division
+        exchange: Exchange = division.whole(self.exchange) if whole else self.exchange
         for wrapper in wrap:
             exchange = wrapper(exchange)
         return Cohort(
@@ -163,6 +245,7 @@ class Engine(ABC):
             task=self.task,
             max_weight=max_weight,
             final=final,
+            division=division.alone() if whole else division,
         )
 
     def everyone(self) -> Tensor:
@@ -172,11 +255,14 @@ class Engine(ABC):
     def client(self, ask: Ask, ids: Tensor) -> dict[str, Any]:
         """The parts of `Client` for these clients: stacked tensors and shared sizes."""
         ranges = self.federation.ranges[ids]
-        return parts(ask, ids, self.pool, ranges, self.states.take(ids), self.seed)
+        made = parts(ask, ids, self.pool, ranges, self.states.take(ids), self.seed)
+        made["lanes"] = self.place.put(made["lanes"])
+        made["shared"]["rate"] = self.place.put(made["shared"]["rate"])
+        return made
 
     def run_phase(self, ask: Ask, message: Any, lane: Any, shared: Any) -> tuple[Any, State]:
         """One client's phase."""
-        return ask.wrapped()(self.task, message, Client(**lane, **shared))
+        return ask.wrapped()(self._task, message, Client(**lane, **shared))
 
 
 def parts(
@@ -252,7 +338,17 @@ class Meter:
 
     def __init__(self, size: Callable[[Ask, Any], int] | None = None) -> None:
         self._size = size or (lambda _, chunk: tree.nbytes(chunk.value))  # of replies, as sent
-        self.down = self.up = self.messages = self.phases = self.asked = self.answered = 0
+        self.down = self.up = self.phases = self.asked = self.answered = 0
+
+    @property
+    def messages(self) -> int:
+        """Messages in both directions."""
+        return self.asked + self.answered
+
+    def join(self, everywhere: Callable[[tuple[int, int]], list[tuple[int, int]]]) -> None:
+        """Count the replies that all processes of a run received."""
+        found = everywhere((self.up, self.answered))
+        self.up, self.answered = sum(up for up, _ in found), sum(many for _, many in found)
 
     def __call__(self, exchange: Exchange) -> Exchange:
         """Wrap an exchange."""
@@ -263,10 +359,8 @@ class Meter:
             self.phases += 1
             self.asked += len(ask.ids)
             self.down += size * len(ask.ids) + each
-            self.messages += len(ask.ids)
             for chunk in exchange(ask):
                 self.up += self._size(ask, chunk)
-                self.messages += len(chunk.ids)
                 self.answered += len(chunk.ids)
                 yield chunk
 

@@ -6,10 +6,11 @@ from isonomy.core.task import Task
 from isonomy.data.federation import Federation
 from isonomy.engines.base import Engine, EngineOptions, Note
 from isonomy.engines.batched.engine import Batched
+from isonomy.engines.distributed.engine import Distributed
 from isonomy.engines.loop import Loop
 from isonomy.errors import ConfigError, unknown
 
-ENGINES: dict[str, type[Engine]] = {kind.name: kind for kind in (Batched, Loop)}
+ENGINES: dict[str, type[Engine]] = {kind.name: kind for kind in (Batched, Loop, Distributed)}
 
 
 def make(

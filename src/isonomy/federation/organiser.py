@@ -138,7 +138,7 @@ def conduct(
         transport,
         plan.about["charter"],
         session=uuid.uuid4().hex,
-        done=found[0] if found else 0,
+        done=found.round if found else 0,
         timeout=timeout,
         nodes=nodes,
         note=note,

@@ -48,7 +48,7 @@ class Forging:
             keys = random.key(self.seed, ask.round, client.id).unsqueeze(0)
             seen = Seen(mine, mine, keys, draw_name(ask), ask.cohort, 1)
             new = tree.take(replied(one, found, at, self.attack.forge(seen)), 0)
-            bad = (client.id == self.malicious).any()
+            bad = (client.id == self.malicious.to(client.id.device)).any()
             return tree.tmap(lambda a, b: torch.where(bad, a, b), new, reply), state
 
         return forged

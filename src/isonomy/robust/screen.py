@@ -126,7 +126,7 @@ class Screen:
         good = torch.ones(len(chunk.ids), dtype=torch.bool)
         for leaf in tree.leaves(chunk.value):
             if leaf.is_floating_point():
-                good &= torch.isfinite(leaf).reshape(len(good), -1).all(1)
+                good &= torch.isfinite(leaf).reshape(len(good), -1).all(1).cpu()
         self._reject(chunk.ids[~good], NOT_FINITE)
         at = good.nonzero().squeeze(-1)
         if len(at) == len(good):

@@ -30,6 +30,7 @@ from isonomy.data.federation import Federation
 from isonomy.data.tables.federate import fingerprint
 from isonomy.engines import registry
 from isonomy.engines.base import Engine, Note
+from isonomy.engines.distributed import ranks
 from isonomy.errors import ConfigError, FetchError, unknown
 from isonomy.models import make_task
 from isonomy.postprocess import METHODS, Method
@@ -41,6 +42,7 @@ from isonomy.robust.combiners import Combiner
 from isonomy.robust.defence import refusal
 from isonomy.robust.labels import Poison, malicious, poisoned
 from isonomy.runs import trackers
+from isonomy.runs.engine_check import check_engine
 from isonomy.runs.threshold_check import check_data, check_method
 
 SMALL = 200_000  # parameters up to which one thread is used; more threads would not be faster
@@ -92,6 +94,7 @@ def build(
     remote = federation is not None
     config = with_recommended_work(config)
     algorithm, attack, defence = _method(config, remote=remote)
+    check_engine(config, remote=remote)
     if federation is None:
         config = effective(config, note)
         federation = federation_of(config)
@@ -439,14 +442,17 @@ def engine_of(setting: Setting, note: Note = lambda _: None) -> Engine:
     """The config's engine; sets the number of torch's threads to what the config says."""
     config = setting.config
     torch.set_num_threads(_threads(setting))
-    return registry.make(
-        config.engine.name,
+    several = ranks.current() is not None
+    made = registry.make(
+        "distributed" if several else config.engine.name,
         setting.task,
         setting.federation,
         seed=config.seed,
         options=config.engine,
         note=note,
     )
+    made.prepare(config.local)
+    return made
 
 
 def _threads(setting: Setting) -> int:
@@ -455,7 +461,7 @@ def _threads(setting: Setting) -> int:
         return asked
     numbers = sum(p.numel() for p in setting.params.values())
     conv = any(isinstance(m, nn.modules.conv._ConvNd) for m in setting.task.net.modules())
-    return _CORES if conv or numbers > SMALL else 1
+    return max(1, _CORES // ranks.on_this_machine()) if conv or numbers > SMALL else 1
 
 
 _CORES = torch.get_num_threads()

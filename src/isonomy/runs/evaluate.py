@@ -232,7 +232,7 @@ def _measured(
             f"round {round}: the loss on the {config.evaluate.split} examples is not finite; lower "
             f"local.lr (now {config.local.lr:g}) or scale the features, and run again."
         )
-    bootstrap = config.evaluate.bootstrap if last else 0
+    bootstrap = config.evaluate.bootstrap if last and now.engine.leads else 0
     benign = setting.benign[ids]  # all clients, unless there is an attack
     of_benign = None if values is None else values.only(benign)
     metrics = summarise(counts.only(benign), of_benign, bootstrap=bootstrap, seed=config.seed)
@@ -282,10 +282,13 @@ def _add_excess(
         if "cluster" in rows and setting.config.excess.clusters == "found":
             rows["excess_loss"], rows["excess_error"] = unknown, unknown
         return None
+    states = now.engine.all_states() if last else None
+    if not now.engine.leads:  # the process that writes the results measures it
+        return None
     found = surrogate.reference(setting, groups)
     if last:
         deployed = setting.algorithm.deployed(now.server)
-        got = risk.measured(setting, found, deployed, now.engine.states.stacked, ids, rays)
+        got = risk.measured(setting, found, deployed, states, ids, rays)
         metrics |= {"faa": got.faa, "faa:low": got.low, "faa:high": got.high}
         rows["excess_loss"], rows["excess_error"] = _nan(got.excess), _nan(got.error)
         return got

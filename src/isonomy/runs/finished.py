@@ -125,6 +125,6 @@ def opened(place: RunFolder, setting: Setting) -> FinishedRun:
 def require_same_data(place: RunFolder, setting: Setting) -> None:
     """Raise a DataError if the tables were changed since the run."""
     rounds = place.checkpoints()
-    kept = place.load_checkpoint(rounds[0])[1].get("data") if rounds else None
+    kept = place.load_checkpoint(rounds[0]).extra.get("data") if rounds else None
     if kept is not None and kept != setting.fingerprint:
         raise DataError("the tables were changed since the run")

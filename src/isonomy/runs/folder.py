@@ -25,7 +25,8 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,13 @@ from isonomy.config.schema import Config
 from isonomy.core.tree import Tree
 from isonomy.errors import RunError
 from isonomy.postprocess import Rule
-from isonomy.runs import saved_model
-from isonomy.runs.files import decode, encode, flush_to_disk, locked, opened, write_atomically
+from isonomy.runs import checkpoints, saved_model
+from isonomy.runs.checkpoints import Checkpoint
+from isonomy.runs.files import flush_to_disk, locked, opened, write_atomically
 from isonomy.runs.saved_model import ModelCard, SavedModel
 
 _FOLDERS = {  # a run's subfolders, and the names of the files that it writes there
-    "checkpoint": re.compile(r"\.?\d{8}\.(json|safetensors)(\.partial)?"),
+    "checkpoint": checkpoints.FILES,
     "clients": re.compile(r"\.?\d{8}\.parquet(\.partial)?"),
     "model": re.compile(rf"\.?({'|'.join(map(re.escape, saved_model.FILES))})(\.partial)?"),
 }
@@ -85,6 +87,10 @@ class RunFolder:
         if self.served:
             return f"`isonomy serve --resume {self.path}`, with the --keys and --address it had"
         return f"`isonomy resume {self.path}`"
+
+    def holds(self, config: Config) -> bool:
+        """Whether the folder holds a run with this config, unfinished or complete."""
+        return self.exists and self.config().digest == config.digest
 
     def create(self, config: Config, *, overwrite: bool = False) -> None:
         """Create the folder of a new run; with `overwrite`, an existing run is replaced.
@@ -274,49 +280,46 @@ class RunFolder:
     # --- checkpoints ----------------------------------------------------------------------------
 
     def save_checkpoint(
-        self, round: int, trees: dict[str, Tree], extra: dict[str, Any], keep: int
+        self,
+        round: int,
+        trees: dict[str, Tree],
+        extra: dict[str, Any],
+        keep: int,
+        shards: Iterable[Tree],
     ) -> None:
-        """Save the state after `round` rounds, then delete all but the newest `keep` states."""
+        """Save the state after `round` rounds, then delete all but the newest `keep` states.
+
+        `shards` are the clients' states, share by share.
+        """
         with saving(self.path):
-            name = f"checkpoint/{round:08d}"
-            content, description = encode(trees)
-            self.write(f"{name}.safetensors", content)
-            about = {"round": round, **description, "extra": extra}
-            self.write(f"{name}.json", json.dumps(about).encode())
-            kept = {f"{old:08d}" for old in self.checkpoints()[:keep]}
-            for file in (self.path / "checkpoint").iterdir():
-                ours = _FOLDERS["checkpoint"].fullmatch(file.name)
-                if ours and file.stem not in kept:  # old files, and parts of old checkpoints
-                    file.unlink(missing_ok=True)
+            folder = self.path / "checkpoint"
+            checkpoints.save(folder, round, trees, extra, shards)
+            checkpoints.prune(folder, keep)
 
     def checkpoints(self) -> list[int]:
         """The rounds that have a checkpoint, newest first."""
-        found = (self.path / "checkpoint").glob(f"{'[0-9]' * 8}.json")
-        return sorted((int(p.stem) for p in found), reverse=True)
+        return checkpoints.rounds(self.path / "checkpoint")
 
-    def load_checkpoint(self, round: int) -> tuple[dict[str, Tree], dict[str, Any]]:
-        """The state after `round` rounds; raises RunError if its checksum does not match."""
-        stem = self.path / "checkpoint" / f"{round:08d}"
+    def load_checkpoint(self, round: int) -> Checkpoint:
+        """The state after `round` rounds; raises RunError if a checksum does not match."""
         try:
-            about = json.loads(stem.with_suffix(".json").read_text())
-            content = stem.with_suffix(".safetensors").read_bytes()
-            return decode(content, about), about["extra"]
+            return checkpoints.load(self.path / "checkpoint", round)
         except (OSError, *MALFORMED) as error:
             raise RunError(
                 f"the checkpoint of round {round} in '{self.path}' is damaged ({error}); an "
                 "earlier one is used if there is any."
             ) from None
 
-    def newest(self) -> tuple[int, dict[str, Tree], dict[str, Any], list[str]] | None:
+    def newest(self) -> Checkpoint | None:
         """The newest intact checkpoint, with a sentence for each damaged one; None without any."""
         damaged: list[str] = []
         for round in self.checkpoints():
             try:
-                trees, extra = self.load_checkpoint(round)
+                found = self.load_checkpoint(round)
             except RunError as error:
                 damaged.append(str(error))
                 continue
-            return round, trees, extra, damaged
+            return replace(found, damaged=tuple(damaged))
         if damaged:
             raise RunError(
                 f"no checkpoint in '{self.path}' is intact: {damaged[0]} Start again with "

@@ -226,8 +226,9 @@ def learnt(
             whole = points(together[None], federation.attributes, names)
     elif others and not engine.remote:
         each = []
+        states = engine.all_states()
         for k in range(len(federation)):
-            state = tree.take(engine.states.stacked, k)
+            state = tree.take(states, k)
             given = {**message, "state": state}
             sums = counted(algorithm, engine, split, given, "given", done)
             assert sums is not None  # all clients of a simulation reply
@@ -354,7 +355,7 @@ def learnt_facts(setting: Setting, now: Progress) -> dict[str, Any]:
     """
     algorithm, out = setting.algorithm, {}
     if isinstance(algorithm, LearnsSampling) and not now.engine.remote:
-        found = algorithm.preference_distributions(now.engine.states.stacked)
+        found = algorithm.preference_distributions(now.engine.all_states())
         out["preference_distributions"] = {k: v.tolist() for k, v in found.items()}
     if isinstance(algorithm, FusesFronts) and isinstance(algorithm, LearnsFront):
         rays = grid(SHOWN, len(algorithm.objectives))

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from isonomy.core.cohort import ClientSide, ServerSide
-from isonomy.engines.base import Meter
+from isonomy.engines.base import Engine, Meter
 from isonomy.engines.base import dropout as drop
 from isonomy.errors import TrainingError
 from isonomy.privacy.secure.simulated import Quantised, room_of
@@ -56,7 +56,7 @@ class Middleware:
         if self.count is not None:
             out.append(self.count)
             attack = self.setting.attack
-            if attack is not None and not attack.alone:
+            if attack is not None and not self._alone:
                 malicious = self.setting.malicious
                 out.append(Collusion(attack, malicious, seed=attack_seed(config)))
         if dropout and config.cohort.dropout:
@@ -64,6 +64,28 @@ class Middleware:
         if not masked:
             out.append(self.screen)
         return (*out, *(() if self.secure is None else (self.secure,)))
+
+    @property
+    def whole(self) -> bool:
+        """Whether the middleware of the server side needs the replies of all clients at once."""
+        return self.count is not None and not self._alone
+
+    @property
+    def _alone(self) -> bool:
+        return self.setting.attack is None or self.setting.attack.alone
+
+    def join(self, engine: Engine) -> None:
+        """Add what the other processes of the run counted, if there are several."""
+        if self.whole:
+            return  # then each of them sees all replies
+        changed = 0 if self.count is None else self.count.changed
+        found = engine.everywhere((self.screen.rejected, changed))
+        self.meter.join(engine.everywhere)
+        for rejected, _ in found:
+            for k, why in rejected.items():
+                self.screen.rejected.setdefault(k, why)
+        if self.count is not None:
+            self.count.changed = sum(more for _, more in found)
 
     def line(self) -> dict[str, Any]:
         """The entries of the round's line; only those that apply."""

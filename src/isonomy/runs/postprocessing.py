@@ -45,6 +45,7 @@ def fit_rule(setting: Setting, now: Progress, line: dict[str, Any]) -> Rule | No
         now.engine.everyone(), work=Work(steps=1), round=now.round, wrap=(meter,), final=True
     )
     rule, expected = _fitted(setting, method, cohort, setting.algorithm.deployed(now.server))
+    meter.join(now.engine.everywhere)
     found = {"bytes_down": meter.down, "bytes_up": meter.up, "messages": meter.messages}
     for name, value in {**found, "phases": meter.phases}.items():
         line[name] = line.get(name, 0) + value

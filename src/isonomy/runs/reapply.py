@@ -56,12 +56,12 @@ def postprocess_run(
     )
     found = source.newest()
     lines = source.lines("rounds.jsonl")
-    if found is None or found[0] != len(lines):
+    if found is None or found.round != len(lines):
         raise RunError(
             f"'{source.path}' has no checkpoint of its last round; make the run again with "
             "--overwrite."
         )
-    round, trees, extra, _ = found
+    round, trees, extra = found.state
     target.create(setting.config, overwrite=overwrite)
     with target.locked():
         for stream in ("rounds.jsonl", "timing.jsonl"):
@@ -73,5 +73,6 @@ def postprocess_run(
             if early.num_rows:
                 target.write_clients(round - 1, early)
         told = {**extra, "config": setting.config.digest}
-        target.save_checkpoint(round, trees, told, setting.config.checkpoint.keep)
+        shards = (read() for read in found.shards)
+        target.save_checkpoint(round, trees, told, setting.config.checkpoint.keep, shards)
     return train(setting, target, listeners)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,11 @@ from isonomy.core import tree
 from isonomy.core.capabilities import EndsEarly, GivesVerdict
 from isonomy.core.cohort import NoReplies
 from isonomy.core.verdict import About, Verdict
-from isonomy.engines.base import Engine, Meter, Note, sample
+from isonomy.engines.base import Meter, sample
+from isonomy.engines.distributed import ranks
+from isonomy.engines.distributed.ranks import RankLost
 from isonomy.errors import RunError, TrainingError
-from isonomy.runs import middleware, postprocessing, signals, trackers
+from isonomy.runs import middleware, postprocessing, processes, signals, trackers
 from isonomy.runs.build import Setting, build, engine_of, versions
 from isonomy.runs.checkout import commit
 from isonomy.runs.evaluate import evaluate, final_fronts
@@ -27,15 +28,17 @@ from isonomy.runs.front import learnt_facts
 from isonomy.runs.listener import Listener, Listeners
 from isonomy.runs.middleware import Middleware
 from isonomy.runs.notes import notes
+from isonomy.runs.processes import Processes
 from isonomy.runs.progress import Progress
 from isonomy.runs.record import Record
 from isonomy.runs.results import joined, last_metrics, method_label, record, with_nan
-from isonomy.runs.saved_model import card_of, restored, saved
+from isonomy.runs.saved_model import card_of
 from isonomy.runs.signals import Stopped
+from isonomy.runs.start import MakeEngine, begin, save
 
 __all__ = ["Listener", "Stopped", "method_label", "record", "resume", "run", "train"]
 
-MakeEngine = Callable[[Setting, Note], Engine]
+NOTHING = Record("", 0, {}, [], {}, {}, 0.0)  # of a process that has nothing to do
 
 
 def run(
@@ -50,18 +53,24 @@ def run(
 
     If the algorithm's verdict withholds the model, the folder holds none, unless `keep` is true.
     """
-    listener = Listeners(listeners)
     trackers.require(config)
-    setting = build(config.model_copy(update={"versions": versions()}), listener.note)
-    place = RunFolder(folder) if folder is not None else None
-    if place is not None:
-        place.create(setting.config, overwrite=overwrite)
-    try:
-        return train(setting, place, listeners, keep=keep)
-    except TrainingError:
-        if place is not None and not place.checkpoints():
-            place.remove()  # there is nothing to resume from
-        raise
+    with processes.of_run(config) as group:
+        listener = Listeners(listeners if group.leads else ())
+        config = group.same(config).model_copy(update={"versions": versions()})
+        setting = build(config, listener.note)
+        place = RunFolder(folder) if folder is not None and group.leads else None
+        begun = place is not None and processes.restarted() and place.holds(setting.config)
+        if group.same(place is not None and begun and place.complete):
+            return NOTHING if place is None else record(place)
+        if place is not None and not begun:
+            place.create(setting.config, overwrite=overwrite)
+        with group.connected():
+            try:
+                return train(setting, place, listener.listeners, keep=keep)
+            except TrainingError:
+                if place is not None and not place.checkpoints():
+                    place.remove()  # there is nothing to resume from
+                raise
 
 
 def resume(folder: Path | str, *, listeners: Sequence[Listener] = (), keep: bool = False) -> Record:
@@ -69,13 +78,21 @@ def resume(folder: Path | str, *, listeners: Sequence[Listener] = (), keep: bool
 
     With `keep`, a complete run also writes the model that its verdict withheld.
     """
-    listener = Listeners(listeners)
     place = RunFolder(folder)
+    with processes.of_run(place.config() if processes.leads() else None) as group:
+        if not group.leads:
+            config = group.same(None)
+            return NOTHING if config is None else train(build(config), None)
+        return _resume(place, group, Listeners(listeners), keep=keep)
+
+
+def _resume(place: RunFolder, group: Processes, listener: Listeners, *, keep: bool) -> Record:
     config = place.config()
     trackers.require(config)
     withheld = place.complete and keep and place.withheld
     if place.complete and not withheld:
         listener.note(f"'{place.path}' is complete; nothing to do.")
+        group.same(None)
         return record(place)
     if place.served and withheld:
         raise RunError(
@@ -95,7 +112,9 @@ def resume(folder: Path | str, *, listeners: Sequence[Listener] = (), keep: bool
                 f"this run began with {name} {then} and continues with {now.get(name)}: the result "
                 "may differ in rounding from that of an uninterrupted run."
             )
-    return train(build(config, listener.note), place, listeners, keep=keep)
+    setting = build(group.same(config), listener.note)
+    with group.connected():
+        return train(setting, place, listener.listeners, keep=keep)
 
 
 def require_given(place: RunFolder, table: dict[str, Any]) -> None:
@@ -127,6 +146,8 @@ def train(
     try:
         with contextlib.nullcontext() if place is None else place.locked():
             return _tracked(setting, place, Listeners(listeners), make, keep=keep)
+    except RankLost as error:
+        raise processes.explained(error, None if place is None else place.to_continue) from error
     finally:
         torch.set_num_threads(threads)
 
@@ -140,7 +161,8 @@ def _tracked(
     keep: bool,
 ) -> Record:
     """The run, also reported to the trackers of its config."""
-    used = trackers.tracked(setting.config, place, listener.note)
+    leads = (group := ranks.current()) is None or group.leads
+    used = trackers.tracked(setting.config, place, listener.note) if leads else ()
     everyone = Listeners((*used, *listener.listeners))
     try:
         made = _Training(setting, place, everyone, make).record(keep=keep)
@@ -160,7 +182,8 @@ class _Training:
         self, setting: Setting, place: RunFolder | None, listener: Listener, make: MakeEngine
     ) -> None:
         self.setting, self.place, self.listener = setting, place, listener
-        self.now = _start(setting, place, listener, make)
+        self.now = begin(setting, place, listener, make)
+        self.saves = self.now.engine.everywhere(place is not None)[0]
         self.lines: list[dict[str, Any]] = []  # of the rounds since the start or the checkpoint
         self.tables: list[dict[str, list[Any]]] = []  # of clients, one per evaluation
         self.fronts: dict[str, list[Any]] = {}
@@ -175,8 +198,9 @@ class _Training:
         with signals.collected() as received:
             while not _over(self.setting, self.now):
                 saved = self._round()
-                if received and not _over(self.setting, self.now):
-                    self._stop(received[0], saved)
+                stop = [s for some in self.now.engine.everywhere(received) for s in some]
+                if stop and not _over(self.setting, self.now):
+                    self._stop(stop[0], saved)
         if self.setting.postprocess is not None and self.now.rule is None:
             self._fit_again()
         self.listener.end(label)
@@ -186,6 +210,7 @@ class _Training:
         metrics, remarks = last_metrics(lines), notes(self.setting, self.now, lines, excess)
         facts, verdict = _facts(self.setting, self.now), _verdict(self.setting, self.now)
         plain = None if verdict is None else verdict.plain()
+        states = self.now.engine.all_states() if self.saves else None
         if place is None:
             return Record(
                 label=label,
@@ -203,7 +228,7 @@ class _Training:
             )
         model = {
             "server": self.setting.algorithm.deployed(self.now.server),
-            "clients": self.now.engine.states.stacked,
+            "clients": states,
         }
         place.finish(
             model if keep or verdict is None or not verdict.withholds else None,
@@ -235,8 +260,8 @@ class _Training:
         if place is not None:
             place.append("rounds.jsonl", line, flush=True)
             place.append("timing.jsonl", {"round": line["round"], "seconds": spent})
-            if due:
-                _save(place, now, setting)
+        if due and self.saves:
+            save(place, now, setting)
         self.listener.round(now.round, config.rounds, line.get("metrics"))
         for text in now.engine.take_notes():
             self.listener.note(text)
@@ -244,14 +269,15 @@ class _Training:
 
     def _fit_again(self) -> None:
         """Fit the rule to a model whose rounds are done, and evaluate the last round with it."""
-        assert self.place is not None  # a run in memory fits it in its last round
-        line = self.place.lines("rounds.jsonl")[-1]
+        place = self.place  # a run in memory fits it in its last round
+        line = self.now.engine.everywhere(place and place.lines("rounds.jsonl")[-1])[0]
         for old in ("metrics", "metrics_at", "only_class", "constant", "thresholds"):
             line.pop(old, None)
         self.now.rule = postprocessing.fit_rule(self.setting, self.now, line)
         self._evaluate(line, last=True)
-        self.place.replace_last("rounds.jsonl", line)
-        _save(self.place, self.now, self.setting)
+        if place is not None:
+            place.replace_last("rounds.jsonl", line)
+        save(place, self.now, self.setting)
 
     def _evaluate(self, line: dict[str, Any], last: bool) -> None:
         """Measure; metrics go into the round's line, tables into the folder."""
@@ -283,49 +309,11 @@ class _Training:
         where = ""
         if self.place is not None:
             where = f"; continue with {self.place.to_continue}"
-            if not saved:
-                _save(self.place, self.now, self.setting)
+        if self.saves and not saved:
+            save(self.place, self.now, self.setting)
         config, at = self.setting.config, f"round {self.now.round}"
         inside = f"{method_label(config)}, seed {config.seed}, is at {at} of {config.rounds}"
         raise Stopped(f"stopped after {at}{where}.", number, inside)
-
-
-def _start(
-    setting: Setting, place: RunFolder | None, listener: Listener, make: MakeEngine
-) -> Progress:
-    """The state to begin with: that of a checkpoint, or the initial one."""
-    algorithm, task, params = setting.algorithm, setting.task, setting.params
-    server = algorithm.init_server(task, params, len(setting.federation))
-    engine = make(setting, listener.note)
-    engine.reset(algorithm.init_client(task, params))
-    found = place.newest() if place is not None else None
-    if place is None:
-        return Progress(server, engine)
-    engine.settled(min(place.checkpoints(), default=0))
-    if found is None:
-        place.rewind(0)
-        return Progress(server, engine)
-    round, trees, extra, damaged = found
-    for text in damaged:
-        listener.note(text)
-    if extra.get("config", setting.config.digest) != setting.config.digest:
-        raise RunError(
-            f"'{place.path / 'config.toml'}' was changed after the run had begun, so it would not "
-            "describe the result; undo the change, or run the changed config in another folder."
-        )
-    if extra.get("data", setting.fingerprint) != setting.fingerprint:
-        path = setting.config.data.options.get("path")
-        raise RunError(
-            f"{f'the tables at {path!r}' if path else 'the data'} are not those that "
-            f"'{place.path}' began with; put them back, or start again with --overwrite."
-        )
-    engine.restore(extra["engine"])
-    server = tree.like(server, trees["server"])
-    engine.states.stacked = tree.like(engine.states.stacked, trees["clients"])
-    place.rewind(round)
-    faults = Counter(extra.get("faults", {}))
-    rule = restored(trees, extra)
-    return Progress(server, engine, round, extra["lost"], faults, rule)
 
 
 def _over(setting: Setting, now: Progress) -> bool:
@@ -353,12 +341,15 @@ def _one_round(setting: Setting, now: Progress) -> dict[str, Any]:
         around=about.client_side(),
         combine=about.defence,
         max_weight=setting.config.cohort.max_weight,
+        whole=about.whole,
     )
     recorded: dict[str, Any] = {}
     try:
-        now.server = setting.algorithm.round(now.server, cohort)
+        now.server = now.engine.agreed(setting.algorithm.round(now.server, cohort))
         recorded = cohort.recorded
+        about.join(now.engine)
     except NoReplies:
+        about.join(now.engine)
         about.check_diverged(now.round)
         now.lost += 1
     _check_finite(setting, now, ids)
@@ -390,6 +381,7 @@ def _finish(setting: Setting, now: Progress, line: dict[str, Any]) -> Any:
         combine=about.defence,
         max_weight=setting.config.cohort.max_weight,
         final=True,
+        whole=about.whole,
     )
     server = now.server
     try:
@@ -401,6 +393,7 @@ def _finish(setting: Setting, now: Progress, line: dict[str, Any]) -> Any:
             line["recorded"] = {**line.get("recorded", {}), **cohort.recorded}
     except NoReplies:
         now.lost += 1
+    about.join(now.engine)
     for name, value in _traffic(about.meter).items():
         line[name] += value
     for name, value in about.line().items():
@@ -419,7 +412,7 @@ def _traffic(meter: Meter) -> dict[str, int]:
 
 def _check_finite(setting: Setting, now: Progress, ids: torch.Tensor) -> None:
     """Raise TrainingError if the model or a client's state is not finite."""
-    if tree.finite(now.server) and tree.finite(now.engine.states.take(ids)):
+    if tree.finite(now.server) and now.engine.finite(ids):
         return
     lr = setting.config.local.lr
     raise TrainingError(
@@ -450,7 +443,7 @@ def _facts(setting: Setting, now: Progress) -> dict[str, Any]:
     if made := commit():
         facts["commit"] = made
     facts |= learnt_facts(setting, now)
-    if not setting.remote:
+    if not setting.remote and now.engine.leads:
         from isonomy.data.profile import describe  # imports scipy, which is slow
 
         facts["data"] = describe(setting.clean, setting.config.evaluate.split).facts()
@@ -474,17 +467,3 @@ def _covered(setting: Setting) -> str:
     return (
         f"all {number} clients" if benign == number else f"the {benign} benign of {number} clients"
     )
-
-
-def _save(place: RunFolder, now: Progress, setting: Setting) -> None:
-    """Write a checkpoint."""
-    parts, about = saved(now.rule)
-    trees = {"server": now.server, "clients": now.engine.states.stacked, **parts}
-    extra: dict[str, Any] = {"lost": now.lost, "engine": now.engine.saved(), **about}
-    extra["config"] = setting.config.digest
-    if now.faults:
-        extra["faults"] = dict(now.faults)
-    if setting.fingerprint:
-        extra["data"] = setting.fingerprint
-    place.save_checkpoint(now.round, trees, extra, setting.config.checkpoint.keep)
-    now.engine.settled(min(place.checkpoints()))

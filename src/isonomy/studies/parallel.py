@@ -20,6 +20,7 @@ from isonomy.data import memory
 from isonomy.errors import RunError, TrainingError
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.listener import Listener
+from isonomy.runs.processes import refuse_under_torchrun
 from isonomy.runs.training import resume, run
 
 PER_PROCESS = 16  # runs before processes are replaced, because they do not return freed memory
@@ -71,6 +72,7 @@ class Report(Listener):
 def run_or_resume(plan: Plan, listener: Listener) -> None:
     """Make the run, or resume it if its folder holds an unfinished one."""
     config, place, overwrite, keep = plan
+    refuse_under_torchrun("this command")
     if place.exists and not overwrite:
         if not place.complete:
             resume(place.path, listeners=[listener], keep=keep)

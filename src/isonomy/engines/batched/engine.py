@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import torch
 from torch import Tensor
@@ -21,13 +21,18 @@ from isonomy.core import tree
 from isonomy.core.client import State
 from isonomy.core.cohort import Ask, Replies
 from isonomy.core.fold import using
+from isonomy.core.joint import Division, Joint
 from isonomy.core.task import Batch, Task
+from isonomy.core.tree import Tree
+from isonomy.core.work import Work
 from isonomy.data.federation import Federation
-from isonomy.engines.base import Engine, EngineOptions, Note
+from isonomy.engines.base import Engine, EngineOptions, Note, States
 from isonomy.engines.batched.memory import keep_freed
 from isonomy.engines.batched.refused_phases import explained
 from isonomy.engines.batched.runner import shared
 from isonomy.engines.batched.trace import flops
+from isonomy.engines.devices import Place, place_of, to_host
+from isonomy.engines.shares import shares_of
 from isonomy.errors import ConfigError
 
 CACHED = 5 * 2**20  # bytes of parameters in a chunk: about the size of a processor's cache
@@ -43,6 +48,9 @@ class Batched(Engine):
 
     `chunk` is a number of clients or "auto". Chunks found by a probe are kept in `chunks`, which a
     run saves, so that a resumed run computes exactly the same.
+
+    Clients are divided into `shares`, which chunks do not mix. If several processes compute a run,
+    `held` are the shares whose clients this one runs (see `isonomy.engines.distributed`).
     """
 
     name = "batched"
@@ -56,8 +64,12 @@ class Batched(Engine):
         chunk: int | Literal["auto"] = "auto",
         compile: bool = False,
         chunks: dict[str, int] | None = None,
+        shares: int = 1,
+        place: Place | None = None,
     ) -> None:
-        super().__init__(task, federation, seed=seed)
+        super().__init__(task, federation, seed=seed, place=place)
+        self.divide(shares)
+        self._work, self.initial = Work(), cast(State, ())
         if chunk != "auto" and chunk < 1:
             raise ConfigError(f"engine.chunk = {chunk}: give 1 or more, or 'auto'.")
         keep_freed()
@@ -79,7 +91,64 @@ class Batched(Engine):
                 "without compilation."
             )
             compile = False
-        return cls(task, federation, seed=seed, chunk=options.chunk, compile=compile)
+        shares = 1 if options.shares == "auto" else options.shares
+        return cls(
+            task,
+            federation,
+            seed=seed,
+            chunk=options.chunk,
+            compile=compile,
+            shares=shares,
+            place=place_of(options.device),
+        )
+
+    # --- shares of clients ----------------------------------------------------------------------
+
+    def divide(self, shares: int, joint: Joint | None = None) -> None:
+        """Divide clients into so many shares; `joint` are the processes that compute them."""
+        self.shares, self.joint = shares, joint
+        self.held: Sequence[int] = range(shares)
+        self._share_of: Tensor | None = None
+
+    def prepare(self, work: Work) -> None:
+        """Divide clients by this work."""
+        self._work, self._share_of = work, None
+
+    def reset(self, initial: State) -> None:
+        """Give every client that is held here the same initial state."""
+        self.initial = initial
+        held = None
+        if len(self.held) < self.shares:
+            none = torch.arange(0)
+            held = torch.cat([none, *(self.members(share) for share in self.held)]).sort().values
+        self.states = States(initial, len(self.federation), held, self.place)
+
+    @property
+    def share_of(self) -> Tensor | None:
+        """Each client's share; None if there is one share."""
+        if self._share_of is None and self.shares > 1:
+            self._share_of = shares_of(self.federation, self.shares, self._work)
+        return self._share_of
+
+    @property
+    def division(self) -> Division:
+        """The shares, and the processes that compute them."""
+        return Division(self.share_of, self.joint)
+
+    def members(self, share: int) -> Tensor:
+        """The clients of a share, in ascending order."""
+        share_of = self.share_of
+        return self.everyone() if share_of is None else (share_of == share).nonzero().squeeze(-1)
+
+    def shards(self) -> Iterator[Tree]:
+        """The states of each share's clients."""
+        for share in range(self.shares):
+            yield to_host(self.states.take(self.members(share)))
+
+    def load(self, shards: Sequence[Callable[[], Tree]]) -> None:
+        """Give every client its state."""
+        for share, shard in enumerate(shards):
+            self.states.put(self.members(share), tree.like(self.states.stacked, shard()))
 
     def take_notes(self) -> list[str]:
         """Why compilation was given up, if it was."""
@@ -87,19 +156,35 @@ class Batched(Engine):
         return [] if trouble is None else [f"compilation failed, continuing without it: {trouble}"]
 
     def saved(self) -> dict[str, Any]:
-        """The chunks that probes found."""
-        return {"chunks": self.chunks}
+        """The chunks that probes found, and the number of shares."""
+        return {"chunks": self.chunks, **({"shares": self.shares} if self.shares > 1 else {})}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Use the chunks of an earlier probe."""
+        """Use the chunks of an earlier probe, and as many shares as there were."""
         self.chunks = dict(saved.get("chunks") or {})
+        self.divide(int(saved.get("shares", 1)), self.joint)
+        self.reset(self.initial)
 
     def exchange(self, ask: Ask) -> Iterator[Replies]:
-        """Chunks of similar clients, largest first."""
-        sizes = self.federation.sizes()[ask.ids]
-        order = torch.argsort(-sizes, stable=True)  # ids ascend, so ties have one order
-        ask = ask.to(ask.ids[order])
-        most = self._chunk(ask)
+        """Chunks of similar clients, largest first, share by share."""
+        share_of = self.share_of
+        ask = replace(ask, message=self.place.put(ask.message))
+        if share_of is None:
+            parts = [self._sorted(ask, ask.ids)] if self.held else []
+        else:
+            found = [ask.ids[share_of[ask.ids] == share] for share in self.held]
+            parts = [self._sorted(ask, ids) for ids in found if len(ids)]
+        most = self._chunk(ask, parts)
+        for part in parts:
+            yield from self._chunks(part, most)
+
+    def _sorted(self, ask: Ask, ids: Tensor) -> Ask:
+        """The question to some of its clients, the largest first."""
+        order = torch.argsort(-self.federation.sizes()[ids], stable=True)
+        part = ask.to(ids[order])  # ids ascend, so ties have one order
+        return replace(part, each=self.place.put(part.each))
+
+    def _chunks(self, ask: Ask, most: int) -> Iterator[Replies]:
         for first, last in self._cuts(ask, most):
             value, state = self._run(ask, first, last)
             ids = ask.ids[first:last]
@@ -128,7 +213,7 @@ class Batched(Engine):
         parts = self.client(ask, ids)
         lanes, shared = parts["lanes"], parts["shared"]
         each = None if ask.each is None else tree.take(ask.each, slice(first, last))
-        with torch.no_grad(), using(self.programs):
+        with torch.no_grad(), using(self.programs), self.place.active():
             if last - first == 1:
                 own = {} if each is None else tree.take(each, 0)
                 message = {**ask.message, **own}
@@ -149,22 +234,23 @@ class Batched(Engine):
 
     # --- how many clients at once ---------------------------------------------------------------
 
-    def _chunk(self, ask: Ask) -> int:
+    def _chunk(self, ask: Ask, parts: list[Ask]) -> int:
         if self.chunk != "auto":
             return self.chunk
         if self._heaviness(ask) < HEAVY or len(ask.ids) == 1:
             return min(max(CACHED // self._bytes, FEWEST), MOST)
         name = getattr(ask.phase, "__name__", "phase")
         if name not in self.chunks:
-            self.chunks[name] = self._probe(ask)
+            found = self.division.everyone(lambda: self._probe(parts[0]) if parts else 0)
+            self.chunks[name] = next(chunk for chunk in found if chunk)
         return self.chunks[name]
 
     def _heaviness(self, ask: Ask) -> float:
         """The number of floating-point operations in one client's step, counted, not timed."""
         if self._flops is None:
             n = min(ask.work.width(int(self.federation.sizes().max())), len(self.federation.y))
-            pool = self.pool
-            batch = Batch(pool.x[:n], pool.y[:n], pool.groups[:n], torch.ones(n))
+            data = self.federation
+            batch = Batch(data.x[:n], data.y[:n], data.groups[:n], torch.ones(n))
             params = self.task.init(0)
             self._flops = float(flops(lambda: grad(self.task.loss)(params, batch)))
         return self._flops
@@ -177,10 +263,12 @@ class Batched(Engine):
             if chunk > len(ask.ids) or (chunk > 4 and self._heaviness(ask) > HUGE):
                 break
             self._run(small, 0, chunk)  # traces and warms up
+            self.place.wait()
             spent = []
             for _ in range(2):
                 begin = time.perf_counter()
                 self._run(small, 0, chunk)
+                self.place.wait()
                 spent.append((time.perf_counter() - begin) / chunk)
             if min(spent) < 0.95 * fastest:
                 best, fastest = chunk, min(spent)

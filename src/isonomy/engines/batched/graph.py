@@ -7,8 +7,9 @@ it was traced with, and keeps the original if the results differ.
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -17,28 +18,60 @@ aten = torch.ops.aten
 
 
 def optimised(
-    graph: torch.fx.GraphModule, inputs: list[Tensor], carried: int
+    graph: torch.fx.GraphModule, inputs: list[Tensor], carried: int, *, compare: bool = True
 ) -> Callable[..., Any]:
     """The graph as a function that may write over its first `carried` inputs."""
-    expected = graph(*inputs)
-    original = copy.deepcopy(graph)
+    if compare:
+        expected = graph(*inputs)
+        original = copy.deepcopy(graph)
     update_in_place(graph, carried)
     native(graph)
+    if not compare:
+        return graph.forward
     got = graph(*(t.clone() for t in inputs[:carried]), *inputs[carried:])
     same = all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
     return graph.forward if same else original.forward
 
 
+def without_python(
+    program: Callable[..., Any], inputs: list[Tensor], carried: int
+) -> Callable[..., Any]:
+    """The program run by TorchScript's interpreter, with less overhead per operation.
+
+    It calls the same kernels. The program itself is returned if the results differ, or if this
+    torch has no TorchScript.
+    """
+
+    def copied() -> list[Tensor]:
+        return [*(t.clone() for t in inputs[:carried]), *inputs[carried:]]
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = torch.jit.trace(lambda *t: tuple(program(*t)), copied(), check_trace=False)
+        expected = program(*copied())
+        for _ in range(3):  # it is optimised in its first calls
+            got = made(*copied())
+            if not all(torch.equal(a, b) for a, b in zip(expected, got, strict=True)):
+                return program
+    except Exception:  # it is an optimisation only
+        return program
+    return cast(Callable[..., Any], made)
+
+
 # --- fewer operations -----------------------------------------------------------------------------
 
 
-def simplify(graph: torch.fx.GraphModule) -> None:
-    """Remove operations that change nothing or only fill a shape."""
+def simplify(graph: torch.fx.GraphModule, device: torch.device | None = None) -> None:
+    """Remove operations that change nothing or only fill a shape.
+
+    `device` is that of all tensors, None for the CPU.
+    """
     for node in list(graph.graph.nodes):
         if node.op != "call_function":
             continue
         if node.target in _FILLS:
-            _fill(graph, node)
+            _fill(graph, node, device)
         elif node.target in _VIEWS | {aten.mul.Scalar}:
             same = _same_as(node)
             if same is not None:
@@ -71,13 +104,12 @@ _FILLS: dict[Any, Any] = {
 }
 
 
-def _fill(graph: torch.fx.GraphModule, node: torch.fx.Node) -> None:
+def _fill(graph: torch.fx.GraphModule, node: torch.fx.Node, device: torch.device | None) -> None:
     """Make a constant of a shape that is known already."""
     meta = node.meta["tensor_meta"]
     with graph.graph.inserting_before(node):
-        made = graph.graph.call_function(
-            _FILLS[node.target], (list(meta.shape),), {"dtype": meta.dtype}
-        )
+        kind = {"dtype": meta.dtype} | ({} if device is None else {"device": device})
+        made = graph.graph.call_function(_FILLS[node.target], (list(meta.shape),), kind)
     made.meta = dict(node.meta)
     node.replace_all_uses_with(made)
     graph.graph.erase_node(node)

@@ -34,7 +34,7 @@ from torch.utils import _pytree as pytree
 
 from isonomy.core.fold import Body, plain
 from isonomy.core.tree import Tree
-from isonomy.engines.batched.graph import optimised, simplify
+from isonomy.engines.batched.graph import optimised, simplify, without_python
 from isonomy.engines.batched.lift import Lift, NotLiftable
 from isonomy.engines.batched.trace import trace
 
@@ -79,13 +79,17 @@ class Program:
 
 
 class Programs:
-    """The fold runner of the batched engine, with its cache of traced steps."""
+    """The fold runner of the batched engine, with its cache of traced steps.
 
-    def __init__(self, *, compile: bool = False, keep: int = 256) -> None:
+    `blind` is for tensors without numbers (`isonomy.engines.fake_device`): every lane takes all
+    steps, and optimised programs are not compared with their originals.
+    """
+
+    def __init__(self, *, compile: bool = False, keep: int = 256, blind: bool = False) -> None:
         self.compile = compile
+        self.blind = blind
         self.keep = keep
-        # below this number of clients a step costs the same, so programs are not made for fewer
-        self.floor = 64 if compile else 8
+        self.rungs = COMPILED_RUNGS if compile else RUNGS
         self.trouble: str | None = None  # why compiling failed
         self.traced = 0  # for tests and reports: how many programs were made
         self._cache: OrderedDict[Any, Program] = OrderedDict()
@@ -150,7 +154,7 @@ class Programs:
         """Live steps of each outermost lane, longest first; None if they are not so sorted."""
         lanes = sizes[0] if sizes else 1
         length = x_raw[0].shape[sum(d is not None for d in x_dims[0])]
-        if count is None:
+        if count is None or self.blind:
             return [length] * lanes
         raw, present = _unwrap(count, levels)
         if any(d is not None for d in present[1:]):
@@ -176,21 +180,22 @@ class Programs:
         lanes = len(counts)
         uneven = counts[-1] < counts[0]
         ends = [t.clone() for t in carry] if uneven else []
-        i = 0
+        i, steps = 0, steps_at(lanes, counts, 0, self.rungs)
         while i < counts[0]:
             active = sum(c > i for c in counts)
             until = counts[active - 1]  # the step at which the next lane finishes
-            wanted = min(lanes, ladder(active, floor=self.floor)) if laned else lanes
+            wanted = min(lanes, rung(counts, i, self.rungs)) if laned else lanes
             if wanted < lanes:
                 lanes = wanted
                 carry = [t[:lanes] for t in carry]
                 lifted = [_cut(t, d, lanes) for t, d in zip(lifted, lifted_dims, strict=True)]
+                steps = steps_at(lanes, counts, i, self.rungs)
             program: Program | None = None
             for s in range(i, until):
                 x = [_cut(t[s], d, lanes) for t, d in zip(by_step, x_dims, strict=True)]
                 if program is None:
                     program = self._program(
-                        step, signature, alive, carry, x, x_dims, lifted, lifted_dims
+                        step, signature, alive, carry, x, x_dims, lifted, lifted_dims, steps
                     )
                 carry = program.call(*carry, *x, *lifted)
             i = until
@@ -209,9 +214,12 @@ class Programs:
         x_dims: list[list[int | None]],
         lifted: list[Tensor],
         lifted_dims: list[list[int | None]],
+        steps: int,
     ) -> Program:
         metas = tuple((tuple(t.shape), t.stride(), t.dtype) for t in (*carry, *x, *lifted))
-        full = (signature, metas)
+        light = sum(t.numel() for t in carry) < FEW and carry[0].device.type == "cpu"
+        few = light and steps >= WORTH
+        full = (signature, metas, few)
         found = self._cache.get(full)
         if found is not None:
             self._cache.move_to_end(full)
@@ -219,9 +227,10 @@ class Programs:
         batched = step
         for i in reversed(range(len(x_dims[0]))):
             dims = ([0] * len(carry), [d[i] for d in x_dims], [d[i] for d in lifted_dims])
-            batched = vmap(batched, in_dims=dims)
+            alone = i == 0 and carry[0].shape[0] == 1
+            batched = _alone(batched, dims) if alone else vmap(batched, in_dims=dims)
         self.traced += 1
-        program = Program(self._trace(batched, carry, x, lifted), alive)
+        program = Program(self._trace(batched, carry, x, lifted, few=few), alive)
         self._cache[full] = program
         while len(self._cache) > self.keep:
             self._cache.popitem(last=False)
@@ -233,6 +242,8 @@ class Programs:
         carry: list[Tensor],
         x: list[Tensor],
         lifted: list[Tensor],
+        *,
+        few: bool,
     ) -> Callable[..., Any]:
         ends = (len(carry), len(carry) + len(x))
 
@@ -252,14 +263,31 @@ class Programs:
                 raise _Refused(
                     node.target
                 )  # a tensor that was not lifted: its value would go stale
-        simplify(graph)
+        device = carry[0].device
+        simplify(graph, None if device.type == "cpu" else device)
         if self.compile:
             try:
                 return _compiled(graph, inputs)
             except Exception as error:  # any failure of the compiler: the graph itself still runs
                 self.compile = False
                 self.trouble = str(error).strip().splitlines()[0]
-        return optimised(graph, inputs, len(carry))
+        made = optimised(graph, inputs, len(carry), compare=not self.blind)
+        return without_python(made, inputs, len(carry)) if few else made
+
+
+def _alone(
+    step: Callable[..., list[Tensor]], dims: tuple[list[int | None], ...]
+) -> Callable[..., list[Tensor]]:
+    """A step of a single lane: as `vmap`, but with operations for one client, which are faster."""
+
+    def alone(*parts: list[Tensor]) -> list[Tensor]:
+        own = [
+            [t if d is None else t[0] for t, d in zip(part, at, strict=True)]
+            for part, at in zip(parts, dims, strict=True)
+        ]
+        return [t.unsqueeze(0) for t in step(*own)]
+
+    return alone
 
 
 def _make_fx(f: Callable[..., Any], inputs: list[Tensor]) -> torch.fx.GraphModule:
@@ -278,13 +306,13 @@ def _compiled(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[...
 
 def _apart(out: list[Tensor], read: list[Tensor]) -> tuple[Tensor, ...]:
     """Results that share no memory, so that the next step may overwrite each of them."""
-    taken = {t.untyped_storage().data_ptr() for t in read}
+    taken = {t.untyped_storage()._cdata for t in read}
     made = []
     for t in out:
         t = t.contiguous()
-        if t.untyped_storage().data_ptr() in taken:
+        if t.untyped_storage()._cdata in taken:
             t = t.clone()
-        taken.add(t.untyped_storage().data_ptr())
+        taken.add(t.untyped_storage()._cdata)
         made.append(t)
     return tuple(made)
 
@@ -296,16 +324,48 @@ class _Refused(Exception):
     """A body that cannot be traced, or not safely."""
 
 
-def ladder(active: int, *, floor: int) -> int:
+RUNGS = (1, 2, 4, 8)  # numbers of lanes that programs are made for, up to the last; then `ladder`
+COMPILED_RUNGS = (1, 8, 64)  # fewer, because compiling takes seconds
+WORTH = 32  # steps in one fold for which a program of its own is worth its tracing
+FEW = 50_000  # numbers in the carry below which most of a step is the overhead of its operations
+
+
+def ladder(active: int, rungs: tuple[int, ...]) -> int:
     """The number of lanes that a program is made for: one of few, at least `active`.
 
-    >>> [ladder(n, floor=8) for n in (1, 8, 9, 13, 17, 100)]
-    [8, 8, 12, 16, 24, 128]
+    >>> [ladder(n, RUNGS) for n in (1, 3, 8, 9, 13, 17, 100)]
+    [1, 4, 8, 12, 16, 24, 128]
     """
-    top = floor
+    for rung in rungs:
+        if active <= rung:
+            return rung
+    top = rungs[-1]
     while top < active:
         top = top * 3 // 2 if top & (top - 1) == 0 and top > 1 else -(-top * 4 // 3)
     return top
+
+
+def rung(counts: list[int], done: int, rungs: tuple[int, ...]) -> int:
+    """The number of lanes for the next steps, given each lane's steps, longest first.
+
+    A rung of few lanes is used only if enough steps follow before the next one would do.
+
+    >>> rung([90, 50, 48, 7], 7, RUNGS), rung([90, 50, 48, 7], 48, RUNGS)
+    (4, 8)
+    """
+    active = sum(c > done for c in counts)
+    for one in rungs[:-1]:
+        if active <= one and steps_at(one, counts, done, rungs) >= WORTH:
+            return one
+    return ladder(active, rungs[-1:])
+
+
+def steps_at(lanes: int, counts: list[int], done: int, rungs: tuple[int, ...]) -> int:
+    """The steps until so many lanes are more than needed, because those of the rung below do."""
+    below = max((one for one in (0, *rungs) if one < lanes), default=0)
+    while below and below >= rungs[-1] and ladder(below + 1, rungs) < lanes:
+        below = ladder(below + 1, rungs)
+    return counts[below] - done if below < len(counts) else 0
 
 
 def _cut(t: Tensor, dims: list[int | None], lanes: int) -> Tensor:

@@ -27,6 +27,10 @@ _CAUSES = {  # a part of torch's message, what the phase does, and what to do in
         "index); multiply by a 0/1 weight instead",
         _LOOP,
     ),
+    "doesn't support float64": (
+        "uses double precision, which this device does not have",
+        "set engine.device = 'cpu'",
+    ),
     "doesn't have storage": (
         "converts a tensor to NumPy or to a list; compute with tensors instead",
         _LOOP,

@@ -1,0 +1,254 @@
+"""The processes of one run (ranks), and how they exchange values, by `torch.distributed`.
+
+Every rank calls the same methods in the same order. Values are pickled between the ranks of a run,
+which trust each other: run them on machines and in a network that you trust, as torch advises for
+`torch.distributed` in general.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, distributed
+
+from isonomy.engines.distributed.wire import packed, unpacked
+from isonomy.errors import ConfigError, IsonomyError, RunError
+
+T = TypeVar("T")
+
+FIRST = 4096  # bytes of a message that are sent together with its length
+_LENGTHS = 16  # bytes with the lengths of the description and of the tensors
+
+
+class RankLost(RunError):
+    """Another rank of the run ended, or did not answer in time."""
+
+
+class Elsewhere(IsonomyError):
+    """An error that another rank raised."""
+
+
+class Ranks:
+    """The ranks of a run, seen from one of them. Rank 0 leads: it writes the run's folder."""
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        *,
+        seconds: float,
+        group: distributed.ProcessGroup | None = None,
+    ) -> None:
+        self.group = group  # of the first `size` processes; None: all processes
+        self.rank = rank
+        self.size = size
+        self.seconds = seconds
+        self.device = torch.device("cpu")  # where large messages are sent from
+
+    def use(self, device: torch.device) -> None:
+        """Send large messages by nccl if this is a GPU of CUDA, otherwise by gloo.
+
+        It must be of the same kind in all ranks.
+        """
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+            self.device = device
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is rank 0."""
+        return self.rank == 0
+
+    def everyone(self, own: Callable[[], T]) -> list[T]:
+        """What `own` returns in each rank, by rank; if one raises an error, all of them do."""
+        value, error = None, None
+        try:
+            value = own()
+        except (Elsewhere, RankLost):  # the other ranks know it
+            raise
+        except Exception as raised:
+            error = raised
+        told = None if error is None else _told(error)
+        parts = self.gathered((value, told))
+        if error is not None:
+            raise error
+        for rank, (_, text) in enumerate(parts):
+            if text is not None:
+                raise Elsewhere(f"rank {rank} of {self.size}: {text}")
+        return [part for part, _ in parts]
+
+    def gathered(self, value: T) -> list[T]:
+        """The values of all ranks, by rank."""
+        description, tensors = packed(value)
+        content = _joined(tensors)
+        head = torch.zeros(FIRST, dtype=torch.uint8)
+        lengths = torch.tensor([len(description), len(content)])
+        small = bytearray(description) + _bytes(content) if _fits(lengths.tolist()) else b""
+        head[:_LENGTHS] = lengths.view(torch.uint8)
+        head[_LENGTHS : _LENGTHS + len(small)] = torch.frombuffer(
+            bytearray(small) or bytearray(1), dtype=torch.uint8
+        )[: len(small)]
+        heads = [torch.empty_like(head) for _ in range(self.size)]
+        with self._reaching():
+            distributed.all_gather(heads, head, self.group)
+        sizes = [h[:_LENGTHS].view(torch.int64).tolist() for h in heads]
+        if all(map(_fits, sizes)):
+            return [
+                value if rank == self.rank else _of_head(h, *sizes[rank])
+                for rank, h in enumerate(heads)
+            ]
+        most = max(sum(pair) for pair in sizes)
+        described = torch.frombuffer(bytearray(description), dtype=torch.uint8)
+        body = torch.zeros(most + 16, dtype=torch.uint8, device=self.device)
+        body[: len(content)] = content
+        body[len(content) : len(content) + len(description)] = described
+        bodies = [torch.empty_like(body) for _ in range(self.size)]
+        with self._reaching():
+            distributed.all_gather(bodies, body, self.group)
+        return [
+            value if rank == self.rank else _of_body(b, *sizes[rank])
+            for rank, b in enumerate(bodies)
+        ]
+
+    def moved(self, value: Any, source: int, target: int) -> Any:
+        """A value of rank `source`, in rank `target`; None in the other ranks."""
+        if source == target:
+            return value if self.rank == source else None
+        if self.rank == source:
+            description, tensors = packed(value)
+            content = _joined(tensors)
+            described = torch.frombuffer(bytearray(description), dtype=torch.uint8)
+            whole = torch.cat([content.cpu(), described])
+            with self._reaching():
+                distributed.send(torch.tensor([len(description), len(content)]), target)
+                distributed.send(whole, target)
+        if self.rank == target:
+            lengths = torch.zeros(2, dtype=torch.int64)
+            with self._reaching():
+                distributed.recv(lengths, source)
+                whole = torch.empty(int(lengths.sum()), dtype=torch.uint8)
+                distributed.recv(whole, source)
+            return _of_body(whole, *lengths.tolist())
+        return None
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            yield
+        except (RuntimeError, distributed.DistError) as error:
+            raise RankLost(
+                f"rank {self.rank} of {self.size} cannot reach the others: one of them ended, or "
+                f"did not answer within {self.seconds:g} s (engine.timeout)"
+            ) from error
+
+
+def _fits(lengths: list[int]) -> bool:
+    return _LENGTHS + sum(lengths) <= FIRST
+
+
+def _bytes(content: Tensor) -> bytes:
+    return content.cpu().numpy().tobytes()
+
+
+def _joined(tensors: list[Tensor]) -> Tensor:
+    if not tensors:
+        return torch.zeros(0, dtype=torch.uint8)
+    kinds = {t.device for t in tensors}
+    return torch.cat(tensors if len(kinds) == 1 else [t.cpu() for t in tensors])
+
+
+def _of_head(head: Tensor, description: int, content: int) -> Any:
+    start = _LENGTHS + description
+    # a copy, so that the tensors begin where they may
+    return unpacked(bytes(head[_LENGTHS:start].numpy()), head[start : start + content].clone())
+
+
+def _of_body(body: Tensor, description: int, content: int) -> Any:
+    return unpacked(bytes(body[content : content + description].cpu().numpy()), body[:content])
+
+
+def _told(error: Exception) -> str:
+    """What the other ranks say about an error of this one."""
+    if isinstance(error, IsonomyError):
+        return str(error)
+    traceback.print_exception(error, file=sys.stderr)  # an error of the program, not of the user
+    return f"{type(error).__name__}: {error}"
+
+
+# --- the ranks that this process is one of --------------------------------------------------------
+
+_current: Ranks | None = None
+
+
+def current() -> Ranks | None:
+    """The ranks of the run that this process is computing; None outside of such a run."""
+    return _current
+
+
+def on_this_machine() -> int:
+    """How many ranks of the run are on this machine, which share its cores."""
+    if _current is None:
+        return 1
+    return int(os.environ.get("LOCAL_WORLD_SIZE", _current.size))
+
+
+def started_by_torchrun() -> bool:
+    """Whether this process was started by torchrun, or by another launcher in the same way."""
+    return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+
+
+@contextmanager
+def joined_by_torchrun(*, seconds: float) -> Iterator[Ranks]:
+    """Join the ranks that torchrun started with this one."""
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    with joined(rank, size, seconds=seconds) as ranks:
+        yield ranks
+
+
+@contextmanager
+def joined(
+    rank: int,
+    size: int,
+    *,
+    seconds: float,
+    store: distributed.Store | None = None,
+) -> Iterator[Ranks]:
+    """Join the ranks of a run, by a store or as the environment says, and leave them at the end."""
+    global _current
+    if not distributed.is_available():
+        raise ConfigError(
+            "engine: this build of torch has no torch.distributed; install another build, or use "
+            "engine.name = 'batched' with engine.workers = 1."
+        )
+    if distributed.is_initialized():
+        raise ConfigError(
+            "engine: torch.distributed is already in use in this process; start the run in a "
+            "process of its own."
+        )
+    try:
+        distributed.init_process_group(
+            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+            rank=rank,
+            world_size=size,
+            store=store,
+            timeout=timedelta(seconds=seconds),
+        )
+    except (RuntimeError, ValueError, distributed.DistError) as error:
+        first = (str(error).strip().splitlines() or [""])[0]
+        raise RankLost(
+            f"rank {rank} of {size} cannot join the others ({first}); check MASTER_ADDR, "
+            "MASTER_PORT and the network (GLOO_SOCKET_IFNAME chooses its interface)."
+        ) from error
+    _current = Ranks(rank, size, seconds=seconds)
+    try:
+        yield _current
+    finally:
+        _current = None
+        distributed.destroy_process_group()

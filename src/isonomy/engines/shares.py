@@ -1,0 +1,59 @@
+"""Shares of clients: groups of similar work, each of which one process computes.
+
+Shares are what several processes divide among themselves. A result depends on the number of shares
+(in rounding), but not on the number of processes that compute them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isonomy.core.work import Work
+from isonomy.data.federation import Federation
+
+ALONE = 8  # a step of one client takes about as long as this many clients add to a batched step
+
+
+def shares_of(federation: Federation, count: int, work: Work) -> Tensor:
+    """Each client's share [clients], from 0; the shares have about the same work.
+
+    Clients are sorted by size and cut into contiguous groups, so that a group's clients take about
+    as many steps. The work of a group is that of all its steps, plus that of its longest client,
+    whose steps follow one another. The largest group is made as small as possible.
+
+    >>> import torch
+    >>> from isonomy.data.federation import build
+    >>> sizes = [40, 10, 10, 10, 10, 10, 10, 10]
+    >>> rows = torch.arange(sum(sizes)).split(sizes)
+    >>> y = torch.zeros(sum(sizes), dtype=torch.int64)
+    >>> groups = torch.zeros(sum(sizes), 0, dtype=torch.int64)
+    >>> made = build(torch.zeros(sum(sizes), 1), y, groups, {"train": list(rows)}, classes=2)
+    >>> shares_of(made, 2, Work(batch=10)).tolist()
+    [0, 1, 1, 1, 1, 1, 1, 1]
+    """
+    sizes = federation.sizes()
+    order = torch.argsort(-sizes, stable=True)
+    each = np.array([work.count(n) * work.width(n) for n in sizes[order].tolist()], np.int64)
+    low, high = 0, int(ALONE * each.max() + each.sum())
+    while low < high:  # the least bound under which the groups are enough
+        middle = (low + high) // 2
+        low, high = (low, middle) if len(_groups(each, middle)) <= count else (middle + 1, high)
+    out = torch.zeros(len(federation), dtype=torch.int64)
+    for number, (first, last) in enumerate(_groups(each, low)):
+        out[order[first:last]] = number
+    return out
+
+
+def _groups(each: np.ndarray[tuple[int], np.dtype[np.int64]], bound: int) -> list[tuple[int, int]]:
+    """Contiguous groups of at most this much work, or of one client."""
+    ends = np.concatenate([[0], np.cumsum(each)])
+    groups, first = [], 0
+    while first < len(each):
+        room = bound - ALONE * int(each[first])
+        last = int(np.searchsorted(ends, ends[first] + room, side="right")) - 1
+        last = min(max(last, first + 1), len(each))
+        groups.append((first, last))
+        first = last
+    return groups

@@ -1,0 +1,120 @@
+"""Checkpoints: the states after some rounds, in the folder `checkpoint/` of a run.
+
+00000010.json           description and checksums; written last, so a checkpoint that has one
+is complete
+00000010.safetensors    the server's state and, with one share of clients, the clients' states
+00000010-3.safetensors  the states of the clients of share 3, if there are several shares
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from isonomy.core.tree import Tree
+from isonomy.runs.files import Description, decode, encode, write_atomically
+
+FILES = re.compile(r"\.?\d{8}(-\d+)?\.(json|safetensors)(\.partial)?")
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A state that was saved after `round` rounds.
+
+    `trees` are the server's state and the rule of decisions. `shards` read the clients' states
+    share by share. `damaged` has a sentence for each newer checkpoint that cannot be used.
+    """
+
+    round: int
+    trees: dict[str, Tree]
+    extra: dict[str, Any]
+    shards: list[Callable[[], Tree]]
+    damaged: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> tuple[int, dict[str, Tree], dict[str, Any]]:
+        """What every process of a run needs of it."""
+        return self.round, self.trees, self.extra
+
+
+def rounds(folder: Path) -> list[int]:
+    """The rounds that have a checkpoint, newest first."""
+    found = folder.glob(f"{'[0-9]' * 8}.json")
+    return sorted((int(p.stem) for p in found), reverse=True)
+
+
+def save(
+    folder: Path,
+    round: int,
+    trees: dict[str, Tree],
+    extra: dict[str, Any],
+    shards: Iterable[Tree],
+) -> None:
+    """Write a checkpoint; shards are made and written one at a time."""
+    stem = folder / f"{round:08d}"
+    about: dict[str, Any] = {"round": round}
+    first, others = _first(shards)
+    if others is None:
+        trees = {**trees, "clients": first}
+    else:
+        about["shards"] = []
+        for number, shard in enumerate(itertools.chain([first], others)):
+            content, description = encode({"clients": shard})
+            write_atomically(_shard_file(stem, number), content)
+            about["shards"].append(description)
+    content, description = encode(trees)
+    write_atomically(stem.with_suffix(".safetensors"), content)
+    text = json.dumps({**about, **description, "extra": extra})
+    write_atomically(stem.with_suffix(".json"), text.encode())
+
+
+def prune(folder: Path, keep: int) -> None:
+    """Delete all but the newest checkpoints, and what interrupted ones left."""
+    kept = {f"{round:08d}" for round in rounds(folder)[:keep]}
+    for file in folder.iterdir():
+        if FILES.fullmatch(file.name) and file.name[:8] not in kept:
+            file.unlink(missing_ok=True)
+
+
+def load(folder: Path, round: int) -> Checkpoint:
+    """Read a checkpoint and verify all of its checksums."""
+    stem = folder / f"{round:08d}"
+    about = json.loads(stem.with_suffix(".json").read_text())
+    trees = decode(stem.with_suffix(".safetensors").read_bytes(), about)
+    shards: list[Callable[[], Tree]]
+    if "shards" in about:
+        shards = [
+            partial(_shard, _shard_file(stem, i), description)
+            for i, description in enumerate(about["shards"])
+        ]
+        for shard in shards:
+            shard()  # raises an error if it is damaged
+    else:
+        clients = trees.pop("clients")
+        shards = [lambda: clients]
+    return Checkpoint(round, trees, about["extra"], shards)
+
+
+def _shard_file(stem: Path, number: int) -> Path:
+    return stem.with_name(f"{stem.name}-{number}.safetensors")
+
+
+def _shard(path: Path, description: Description) -> Tree:
+    """The states of the clients of one share."""
+    return decode(path.read_bytes(), description)["clients"]
+
+
+def _first(shards: Iterable[Tree]) -> tuple[Tree, Iterator[Tree] | None]:
+    """The first shard, and the others; None if there is only one."""
+    each = iter(shards)
+    first, second = next(each), next(each, _NONE)
+    return first, None if second is _NONE else itertools.chain([second], each)
+
+
+_NONE = object()

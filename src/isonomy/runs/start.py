@@ -1,0 +1,84 @@
+"""The state that a run begins with or continues from, and its checkpoints."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from isonomy.core import tree
+from isonomy.engines.base import Engine, Note
+from isonomy.errors import RunError
+from isonomy.runs.build import Setting
+from isonomy.runs.checkpoints import Checkpoint
+from isonomy.runs.folder import RunFolder
+from isonomy.runs.listener import Listener
+from isonomy.runs.progress import Progress
+from isonomy.runs.saved_model import restored, saved
+
+MakeEngine = Callable[[Setting, Note], Engine]
+
+
+def begin(
+    setting: Setting, place: RunFolder | None, listener: Listener, make: MakeEngine
+) -> Progress:
+    """The state to begin with: that of a checkpoint, or the initial one."""
+    algorithm, task, params = setting.algorithm, setting.task, setting.params
+    server = algorithm.init_server(task, params, len(setting.federation))
+    engine = make(setting, listener.note)
+    engine.reset(algorithm.init_client(task, params))
+    found = _found(setting, place, listener)
+    if place is not None:
+        engine.settled(min(place.checkpoints(), default=0))
+        place.rewind(0 if found is None else found.round)
+    start = engine.everywhere(None if found is None else found.state)[0]
+    if start is None:
+        return Progress(server, engine)
+    round, trees, extra = start
+    engine.restore(extra["engine"])
+    engine.load(() if found is None else found.shards)
+    faults = Counter(extra.get("faults", {}))
+    rule = restored(trees, extra)
+    server = tree.like(server, trees["server"])
+    return Progress(server, engine, round, extra["lost"], faults, rule)
+
+
+def _found(setting: Setting, place: RunFolder | None, listener: Listener) -> Checkpoint | None:
+    """The newest checkpoint of the folder; raises RunError if it is that of another run."""
+    found = place.newest() if place is not None else None
+    if place is None or found is None:
+        return None
+    extra = found.extra
+    for text in found.damaged:
+        listener.note(text)
+    if extra.get("config", setting.config.digest) != setting.config.digest:
+        raise RunError(
+            f"'{place.path / 'config.toml'}' was changed after the run had begun, so it would not "
+            "describe the result; undo the change, or run the changed config in another folder."
+        )
+    if extra.get("data", setting.fingerprint) != setting.fingerprint:
+        path = setting.config.data.options.get("path")
+        raise RunError(
+            f"{f'the tables at {path!r}' if path else 'the data'} are not those that "
+            f"'{place.path}' began with; put them back, or start again with --overwrite."
+        )
+    return found
+
+
+def save(place: RunFolder | None, now: Progress, setting: Setting) -> None:
+    """Write a checkpoint; a process without the folder sends its clients' states."""
+    shards = now.engine.shards()
+    if place is None:
+        for _ in shards:
+            pass
+        return
+    parts, about = saved(now.rule)
+    trees = {"server": now.server, **parts}
+    extra: dict[str, Any] = {"lost": now.lost, "engine": now.engine.saved(), **about}
+    extra["config"] = setting.config.digest
+    if now.faults:
+        extra["faults"] = dict(now.faults)
+    if setting.fingerprint:
+        extra["data"] = setting.fingerprint
+    place.save_checkpoint(now.round, trees, extra, setting.config.checkpoint.keep, shards)
+    now.engine.settled(min(place.checkpoints()))
