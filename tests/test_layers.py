@@ -91,6 +91,8 @@ LAYERS = {
         "errors",
         "federation",
         "models",
+        "robust",
+        "runs.client_counts",
     ),
     "api": ("*",),
     "__main__": ("cli",),

@@ -13,23 +13,18 @@ import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from isonomy.engines.fake_device import NotOnDevice, Shadowed  # isort: skip  # before any gradient
+from isonomy.contract.device import problem, traced  # isort: skip  # before any gradient
 
 import torch
 
 from contract.table import algorithms
 from isonomy.blocks.descent import descend
-from isonomy.contract.running import Transport, home, run
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm, Global
-from isonomy.core.capabilities import LearnsFront
 from isonomy.core.client import Client
 from isonomy.core.cohort import Cohort
 from isonomy.core.phase import phase
 from isonomy.core.task import Task
-from isonomy.robust.attacks import SignFlip
-from isonomy.robust.forging import Forging
-from isonomy.runs.client_counts import measure, measure_values
 
 HALF = torch.tensor([0.5])  # of the CPU, made before any phase
 
@@ -64,41 +59,6 @@ class Planted(Algorithm[Global]):
 
 
 PLANTED = ("CPU", "factory", "waits", "in a loop")
-
-
-def problem(algorithm: Algorithm, rounds: int) -> str | None:
-    """What fails: in rounds, in the last phase, in evaluation, or under a simulated attack."""
-    where = home(algorithm)
-    made: list[Shadowed] = []
-
-    def make(*args: Any, **options: Any) -> Shadowed:
-        made.append(Shadowed(*args, **options))
-        return made[-1]
-
-    try:
-        got = run(algorithm, Transport(make), where, rounds=rounds, finish=True)
-        engine = made[-1]
-        cohort = engine.cohort(
-            engine.everyone(),
-            work=where.work,
-            round=9,
-            around=(Forging(SignFlip(), torch.tensor([1]), seed=0),),
-        )
-        model = {"model": algorithm.deployed(got.server)}
-        asked = measure if isinstance(algorithm, LearnsFront) else measure_values
-        given = (algorithm, "test") if asked is measure else (algorithm, where.task, "test")
-        cohort.gather(asked(*given), model)  # type: ignore[operator]
-        if rounds > 1 or isinstance(algorithm, Planted):
-            algorithm.round(algorithm.init_server(where.task, where.params, len(where.federation)),
-                            cohort)  # fmt: skip
-        if engine.fake.programs.traced:
-            traced.add(algorithm.name)
-    except NotOnDevice as error:
-        return str(error)
-    return None
-
-
-traced: set[str] = set()  # algorithms whose local loops were traced
 
 
 def main(every: bool) -> None:

@@ -114,7 +114,8 @@ def test_an_attack_that_needs_all_replies_and_a_record_in_memory():
     attacked = {**SMALL, "rounds": 2, "attack": {"name": "inner_product", "fraction": 0.3}}
     one = run(parse({**attacked, "engine": {"shares": 2}}))
     two = run(parse({**attacked, "engine": {"workers": 2}}))
-    assert (two.metrics, two.rounds, two.clients) == (one.metrics, one.rounds, one.clients)
+    assert two.rounds == one.rounds
+    assert repr((two.metrics, two.clients)) == repr((one.metrics, one.clients))  # some are NaN
 
 
 @pytest.mark.parametrize(

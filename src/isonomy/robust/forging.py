@@ -36,6 +36,7 @@ class Forging:
         """Wrap a phase."""
         if not ask.declared.trained:
             return phase
+        bad_ids = self.malicious.tolist()
 
         @functools.wraps(phase)
         def forged(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
@@ -48,7 +49,8 @@ class Forging:
             keys = random.key(self.seed, ask.round, client.id).unsqueeze(0)
             seen = Seen(mine, mine, keys, draw_name(ask), ask.cohort, 1)
             new = tree.take(replied(one, found, at, self.attack.forge(seen)), 0)
-            bad = (client.id == self.malicious.to(client.id.device)).any()
+            among = torch.tensor(bad_ids, dtype=torch.int64, device=client.id.device)
+            bad = (client.id == among).any()
             return tree.tmap(lambda a, b: torch.where(bad, a, b), new, reply), state
 
         return forged

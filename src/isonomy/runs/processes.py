@@ -8,34 +8,32 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from isonomy.config.schema import Config, parse
+from isonomy.config.schema import Config
 from isonomy.engines.devices import place_of
 from isonomy.engines.distributed import ranks
 from isonomy.engines.distributed.ranks import RankLost, Ranks
-from isonomy.errors import ConfigError, IsonomyError, RunError
+from isonomy.errors import ConfigError, RunError
 
 T = TypeVar("T")
 
 _POLL = 0.02  # seconds between looks at processes that start
 _LEAVE = 10.0  # seconds that workers have to end
-_HOST = "127.0.0.1"
+HOST = "127.0.0.1"
 _INTERFACE = "GLOO_SOCKET_IFNAME"  # by which network interface gloo's processes reach each other
 
 _BOOT = """
 import json, sys
 told = json.loads(sys.stdin.buffer.readline())
 sys.path[:] = told["path"]
-from isonomy.runs.processes import work
+from isonomy.runs.worker import work
 work(told)
 """
 
@@ -129,7 +127,7 @@ def _workers(config: Config) -> Iterator[Callable[[], Any]]:
     _refuse_main(config)
     size, seconds = config.engine.workers, config.engine.timeout
     store = TCPStore(
-        _HOST, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=seconds)
+        HOST, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=seconds)
     )
     told = {
         "path": sys.path,
@@ -144,7 +142,7 @@ def _workers(config: Config) -> Iterator[Callable[[], Any]]:
         while not store.check([f"ready/{rank}" for rank in range(1, size)]):
             _check_alive(started)
             time.sleep(_POLL)
-        with _by_loopback(), ranks.joined(0, size, seconds=seconds, store=store):
+        with by_loopback(), ranks.joined(0, size, seconds=seconds, store=store):
             yield
 
     _started.extend(started)
@@ -205,7 +203,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def _by_loopback() -> Iterator[None]:
+def by_loopback() -> Iterator[None]:
     """Let processes of one machine reach each other without a network or a known host name."""
     if _INTERFACE in os.environ:
         yield
@@ -215,41 +213,6 @@ def _by_loopback() -> Iterator[None]:
         yield
     finally:
         del os.environ[_INTERFACE]
-
-
-def work(told: dict[str, Any]) -> None:
-    """What a worker does: its part of the run."""
-    from torch.distributed import TCPStore
-
-    from isonomy.runs import training
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # rank 0 receives them too, and decides
-    threading.Thread(target=_end_with_stdin, daemon=True).start()
-    rank, size = int(told["rank"]), int(told["size"])
-    code = 0
-    try:
-        config = parse(told["config"])
-        seconds = config.engine.timeout
-        store = TCPStore(_HOST, int(told["port"]), timeout=timedelta(seconds=seconds))
-        setting = training.build(config)
-        store.set(f"ready/{rank}", "")
-        with ExitStack() as stack:
-            stack.enter_context(_by_loopback())
-            stack.enter_context(ranks.joined(rank, size, seconds=seconds, store=store))
-            training.train(setting, None)
-    except RankLost:  # rank 0 has ended, or reports it
-        code = 1
-    except IsonomyError:  # rank 0 raised it too
-        code = 2
-    sys.stdout.flush()
-    os._exit(code)
-
-
-def _end_with_stdin() -> None:
-    """End this process when rank 0 is gone, also if that was killed."""
-    sys.stdin.buffer.read()
-    os._exit(1)
 
 
 def explained(error: RankLost, to_continue: str | None) -> RunError:
