@@ -34,11 +34,15 @@ def test_the_surface_is_this():
         "Record",
         "Task",
         "__version__",
+        "check",
         "compare",
         "decide",
         "descend",
         "excess",
         "export",
+        "federation",
+        "figures",
+        "frame",
         "load",
         "load_model",
         "make_config",
@@ -49,6 +53,7 @@ def test_the_surface_is_this():
         "resume",
         "run",
         "suggest",
+        "sweep",
         "table",
         "trust",
         "tune",
@@ -56,7 +61,7 @@ def test_the_surface_is_this():
     ]
     for name in isonomy.__all__:
         assert getattr(isonomy, name) is not None
-    assert dir(isonomy) == isonomy.__all__
+    assert dir(isonomy) == sorted([*isonomy.__all__, "FairFederatedClassifier"])
     from isonomy import algorithms
 
     for kind in algorithms.registry().values():
