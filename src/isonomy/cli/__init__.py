@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from isonomy.cli import (
+    check,
     compare,
     data,
     decide,
@@ -77,6 +78,7 @@ app.command("compare")(compare.compare)
 app.command("decide")(decide.decide)
 app.command("sweep")(sweep.sweep)
 app.command("tune")(tune.tune)
+app.command("check")(check.check)
 app.command("reproduce")(reproduce.reproduce)
 app.command("front")(front.front)
 app.command("excess")(excess.excess)
