@@ -27,6 +27,7 @@ def row(name: str, objective: float, value: float | None, standing: str = "clear
         "values": [value],
         "margins": [0.01],
         "standing": standing,
+        "chance": 0.9 if standing == "clear" else 0.2,
     }
 
 
@@ -59,6 +60,10 @@ def facts(**changes: Any) -> dict[str, Any]:
         "objective": {"name": "accuracy", "title": "accuracy", "validation": 0.85, "test": 0.84},
         "constant": row("Constant prediction", 0.76, 0.0),
         "nearest": [],
+        "proved": [],
+        "also_known": [],
+        "impossible": "",
+        "likeliest": None,
         "candidates": [row("FedAvg, trial 0", 0.85, 0.04), row(NASTY, 0.8, None, "missed")],
         "points": [row("FedAvg, trial 0", 0.85, 0.04), row(NASTY, 0.8, 0.2, "missed")],
         "methods": [
@@ -162,6 +167,45 @@ def test_a_no_without_a_candidate_says_that_nothing_was_measured_on_test():
     assert "Decision: no" in page
     assert "not measured on test examples" in page
     assert "By group" not in page
+    assert "What is proved" not in page
+    assert "nearest trade-offs" not in page
+
+
+def test_a_no_says_what_is_proved_and_what_is_near():
+    likely = {**row("Local", 0.8, 0.09, "possible"), "needed": "about 9,000", "number": 3}
+    changes = {
+        "outcome": "none",
+        "chosen": None,
+        "answers": [],
+        "proved": [f"No model meets {NASTY}."],
+        "nearest": [row(NASTY, 0.8, 0.12, "missed"), row("FedFB", 0.85, 0.2, "missed")],
+        "likeliest": likely,
+    }
+    page = render(facts(**changes))
+    assert NASTY not in page
+    assert "No model meets &lt;script&gt;" in page
+    assert "The nearest trade-offs" in page
+    assert page.index("0.120") < page.index("FedFB")
+    assert "3 of them meet every requirement there" in page
+    assert "about 9,000 test examples would be needed" in page
+    assert "they can still be used" in page
+
+
+def test_an_uncertain_choice_states_its_chance():
+    page = render(facts(chosen=row("FedAvg, trial 0", 0.85, 0.09, "possible")))
+    assert "with a probability of about 20%" in page
+
+
+def test_a_requirement_on_the_objective_has_no_picture_beside_others():
+    given = facts()
+    given["asked"]["requirements"].append("accuracy >= 0.5")
+    given["asked"]["titles"].append("accuracy")
+    given["answers"] = []
+    for one in [*given["points"], *given["candidates"], given["constant"], given["chosen"]]:
+        one["values"] = [one["values"][0], one["objective"]]
+        one["margins"] = [0.01, 0.01]
+    assert render(given).count("<svg") == 1
+    assert render(facts()).count("<svg") == 1
 
 
 @pytest.mark.parametrize(

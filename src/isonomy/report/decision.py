@@ -180,10 +180,15 @@ def _proved(facts: Facts) -> str:
 def _nearest(facts: Facts) -> str:
     if facts["outcome"] == "met" or not facts["nearest"]:
         return ""
-    heads = ["model", facts["objective"]["name"]]
-    heads += [text.split(" ")[0] for text in facts["asked"]["requirements"]]
+    names = [text.rsplit(" ", 2)[0] for text in facts["asked"]["requirements"]]
+    also = facts["objective"]["name"] not in names
+    heads = ["model", *names, *([facts["objective"]["name"]] if also else [])]
     rows = [
-        [row["name"], _number(row["objective"]), *(_number(v) for v in row["values"])]
+        [
+            row["name"],
+            *(_number(v) for v in row["values"]),
+            *([_number(row["objective"])] if also else []),
+        ]
         for row in facts["nearest"]
     ]
     return _section(
@@ -253,9 +258,16 @@ def _pictures(facts: Facts) -> str:
     figures = "".join(
         f"<figure>{trade_off(facts, i)}<figcaption>{escape(_caption(facts, i))}</figcaption>"
         "</figure>"
-        for i in range(len(facts["asked"]["requirements"]))
+        for i in _pictured(facts)
     )
     return _section("The trade-off", figures)
+
+
+def _pictured(facts: Facts) -> list[int]:
+    """Requirements with a picture: all but one on the objective itself, if there are others."""
+    names = [text.rsplit(" ", 2)[0] for text in facts["asked"]["requirements"]]
+    others = [i for i, name in enumerate(names) if name != facts["objective"]["name"]]
+    return others or list(range(len(names)))
 
 
 def _caption(facts: Facts, i: int) -> str:
@@ -270,7 +282,7 @@ def _others(facts: Facts) -> str:
     heads = [
         "model",
         facts["objective"]["name"],
-        *(text.split(" ")[0] for text in facts["asked"]["requirements"]),
+        *(text.rsplit(" ", 2)[0] for text in facts["asked"]["requirements"]),
         "meets all",
         "settings",
     ]

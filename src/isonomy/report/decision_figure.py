@@ -57,7 +57,7 @@ def trade_off(facts: Mapping[str, Any], which: int) -> str:
         f'height="{HEIGHT - TOP - BOTTOM}"/>',
         *_axes(x_ends, y_ends, x, y, name, facts["objective"]["name"]),
         f'<line class="bound" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>',
-        f'<text class="soft" x="{at + 4:.1f}" y="{TOP + 12}">{escape(f"{sign} {bound}")}</text>',
+        _bound_text(at, f"{sign} {bound}"),
     ]
     for p in sorted(points, key=lambda p: p["standing"] != "missed"):
         parts.append(
@@ -86,6 +86,17 @@ def trade_off(facts: Mapping[str, Any], which: int) -> str:
     parts += _legend(methods)
     parts.append("</svg>")
     return "".join(parts)
+
+
+def _bound_text(at: float, text: str) -> str:
+    """The bound beside its line, on the side that has room for it."""
+    right = at < WIDTH - 120
+    place = at + 4 if right else at - 4
+    anchor = "start" if right else "end"
+    return (
+        f'<text class="soft" x="{place:.1f}" y="{TOP + 12}" text-anchor="{anchor}">'
+        f"{escape(text)}</text>"
+    )
 
 
 def _dot(x: float, y: float, colour: str, filled: bool, tip: str) -> str:

@@ -418,12 +418,8 @@ def _lines(facts: Mapping[str, Any], place: Path) -> list[str]:
     out += [answer_line(one) for one in facts["answers"]]
     if not facts["answers"]:
         out += [_nearest_line(facts, one) for one in facts["nearest"][:3]]
-    out += [
-        f"No result of {one['examples']:,} test examples could show {one['requirement']}, not even "
-        f"that of a perfect model, because about {one['number']:,} of them are of "
-        f"'{one['smallest']}': more test examples are needed, or larger groups."
-        for one in facts["too_few"]
-    ]
+    if not facts["impossible"]:
+        out += [_too_few_line(one) for one in facts["too_few"]]
     objective = facts["objective"]
     constant = facts["constant"]
     if "test" in objective:
@@ -463,14 +459,25 @@ def _between(low: float, high: float | None) -> str:
 
 
 def _nearest_line(facts: Mapping[str, Any], one: Mapping[str, Any]) -> str:
-    asked = facts["asked"]["requirements"]
-    values = ", ".join(
-        f"{text.split(' ')[0]} {'undefined' if v is None or math.isnan(v) else f'{v:.3f}'}"
-        for text, v in zip(asked, one["values"], strict=True)
-    )
+    asked = [text.rsplit(" ", 2)[0] for text in facts["asked"]["requirements"]]
+    found = dict(zip(asked, one["values"], strict=True))
+    found.setdefault(facts["objective"]["name"], one["objective"])
+    values = [
+        f"{name} {'undefined' if v is None or math.isnan(v) else f'{v:.3f}'}"
+        for name, v in found.items()
+    ]
+    listed = values[0] if len(values) == 1 else f"{', '.join(values[:-1])} and {values[-1]}"
+    return f"Trade-off: {one['name']}, with {listed} on validation examples."
+
+
+def _too_few_line(one: Mapping[str, Any]) -> str:
+    why, what = "", "more test examples are needed"
+    if one["smallest"] != "all examples":
+        why = f", because about {one['number']:,} of them are of '{one['smallest']}'"
+        what += ", or larger groups"
     return (
-        f"Trade-off: {one['name']}, with {values} and {facts['objective']['name']} "
-        f"{one['objective']:.3f} on validation examples."
+        f"No result of {one['examples']:,} test examples could show {one['requirement']}, not even "
+        f"that of a perfect model{why}: {what}."
     )
 
 
