@@ -168,7 +168,7 @@ def test_a_no_without_a_candidate_says_that_nothing_was_measured_on_test():
     assert "not measured on test examples" in page
     assert "By group" not in page
     assert "What is proved" not in page
-    assert "nearest trade-offs" not in page
+    assert "The nearest trade-offs" not in page
 
 
 def test_a_no_says_what_is_proved_and_what_is_near():
