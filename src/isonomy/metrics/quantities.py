@@ -225,7 +225,8 @@ class Target:
         size, loss, powers = cells.counts.sum((-2, -1)), cells.loss, cells.powers
         if self.quantity.whose == "clients":
             return Family(loss[:, 0], size[:, 0], clients, powers[:, 0])
-        at, names = slice(0, 1), ("all examples",)
+        at = slice(0, 1)
+        names: tuple[str, ...] = ("all examples",)
         if self.quantity.whose == "groups":
             at = cells.source.rows(self.attribute)
             names = next(a.levels for a in cells.source.attributes if a.name == self.attribute)
