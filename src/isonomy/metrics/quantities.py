@@ -154,7 +154,8 @@ class Cells(NamedTuple):
     @property
     def loss(self) -> Floats:
         """The sums of losses [clients, rows]."""
-        return self.times * self.source.loss.sum(-1)
+        found: Floats = self.times * self.source.loss.sum(-1)
+        return found
 
     @property
     def powers(self) -> Floats:
@@ -302,9 +303,10 @@ def _loss_limits(family: Family, alpha: float) -> tuple[float, float]:
     if not known.any() or family.powers is None:
         return 0.0, math.inf
     sums = [family.size[known], family.hits[known], *family.powers[known].T]
-    given = [torch.from_numpy(np.ascontiguousarray(each)) for each in sums]
-    high = max(end for _, end in confidence.limits(*given, alpha))
-    low = max(end for end, _ in confidence.limits(*given, alpha / int(known.sum())))
+    count, loss, squares, cubes = (torch.from_numpy(np.ascontiguousarray(each)) for each in sums)
+    high = max(end for _, end in confidence.limits(count, loss, squares, cubes, alpha))
+    each = alpha / int(known.sum())
+    low = max(end for end, _ in confidence.limits(count, loss, squares, cubes, each))
     return low, high
 
 
