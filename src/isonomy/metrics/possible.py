@@ -97,7 +97,7 @@ class Rate:
 def rates_of(target: Target, counts: Counts) -> list[list[Rate]]:
     """The rates that a quantity compares, as `Target.families`; those without examples left out."""
     quantity, clients = target.quantity, range(len(counts))
-    labels = counts.counts.sum(-1)
+    labels = counts.counts.sum(-1).astype(np.float64)
     groups = range(0)
     if quantity.needs_attribute:
         rows = counts.rows(target.attribute)

@@ -154,7 +154,8 @@ class Cells(NamedTuple):
     @property
     def loss(self) -> Floats:
         """The sums of losses [clients, rows]."""
-        return self.times * self.source.loss.sum(-1)
+        found: Floats = self.times * self.source.loss.sum(-1)
+        return found
 
     @property
     def powers(self) -> Floats:
@@ -225,7 +226,8 @@ class Target:
         size, loss, powers = cells.counts.sum((-2, -1)), cells.loss, cells.powers
         if self.quantity.whose == "clients":
             return Family(loss[:, 0], size[:, 0], clients, powers[:, 0])
-        at, names = slice(0, 1), ("all examples",)
+        at = slice(0, 1)
+        names: tuple[str, ...] = ("all examples",)
         if self.quantity.whose == "groups":
             at = cells.source.rows(self.attribute)
             names = next(a.levels for a in cells.source.attributes if a.name == self.attribute)
@@ -301,9 +303,10 @@ def _loss_limits(family: Family, alpha: float) -> tuple[float, float]:
     if not known.any() or family.powers is None:
         return 0.0, math.inf
     sums = [family.size[known], family.hits[known], *family.powers[known].T]
-    given = [torch.from_numpy(np.ascontiguousarray(each)) for each in sums]
-    high = max(end for _, end in confidence.limits(*given, alpha))
-    low = max(end for end, _ in confidence.limits(*given, alpha / int(known.sum())))
+    count, loss, squares, cubes = (torch.from_numpy(np.ascontiguousarray(each)) for each in sums)
+    high = max(end for _, end in confidence.limits(count, loss, squares, cubes, alpha))
+    each = alpha / int(known.sum())
+    low = max(end for end, _ in confidence.limits(count, loss, squares, cubes, each))
     return low, high
 
 
