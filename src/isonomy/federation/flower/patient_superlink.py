@@ -92,7 +92,7 @@ def remember_nodes() -> None:
 
 
 def keep_connections() -> None:
-    """Keep more connections to the database open, with less memory each than the 64 MB of Flower."""
+    """Keep more connections to the database than Flower, with a smaller cache (64 MB there)."""
     from flwr.supercore import sql_mixin
 
     _set("cache_size", -CACHE)
