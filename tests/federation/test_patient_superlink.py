@@ -24,6 +24,7 @@ from flwr.supercore.object_store.sql_object_store import SqlObjectStore
 from isonomy.federation.flower import patient_superlink
 from isonomy.federation.flower.patient_superlink import (
     APPS,
+    CONNECTIONS,
     NODES,
     REMEMBERED,
     SECONDS,
@@ -137,15 +138,18 @@ def test_the_node_of_a_key_is_remembered_for_a_while(monkeypatch: pytest.MonkeyP
 def test_connections_to_the_database_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sql_mixin, "create_engine", sql_mixin.create_engine)  # to restore it
+    for name in ("create_engine", "SQLITE_PRAGMAS"):
+        monkeypatch.setattr(sql_mixin, name, getattr(sql_mixin, name))  # to restore it
     keep_connections()
     store = SqlObjectStore(str(tmp_path / "state.db"))
     store.initialize()
     assert store._engine is not None
-    open_now = [store._engine.connect() for _ in range(12)]
+    open_now = [store._engine.connect() for _ in range(CONNECTIONS + 4)]
+    cached = open_now[0].exec_driver_sql("PRAGMA cache_size").scalar()
     for one in open_now:
         one.close()
-    assert store._engine.pool.checkedin() == 12  # type: ignore[attr-defined]
+    assert store._engine.pool.checkedin() == CONNECTIONS  # type: ignore[attr-defined]
+    assert cached == -1000
     store._engine.dispose()
 
 

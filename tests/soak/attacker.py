@@ -22,7 +22,7 @@ from isonomy.robust.forging import Forging
 from soak import plan as plans
 from soak.plan import FORBIDDEN, POISON, Plan
 
-FACTOR = 20.0  # how long the poisoned update is, relative to the honest one
+FACTOR = 60.0  # how long the poisoned update is, relative to the honest one
 SPOIL = {  # how a forbidden reply is made, by the word with which it is refused
     **dict(zip(bad_participant.MEANINGS, bad_participant.WAYS, strict=True)),
     "no training gives": lambda reply: bad_participant._changed(reply, lambda t: t + 1e30),

@@ -21,15 +21,21 @@ SECONDS = 60  # Flower repeats requests that have no answer after 30 s, but not 
 EVERY = 1.0  # seconds between writes that can wait
 REMEMBERED = 5.0  # seconds for which the node of a key is not looked up again
 NODES, APPS = "/v1/fleet/", "/v1/runtime/"  # paths of participants' and of the ServerApp's requests
-CONNECTIONS = 40  # to the database; as many requests are answered at once
+CONNECTIONS = 8  # to the database that are kept; each has a cache of its own
+CACHE = 1000  # kB of each cache; the database has a few MB
 
 
 def wait_longer() -> None:
     """Let databases that Flower opens in this process wait up to SECONDS for their lock."""
+    _set("busy_timeout", SECONDS * 1000)
+
+
+def _set(setting: str, value: int) -> None:
+    """Change a setting of the connections to databases that Flower will open in this process."""
     from flwr.supercore import sql_mixin
 
     name = "SQLITE_PRAGMAS"
-    settings = {**dict(getattr(sql_mixin, name)), "busy_timeout": str(SECONDS * 1000)}
+    settings = {**dict(getattr(sql_mixin, name)), setting: str(value)}
     setattr(sql_mixin, name, tuple(settings.items()))
 
 
@@ -86,9 +92,10 @@ def remember_nodes() -> None:
 
 
 def keep_connections() -> None:
-    """Keep connections to the database open, of which Flower would close all but five."""
+    """Keep more connections to the database than Flower, with a smaller cache (64 MB there)."""
     from flwr.supercore import sql_mixin
 
+    _set("cache_size", -CACHE)
     name = "create_engine"
     setattr(sql_mixin, name, partial(getattr(sql_mixin, name), pool_size=CONNECTIONS))
 
