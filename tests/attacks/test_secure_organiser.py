@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("flwr")
 
+from contract.world import world
 from federation.participants import NAMES, NODES, Room, participant
 from federation.secure_wire import (
     SECURE,
@@ -25,17 +26,23 @@ from federation.secure_wire import (
     rounds,
     serve,
 )
+from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.config.files import read
 from isonomy.config.schema import SecureConfig
+from isonomy.core.cohort import NoReplies
 from isonomy.errors import ConfigError
 from isonomy.federation import charter as charters
 from isonomy.federation import organiser
 from isonomy.federation.consent import consent_text
 from isonomy.federation.flower import codec, keys
+from isonomy.federation.flower.engine import InProcessFlower
 from isonomy.federation.flower.identity import fingerprint, public_line
 from isonomy.federation.flower.secure_client import SecureClient, read_adverts, to_bytes
+from isonomy.federation.flower.secure_server import SecureServer
+from isonomy.federation.flower.transport import InProcessTransport
 from isonomy.federation.participant import Participant
 from isonomy.privacy.secure.member import KEY, Member, sealed_size
+from isonomy.privacy.secure.simulated import room_of
 
 
 @pytest.fixture
@@ -43,23 +50,27 @@ def here(tmp_path: Path) -> Path:
     return prepared(tmp_path)
 
 
-def refused(here: Path, change: Callable[[dict[str, Any], Any], Any]) -> str:
-    """What participants say to a first training message that was changed."""
-    said: list[str] = []
-    own = members(here, note=said.append)
+class Changed(InProcessTransport):
+    """An organiser that changes its own messages of training."""
 
-    class Changed(Room):
-        def ask(self, requests: Any, kind: str, seconds: float, group: int = 0) -> Any:
-            made = {}
-            for node, content in requests.items():
-                head, value = codec.unpack(content)
-                if head.get("phase") in ("local", "secure"):
-                    head, value = change(head, value)
-                made[node] = codec.pack(head, value)
-            return super().ask(made, kind, seconds, group)
+    change: Callable[[dict[str, Any], Any], Any]
 
-    serve(here, [*SECURE, "rounds=1"], Changed(own))
-    return " ".join(said)
+    def ask(self, requests: Any) -> Any:
+        made = {k: codec.pack(*self.change(*codec.unpack(v))) for k, v in requests.items()}
+        return super().ask(made)
+
+
+def refused(change: Callable[[dict[str, Any], Any], Any]) -> str:
+    """What clients say to the messages of one secure exchange that were changed."""
+    where = world()
+    secure = SecureServer(SecureConfig(enabled=True), 2, room_of(where.federation.sizes()))
+    engine = InProcessFlower(where.task, where.federation, secure=secure)
+    engine.transport = Changed(engine.transport.clients)
+    engine.transport.change = change
+    cohort = engine.cohort(torch.tensor([0, 1, 2]), work=where.work, round=0)
+    with contextlib.suppress(NoReplies):  # some changes concern one client only
+        cohort.mean(FedAvg().local, {"params": where.params})
+    return " ".join([*(fault.why for fault in engine.take_faults()), *engine.take_notes()])
 
 
 def unmasked(head: dict[str, Any], value: Any) -> Any:
@@ -106,8 +117,27 @@ def stage(name: str, **changes: Any) -> Callable[[dict[str, Any], Any], Any]:
         (stage("keys", stage="tell"), "no such message"),
     ],
 )
-def test_a_participant_refuses_what_would_unmask_it(here: Path, change: Any, words: str) -> None:
-    assert words in refused(here, change)
+def test_a_client_refuses_what_would_unmask_it(change: Any, words: str) -> None:
+    assert words in refused(change)
+
+
+def test_a_participant_refuses_to_answer_without_masks(here: Path) -> None:
+    """An organiser that has agreed on secure aggregation, and asks as without it."""
+    said: list[str] = []
+
+    class Plain(Room):
+        def ask(self, requests: Any, kind: str, seconds: float, group: int = 0) -> Any:
+            made = {}
+            for node, content in requests.items():
+                head, value = codec.unpack(content)
+                made[node] = content
+                if head.get("phase") == "local":
+                    made[node] = codec.pack(*unmasked(head, value))
+            return super().ask(made, kind, seconds, group)
+
+    serve(here, [*SECURE, "rounds=1"], Plain(members(here, note=said.append)))
+    assert sum("does not say how its reply is masked" in text for text in said) == 3
+    assert rounds(here / "served")[0]["no_sum"] == 1
 
 
 def test_different_messages_to_different_clients_give_no_sum(here: Path) -> None:

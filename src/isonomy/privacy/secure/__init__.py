@@ -4,5 +4,5 @@
 - `primitives`: keys, masks and shares, from the libraries `cryptography` and `pycryptodome`;
 - `member`: what a client does; `recovery`: how the server removes masks from a sum;
 - `simulated`: the same quantisation in a simulation;
-- `check`: which algorithms and configs can be aggregated securely.
+- `threshold`: how many clients a sum is of; `check`: which algorithms and configs can have it.
 """
