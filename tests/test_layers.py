@@ -25,7 +25,7 @@ LAYERS = {
     "robust": ("core", "blocks", "data.federation", "errors"),
     "engines": ("core", "data.federation", "errors"),
     "config": ("core", "errors"),
-    "privacy": ("config", "core", "errors"),
+    "privacy": ("config", "core", "data.federation", "engines", "errors", "robust"),
     "runs": (
         "algorithms",
         "blocks",
@@ -65,6 +65,7 @@ LAYERS = {
         "errors",
         "metrics",
         "postprocess",
+        "privacy",
         "report",
         "runs",
     ),

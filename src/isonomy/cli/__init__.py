@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from isonomy.cli import (
+    audit,
     check,
     compare,
     data,
@@ -77,6 +78,7 @@ app.command("postprocess")(postprocess.postprocess)
 app.command("compare")(compare.compare)
 app.command("check")(check.check)
 app.command("decide")(decide.decide)
+app.command("audit")(audit.audit)
 app.command("sweep")(sweep.sweep)
 app.command("tune")(tune.tune)
 app.command("reproduce")(reproduce.reproduce)

@@ -66,6 +66,7 @@ def print_verdict(record: Record, *, with_label: bool = False) -> None:
 
 
 NOT_MET = 3
+BUDGET_ENDED = 4
 """The exit code of a run whose verdict is not `met`, whether its model was kept or not."""
 
 
@@ -83,6 +84,14 @@ def exit_if_diverged(records: Sequence[Record]) -> None:
             print_status(f"Warning: {label} diverged in {sum(each)} of {len(each)} runs.")
     if any(all(each) for each in states.values()):
         raise typer.Exit(DIVERGED)
+
+
+def exit_if_budget_ended(record: Record) -> None:
+    """Exit with code `BUDGET_ENDED` if the privacy budget ended training early."""
+    status = str(record.facts.get("privacy", {}).get("status", ""))
+    if status.startswith("ended"):
+        print_status(f"training was {status}.")
+        raise typer.Exit(BUDGET_ENDED)
 
 
 def exit_if_not_met(folder: Path) -> None:

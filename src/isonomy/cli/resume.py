@@ -65,3 +65,4 @@ def resume(
         output.write_report(records, folder / "report.html", f"Isonomy: {folder.name}")
     if len(places) == 1:
         output.exit_if_not_met(places[0].path)
+        output.exit_if_budget_ended(records[0])

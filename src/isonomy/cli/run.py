@@ -41,7 +41,7 @@ def run(
     """Run one experiment and write its results to a folder.
 
     If the method ends with another verdict than "met", no model is written (unless --keep is given)
-    and the exit code is 3.
+    and the exit code is 3. If the privacy budget ends training early, the exit code is 4.
 
     Example: isonomy run quickstart rounds=5 algorithm=local --to runs/local
     """
@@ -64,6 +64,7 @@ def run(
     if with_report:
         output.write_report([record], folder / "report.html", f"Isonomy: {record.label}")
     output.exit_if_not_met(folder)
+    output.exit_if_budget_ended(record)
 
 
 def _default_name(config: Config) -> str:

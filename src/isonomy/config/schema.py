@@ -23,19 +23,11 @@ from pydantic import (
 )
 
 from isonomy.config.errors import sentence
+from isonomy.config.privacy import PrivacyConfig
+from isonomy.config.section import Section
 from isonomy.core.options import not_allowed
 from isonomy.core.work import Work
 from isonomy.errors import ConfigError
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        allow_inf_nan=False,
-        ser_json_inf_nan="constants",  # options in the tables below may be infinite
-    )
 
 
 class NamedTable(BaseModel):
@@ -113,12 +105,14 @@ def _local_work(value: Any) -> Work:
     return Work.of_table(value)
 
 
-class CohortConfig(_Section):
+class CohortConfig(Section):
     """The clients that take part in a round."""
 
     size: int | None = Field(None, ge=1, description="clients in a round (all if unset)")
-    sampling: Literal["uniform", "size"] = Field(
-        "uniform", description="all clients equally likely, or in proportion to size"
+    sampling: Literal["uniform", "size", "poisson"] = Field(
+        "uniform",
+        description="all clients equally likely, in proportion to size, or each independently of "
+        "the others, so that `size` is the expected number (poisson)",
     )
     dropout: float = Field(
         0.0, ge=0, lt=1, description="probability that a client drops out of a round"
@@ -167,7 +161,7 @@ class PostprocessConfig(NamedTable):
     )
 
 
-class EngineConfig(_Section):
+class EngineConfig(Section):
     """How clients are run; all engines give the same results up to rounding."""
 
     name: Literal["batched", "loop", "distributed"] = Field(
@@ -202,7 +196,7 @@ class EngineConfig(_Section):
         return {"name": value} if isinstance(value, str) else value
 
 
-class EvaluateConfig(_Section):
+class EvaluateConfig(Section):
     """When and on which examples metrics are computed."""
 
     every: int = Field(
@@ -231,7 +225,7 @@ class EvaluateConfig(_Section):
     )
 
 
-class FrontConfig(_Section):
+class FrontConfig(Section):
     """How fronts are measured; a method with one model has a front of one point."""
 
     rays: int = Field(
@@ -247,7 +241,7 @@ class FrontConfig(_Section):
     )
 
 
-class ExcessConfig(_Section):
+class ExcessConfig(Section):
     """The surrogate model for the best attainable loss, for excess risk and FAA.
 
     The best of its checkpoints is chosen on held-out examples.
@@ -280,38 +274,14 @@ class ExcessConfig(_Section):
         return value
 
 
-class CheckpointConfig(_Section):
+class CheckpointConfig(Section):
     """When to save the state that a resumed run starts from."""
 
     every: int = Field(10, ge=1, description="rounds between checkpoints")
     keep: int = Field(2, ge=1, description="number of checkpoints to keep")
 
 
-class PrivacyConfig(_Section):
-    """What participants of a real federation insist on; without effect in a simulation."""
-
-    rows: int = Field(
-        32, ge=1, description="training rows that a client's reply is computed from, at least"
-    )
-    cell: int = Field(
-        10,
-        ge=1,
-        description="rows of a group, label or category of a client that are counted, at least; "
-        "also the option `least` of algorithms that have it",
-    )
-    rounding: bool = Field(
-        True,
-        description="whether models, gradients and losses are rounded to what one row adds to them",
-    )
-    repeats: int = Field(
-        10,
-        ge=0,
-        description="rounds that a participant answers again to other messages, after the server "
-        "has restarted, at most",
-    )
-
-
-class SecureConfig(_Section):
+class SecureConfig(Section):
     """Secure aggregation: the server learns sums of replies and no single one.
 
     In a simulation, replies are quantised in the same way, so that its effect is measured.
@@ -347,7 +317,7 @@ class SecureConfig(_Section):
         return {"enabled": True, **value} if on else value
 
 
-class CompareConfig(_Section):
+class CompareConfig(Section):
     """What `isonomy compare` runs: every method with every seed."""
 
     seeds: Annotated[int, Field(ge=1)] | list[Annotated[int, Field(ge=0)]] = Field(
@@ -359,7 +329,7 @@ class CompareConfig(_Section):
     )
 
 
-class DecideConfig(_Section):
+class DecideConfig(Section):
     """What `isonomy decide` is asked for: requirements, and what to maximise beyond them."""
 
     require: list[str] = Field(
@@ -378,7 +348,7 @@ class DecideConfig(_Section):
     )
 
 
-class TrackConfig(_Section):
+class TrackConfig(Section):
     """A tracker of experiments that runs are reported to; a string stands for its name."""
 
     name: Literal["mlflow", "tensorboard", "wandb"] = Field(description="tracker")
@@ -395,7 +365,7 @@ class TrackConfig(_Section):
         return {"name": value} if isinstance(value, str) else value
 
 
-class Config(_Section):
+class Config(Section):
     """The config of an experiment."""
 
     name: str | None = Field(None, description="name of the folder of the run")
@@ -476,6 +446,9 @@ class Config(_Section):
             del plain["secure"]
         if self.evaluate.scores == "last":  # as in runs of versions without this key
             del plain["evaluate"]["scores"]
+        if self.privacy.level == "none":  # as in runs of versions without it
+            limits = ("rows", "cell", "rounding", "repeats")
+            plain["privacy"] = {k: v for k, v in plain["privacy"].items() if k in limits}
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 

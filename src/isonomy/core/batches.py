@@ -29,17 +29,25 @@ def plan(work: Work, keys: Tensor, size: Tensor, width: int, steps: int, passes:
     """
     batch = work.width(width)
     order = random.permutation(keys, "batches", size, width, passes)
-    full = size // batch
-    per_pass = -(-size // batch)
-    if work.last == "drop" and work.batch:
-        per_pass = torch.where(full >= 1, full, per_pass)
+    per_pass, count = counts(work, size, width)
     step = torch.arange(steps)
     at = (step % per_pass).unsqueeze(-1) * batch + torch.arange(batch)
-    count = per_pass * work.epochs if work.steps is None else torch.full_like(size, work.steps)
     real = (at < size) & (step < count).unsqueeze(-1)
     at = torch.where(real, at, 0)
     rows = order[(step // per_pass).clamp(max=passes - 1).unsqueeze(-1), at]
     return Plan(rows, real.to(torch.float32), count)
+
+
+def counts(work: Work, size: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """The number of steps in a pass over a client's examples, and in all of its work."""
+    batch = work.width(width)
+    full = size // batch
+    per_pass = -(-size // batch)
+    if work.last == "drop" and work.batch:
+        per_pass = torch.where(full >= 1, full, per_pass)
+    return per_pass, (
+        per_pass * work.epochs if work.steps is None else torch.full_like(size, work.steps)
+    )
 
 
 def halves(whole: Plan, share: float) -> tuple[Plan, Plan]:

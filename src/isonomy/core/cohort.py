@@ -6,7 +6,6 @@ accumulated as they arrive. `weigh` returns some parts of every reply and averag
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -18,6 +17,8 @@ from isonomy.core import random, tree
 from isonomy.core.client import Message, Reply
 from isonomy.core.joint import Division
 from isonomy.core.phase import Declaration, DeclarationError, Phase, Verb, declaration
+from isonomy.core.recorded import Recorded, plain_record
+from isonomy.core.release import Release
 from isonomy.core.sums import Sums, added, capped, joined, plus
 from isonomy.core.task import Task
 from isonomy.core.tree import Tree
@@ -125,10 +126,6 @@ Combine = Callable[["Cohort", Ask, Replies, Tensor], Reply]
 replies and their weights. It may ask the cohort further questions."""
 
 
-Recorded = float | str | None | dict[str, float | None]
-"""What an algorithm records: a number (None if not finite), a word, or a number per client."""
-
-
 class Cohort:
     """The clients of one round, and the only access of an algorithm to them.
 
@@ -155,9 +152,11 @@ class Cohort:
         max_weight: float = 1.0,
         final: bool = False,
         division: Division | None = None,
+        release: Release | None = None,
     ) -> None:
         self._exchange = exchange
         self.ids = ids
+        sizes = sizes if release is None else torch.ones_like(sizes)  # the server knows no sizes
         self.sizes = sizes if whole is not None else capped(sizes, max_weight)
         self.work = work
         self.round = round
@@ -171,6 +170,7 @@ class Cohort:
         self._max_weight = max_weight
         self._final = final
         self._division = division or Division()
+        self._release = release
         self._first: Cohort = self if whole is None else whole._first
         self._exchanges = 0
         self._asked = len(ids)
@@ -205,6 +205,7 @@ class Cohort:
             max_weight=self._max_weight,
             final=self._final,
             division=self._division,
+            release=self._release,
         )
 
     def uniform(self, name: str, shape: tuple[int, ...] = ()) -> Tensor:
@@ -217,7 +218,7 @@ class Cohort:
         An entry is a number, a word, or a tensor with one number for each client of `ids`.
         """
         for name, value in entries.items():
-            self._first._recorded[name] = _recorded(value, self.ids)
+            self._first._recorded[name] = plain_record(value, self.ids)
 
     @property
     def recorded(self) -> dict[str, Recorded]:
@@ -267,7 +268,10 @@ class Cohort:
             return self._combined(self._combine, phase, message, each, work, self._weights(weight))
         ask = self._question("mean", phase, message, each, work)
         how: Weighting = "given" if isinstance(weight, Tensor) else weight
-        total, folded = self._folded(replace(ask, weighting=how), self._weights(weight))
+        weights = self._weights(weight)
+        total, folded = self._folded(replace(ask, weighting=how), weights)
+        if self._release is not None:
+            return self._release.mean(ask, folded, weights, by_size=how == "size")
         if total <= 0:
             raise NoReplies(f"round {self.round}: the clients that answered have no weight.")
         return tree.tmap(lambda t: (t / total).to(torch.get_default_dtype()), folded)
@@ -323,8 +327,12 @@ class Cohort:
         total = float(weights[_positions(asked, self.ids)].sum())
         replies = Replies(tree.take(tree.concat(kept), order), self.ids, self.sizes)
         parts = [part for _, part in sorted(sums, key=lambda one: one[0])]
-        means = {name: joined(part[name] for part in parts).mean() for name in parts[0]}
-        return Weighed(means, total, replies)
+        whole = {name: joined(part[name] for part in parts) for name in parts[0]}
+        if (made := self._release) is not None:
+            found = whole.items()
+            means = {k: made.weighed(ask, k, s.folded, s.total, s.largest) for k, s in found}
+            return Weighed(means, total, replies)
+        return Weighed({name: part.mean() for name, part in whole.items()}, total, replies)
 
     def sum(
         self,
@@ -336,7 +344,9 @@ class Cohort:
     ) -> Reply:
         """Only the sum of the replies, accumulated as they arrive, in double precision."""
         ones = torch.ones(len(self.ids), dtype=torch.float64)
-        return self._folded(self._question("sum", phase, message, each, work), ones)[1]
+        ask = self._question("sum", phase, message, each, work)
+        folded = self._folded(ask, ones)[1]
+        return folded if self._release is None else self._release.sum(ask, folded)
 
     def _combined(
         self,
@@ -381,6 +391,8 @@ class Cohort:
         """Each client's weight, in double precision."""
         if isinstance(weight, Tensor):
             return capped(weight.to(torch.float64), self._max_weight)
+        if weight == "size" and self._release is not None:
+            return self._release.size_weights(self.ids)
         return (self.sizes if weight == "size" else torch.ones_like(self.sizes)).double()
 
     def _ask(self, ask: Ask) -> Iterator[Any]:
@@ -448,21 +460,6 @@ class Cohort:
         """Remove clients that dropped out from the cohort that this is a part of."""
         if self._whole is not None and len(ids):
             self._whole._answered(self._whole.ids[~torch.isin(self._whole.ids, ids)])
-
-
-def _recorded(value: float | str | Tensor, ids: Tensor) -> Recorded:
-    """A recorded value as JSON can store it: seven digits, and None for what is not finite."""
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, Tensor) or not value.ndim:
-        return float(f"{float(value):.7g}") if math.isfinite(value) else None
-    if value.shape != ids.shape:
-        raise ValueError(
-            f"a recorded tensor has the shape {tuple(value.shape)}, but the cohort has {len(ids)} "
-            "clients; record one number for each of cohort.ids."
-        )
-    pairs = zip(ids.tolist(), value.tolist(), strict=True)
-    return {str(k): float(f"{v:.7g}") if math.isfinite(v) else None for k, v in pairs}
 
 
 def _check_parts(declared: Declaration, value: Reply) -> None:

@@ -22,6 +22,7 @@ class Sums(NamedTuple):
     total: float
     folded: Tree
     top: float = -math.inf
+    largest: float = 0.0  # weight of one reply
 
     def mean(self) -> Tree:
         """The weighted mean so far, 0 if there is no weight."""
@@ -40,17 +41,18 @@ def added(sums: Sums | None, value: Tree, weight: Tensor, score: Tensor | None =
             0.0,
             tree.tmap(lambda t: torch.zeros(t.shape[1:], dtype=torch.float64), value),
         )
-    total, folded, top = sums
+    total, folded, top, largest = sums
     if score is not None and bool((weight > 0).any()):
         score = score.cpu()
         top = max(top, float(score[weight > 0].max()))  # of the clients that have weight
         before = math.exp(sums.top - top)
-        total *= before
+        total, largest = total * before, largest * before
         tree.tmap(lambda t: t.mul_(before), folded)
         tilted = weight * torch.exp(score.to(torch.float64) - top)
         weight = torch.where(weight > 0, tilted, 0.0)
     tree.tmap(lambda t, v: _fold(t, weight, v), folded, value)
-    return Sums(total + float(weight.sum()), folded, top)
+    most = max(largest, float(weight.max()))
+    return Sums(total + float(weight.sum()), folded, top, most)
 
 
 def plus(sums: Sums | None, value: Tree, total: float) -> Sums:
@@ -71,7 +73,8 @@ def joined(parts: Iterable[Sums]) -> Sums:
         one, other = (_scale(top, sums.top) for sums in (found, part))
         tree.tmap(lambda a, b, one=one, other=other: a.mul_(one).add_(b, alpha=other),
                   found.folded, part.folded)  # fmt: skip
-        found = Sums(found.total * one + part.total * other, found.folded, top)
+        most = max(found.largest * one, part.largest * other)
+        found = Sums(found.total * one + part.total * other, found.folded, top, most)
     if found is None:
         raise ValueError("there are no sums to join")
     return found

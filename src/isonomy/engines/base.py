@@ -19,6 +19,7 @@ from isonomy.core import random, tree
 from isonomy.core.client import Client, Pool, State
 from isonomy.core.cohort import Ask, ClientSide, Cohort, Combine, Exchange, Replies, ServerSide
 from isonomy.core.joint import Division
+from isonomy.core.release import Release
 from isonomy.core.task import Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
@@ -221,6 +222,7 @@ class Engine(ABC):
         max_weight: float = 1.0,
         final: bool = False,
         whole: bool = False,
+        release: Release | None = None,
     ) -> Cohort:
         """The cohort of some clients, with the middleware of both sides, the innermost first.
 
@@ -246,6 +248,7 @@ class Engine(ABC):
             max_weight=max_weight,
             final=final,
             division=division.alone() if whole else division,
+            release=release,
         )
 
     def everyone(self) -> Tensor:
@@ -301,14 +304,18 @@ def sample(
     *,
     seed: int,
     round: int,
-    how: Literal["uniform", "size"] = "uniform",
+    how: Literal["uniform", "size", "poisson"] = "uniform",
 ) -> Tensor:
     """`count` distinct clients for a round, uniformly or in proportion to their sizes.
 
     By size: without replacement, each next client with probability proportional to its size
-    among those left (Gumbel's trick on log sizes).
+    among those left (Gumbel's trick on log sizes). "poisson": every client with probability
+    `count` / clients, independently, so that `count` is only the expected number.
     """
     clients = len(federation)
+    if how == "poisson":
+        u = random.uniform(random.key(seed, round), "poisson cohort", (clients,)).double()
+        return (u < count / clients).nonzero().squeeze(-1)
     if count >= clients:
         return torch.arange(clients)
     u = random.uniform(random.key(seed, round), "cohort", (clients,)).double()

@@ -1,1 +1,1 @@
-"""Privacy: what protects clients beyond the limits that they agreed to."""
+"""Privacy: differential privacy with its ledger, and secure aggregation (`secure`)."""

@@ -15,7 +15,7 @@ import tomli_w
 
 from isonomy.errors import RunError
 from isonomy.metrics.names import find_metric
-from isonomy.report import data, figures, fronts, runs, summary, tables
+from isonomy.report import data, figures, fronts, privacy, runs, summary, tables
 from isonomy.report.figures import learnt_fronts, learnt_preferences
 from isonomy.report.markup import document, escape, html_figure, html_list, html_table
 from isonomy.report.phrases import counted, listed
@@ -99,6 +99,8 @@ def render(records: list[Record], title: str = "Isonomy report") -> str:
     links = [("comparison", "Comparison"), *((f.name, f.title) for f in drawn)]
     judged = tables.verdicts(records)
     links += [("verdicts", "Verdicts")] if judged is not None else []
+    protected = privacy.section(records)
+    links += [("privacy", "Differential privacy")] if protected else []
     links += [("metrics", "Every metric"), ("runs", "Runs")]
     timed = _seconds(measured)
     links += [("seconds", "Seconds")] if timed else []
@@ -123,6 +125,7 @@ def render(records: list[Record], title: str = "Isonomy report") -> str:
         "</section>",
         *(html_figure(f, _after_figure(f.name, records)) for f in drawn),
         _verdicts(records, judged) if judged is not None else "",
+        protected,
         _every_metric(records),
         _runs(records),
         timed,

@@ -35,13 +35,14 @@ from isonomy.errors import ConfigError, FetchError, unknown
 from isonomy.models import make_task
 from isonomy.postprocess import METHODS, Method
 from isonomy.postprocess import make as make_postprocess
+from isonomy.privacy.ledger import Terms
 from isonomy.privacy.secure.check import check as check_secure
 from isonomy.robust import attacks, combiners
 from isonomy.robust.attacks import Attack
 from isonomy.robust.combiners import Combiner
 from isonomy.robust.defence import refusal
 from isonomy.robust.labels import Poison, malicious, poisoned
-from isonomy.runs import trackers
+from isonomy.runs import coverage, trackers
 from isonomy.runs.engine_check import check_engine
 from isonomy.runs.threshold_check import check_data, check_method
 
@@ -68,6 +69,7 @@ class Setting:
     postprocess: Method | None = None
     fingerprint: str = ""  # of the user's own data, to recognise them
     remote: bool = False  # whether the examples are with the participants of a real federation
+    privacy: Terms | None = None  # of differential privacy
 
     @property
     def benign(self) -> NDArray[np.bool_]:
@@ -92,7 +94,7 @@ def build(
     """
     without_dynamo()
     remote = federation is not None
-    config = with_recommended_work(config)
+    config = coverage.private_config(with_recommended_work(config))
     algorithm, attack, defence = _method(config, remote=remote)
     check_engine(config, remote=remote)
     if federation is None:
@@ -108,6 +110,7 @@ def build(
     rules = _postprocess(config, algorithm, remote=remote)
     if rules is not None:
         _check_postprocess(rules, federation, task)
+    terms = coverage.terms_of(config, algorithm, task, federation, remote=remote)
     params = task.init(config.seed)
     if federation not in _warned:
         _warned.add(federation)
@@ -133,6 +136,7 @@ def build(
         postprocess=rules,
         fingerprint=own,
         remote=remote,
+        privacy=terms,
     )
 
 
@@ -160,6 +164,7 @@ def check_remote(config: Config, clients: int) -> None:
     """Check what a real federation of so many participants can run, before anyone has joined."""
     trackers.require(config)
     algorithm = _method(config, remote=True)[0]
+    coverage.check(config, remote=True)
     _postprocess(config, algorithm, remote=True)
     _check_cohort(config, clients, "the federation")
     check_secure(config, algorithm, clients)

@@ -21,13 +21,13 @@ Description = dict[str, Any]
 """What `decode` needs beside the bytes, as JSON values: the trees' `shapes` and the `sha256`."""
 
 
-def write_atomically(target: Path, content: bytes) -> None:
+def write_atomically(target: Path, content: bytes, *, mode: int = 0o666) -> None:
     """Write a file that is complete or absent, also after a power failure."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     try:
         partial.unlink(missing_ok=True)
-        with opened(partial, os.O_EXCL) as file:
+        with opened(partial, os.O_EXCL, mode) as file:
             file.write(content)
             flush_to_disk(file)
         os.replace(partial, target)
@@ -36,10 +36,10 @@ def write_atomically(target: Path, content: bytes) -> None:
         raise
 
 
-def opened(path: Path, flags: int) -> BinaryIO:
+def opened(path: Path, flags: int, mode: int = 0o666) -> BinaryIO:
     """A file to write, created if it does not exist; a link is refused, not followed."""
     follow = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | follow | flags, 0o666), "wb")
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | follow | flags, mode), "wb")
 
 
 @contextlib.contextmanager

@@ -9,6 +9,8 @@
     model/           the trained model, with what is needed to predict from raw tables
     federation.json  of a real federation: the charter, and the fitted preprocessing
     verdict.json     the algorithm's verdict on its model, if it gives one
+    privacy.json     the ledger of differential privacy: releases, noise, epsilon
+    noise.key        the secret key of that noise; whoever has it can remove the noise
     summary.json     the last metrics; it exists once the run is complete
     diverged.json    in a comparison, where training diverged, if it did
     trackers.json    the run's names in trackers of experiments, if it has any
@@ -160,6 +162,8 @@ class RunFolder:
             "report.html",
             "federation.json",
             "diverged.json",
+            "privacy.json",
+            "noise.key",
             "trackers.json",
         ):
             (self.path / name).unlink(missing_ok=True)
@@ -276,6 +280,26 @@ class RunFolder:
         path = self.path / "excess.json"
         with reading(path):
             return dict(json.loads(path.read_text())) if path.exists() else {}
+
+    def write_privacy(self, ledger: dict[str, Any]) -> None:
+        """Write the ledger of differential privacy."""
+        with saving(self.path):
+            self.write("privacy.json", json.dumps(ledger, indent=1, allow_nan=False).encode())
+
+    def noise_key(self, fresh: str) -> str:
+        """The secret key of the run's noise: the stored one, or `fresh`, which is then stored."""
+        path = self.path / "noise.key"
+        with reading(path):
+            if path.exists():
+                return path.read_text().strip()
+        if self.checkpoints():
+            raise RunError(
+                f"'{path}' is missing, so the rounds since the last checkpoint would be released "
+                "again with other noise; restore it, or start the run again with --overwrite."
+            )
+        with saving(self.path):
+            write_atomically(path, fresh.encode(), mode=0o600)
+        return fresh
 
     # --- checkpoints ----------------------------------------------------------------------------
 

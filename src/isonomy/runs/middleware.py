@@ -2,7 +2,8 @@
 
 Client side, around a phase, in the client's own process also in a real federation: simulated
 attacks. Server side, around an exchange, the innermost first: bytes are counted, clients drop out,
-the server screens what it receives, and the defence combines it. Under secure aggregation, replies
+the server screens what it receives, differential privacy clips and noises it, and the defence
+combines it. Under secure aggregation, replies
 are quantised and summed; in a real federation they arrive as a sum, which cannot be screened.
 """
 
@@ -15,6 +16,7 @@ from isonomy.core.cohort import ClientSide, ServerSide
 from isonomy.engines.base import Engine, Meter
 from isonomy.engines.base import dropout as drop
 from isonomy.errors import TrainingError
+from isonomy.privacy.release import ClientRelease, finite_only
 from isonomy.privacy.secure.simulated import Quantised, room_of
 from isonomy.privacy.secure.threshold import threshold_of
 from isonomy.robust.defence import Defence
@@ -28,8 +30,9 @@ _NAMED = 5  # clients that a note names
 class Middleware:
     """The middleware of one round, and its entries in the round's line."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, release: ClientRelease | None = None) -> None:
         self.setting = setting
+        self.release = release
         self.secure: Quantised | None = None
         if setting.config.secure.enabled:
             everyone = setting.federation.sizes()
@@ -61,6 +64,8 @@ class Middleware:
                 out.append(Collusion(attack, malicious, seed=attack_seed(config)))
         if dropout and config.cohort.dropout:
             out.append(partial(drop, probability=config.cohort.dropout, seed=config.seed))
+        if self.release is not None:
+            return (*out, finite_only, self.screen, self.release)
         if not masked:
             out.append(self.screen)
         return (*out, *(() if self.secure is None else (self.secure,)))

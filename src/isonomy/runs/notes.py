@@ -8,7 +8,7 @@ from typing import Any
 from isonomy.core.capabilities import Remarks
 from isonomy.core.work import Work
 from isonomy.metrics.errors import has_errors
-from isonomy.runs import middleware, postprocessing, surrogate, thresholds
+from isonomy.runs import middleware, postprocessing, private, surrogate, thresholds
 from isonomy.runs.build import Setting
 from isonomy.runs.progress import Progress, found_clusters
 
@@ -20,6 +20,7 @@ def notes(
 ) -> tuple[str, ...]:
     """The notes, given the lines of all rounds and the excess risk that was measured."""
     out = list(setting.federation.notes)
+    out += private.note(setting, now.private)
     out += middleware.notes(setting, lines)
     if excess:
         out.append(excess["statement"])
@@ -40,7 +41,7 @@ def notes(
     if isinstance(setting.algorithm, Remarks):
         out += filter(None, [setting.algorithm.remark(now.server)])
     out += _choices(lines)
-    if now.round < setting.config.rounds:
+    if now.round < private.allowed_rounds(setting):
         out.append(
             f"The method ended training after {now.round} of {setting.config.rounds} rounds."
         )

@@ -12,6 +12,7 @@ from isonomy.core.tree import Tree
 from isonomy.engines.base import Engine
 from isonomy.postprocess import Rule
 from isonomy.runs.build import Setting
+from isonomy.runs.private import Private
 
 
 @dataclass
@@ -24,6 +25,7 @@ class Progress:
     lost: int = 0  # rounds in which no client answered
     faults: Counter[str] = field(default_factory=Counter)  # exchanges missed, by client
     rule: Rule | None = None  # of decisions, fitted after the last round
+    private: Private | None = None  # of differential privacy
 
 
 def found_clusters(setting: Setting, now: Progress) -> torch.Tensor | None:

@@ -9,6 +9,7 @@ from typing import Any
 from isonomy.core import tree
 from isonomy.engines.base import Engine, Note
 from isonomy.errors import RunError
+from isonomy.runs import private
 from isonomy.runs.build import Setting
 from isonomy.runs.checkpoints import Checkpoint
 from isonomy.runs.folder import RunFolder
@@ -32,15 +33,18 @@ def begin(
         engine.settled(min(place.checkpoints(), default=0))
         place.rewind(0 if found is None else found.round)
     start = engine.everywhere(None if found is None else found.state)[0]
+    kept = private.start(setting, place)
     if start is None:
-        return Progress(server, engine)
+        return Progress(server, engine, private=kept)
     round, trees, extra = start
     engine.restore(extra["engine"])
     engine.load(() if found is None else found.shards)
     faults = Counter(extra.get("faults", {}))
     rule = restored(trees, extra)
     server = tree.like(server, trees["server"])
-    return Progress(server, engine, round, extra["lost"], faults, rule)
+    if kept is not None:
+        kept.ledger.restore(extra["privacy"])
+    return Progress(server, engine, round, extra["lost"], faults, rule, kept)
 
 
 def _found(setting: Setting, place: RunFolder | None, listener: Listener) -> Checkpoint | None:
@@ -80,5 +84,7 @@ def save(place: RunFolder | None, now: Progress, setting: Setting) -> None:
         extra["faults"] = dict(now.faults)
     if setting.fingerprint:
         extra["data"] = setting.fingerprint
+    if now.private is not None:
+        extra["privacy"] = now.private.ledger.saved()
     place.save_checkpoint(now.round, trees, extra, setting.config.checkpoint.keep, shards)
     now.engine.settled(min(place.checkpoints()))

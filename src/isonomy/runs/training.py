@@ -15,11 +15,12 @@ from isonomy.core import tree
 from isonomy.core.capabilities import EndsEarly, GivesVerdict
 from isonomy.core.cohort import NoReplies
 from isonomy.core.verdict import About, Verdict
-from isonomy.engines.base import Meter, sample
+from isonomy.engines.base import Meter
 from isonomy.engines.distributed import ranks
 from isonomy.engines.distributed.ranks import RankLost
 from isonomy.errors import RunError, TrainingError
-from isonomy.runs import middleware, postprocessing, processes, signals, trackers
+from isonomy.privacy.ledger import BudgetSpent
+from isonomy.runs import middleware, postprocessing, private, processes, signals, trackers
 from isonomy.runs.build import Setting, build, engine_of, versions
 from isonomy.runs.checkout import commit
 from isonomy.runs.evaluate import evaluate, final_fronts
@@ -257,11 +258,15 @@ class _Training:
         self.seconds += spent
         self.lines.append(line)
         due = last or now.round % config.checkpoint.every == 0
+        if due and now.private is not None:
+            now.private.ledger.mark(now.round)
         if place is not None:
             place.append("rounds.jsonl", line, flush=True)
             place.append("timing.jsonl", {"round": line["round"], "seconds": spent})
         if due and self.saves:
             save(place, now, setting)
+        if due and place is not None and now.private is not None:
+            place.write_privacy(private.ledger_of(setting, now.private))
         self.listener.round(now.round, config.rounds, line.get("metrics"))
         for text in now.engine.take_notes():
             self.listener.note(text)
@@ -281,6 +286,8 @@ class _Training:
 
     def _evaluate(self, line: dict[str, Any], last: bool) -> None:
         """Measure; metrics go into the round's line, tables into the folder."""
+        if not private.allowed(self.setting, "evaluation"):
+            raise RuntimeError("an evaluation without noise that privacy.allow does not name")
         made = evaluate(self.setting, self.now, last=last)
         if made.metrics is not None:
             line["metrics"] = made.metrics
@@ -317,8 +324,8 @@ class _Training:
 
 
 def _over(setting: Setting, now: Progress) -> bool:
-    """Whether training is over: all rounds are done, or the algorithm ended it before."""
-    if now.round >= setting.config.rounds:
+    """Whether training is over: all rounds are done, or the algorithm or the budget ended it."""
+    if now.round >= private.allowed_rounds(setting):
         return True
     algorithm = setting.algorithm
     return isinstance(algorithm, EndsEarly) and now.round > 0 and algorithm.ended(now.server)
@@ -326,22 +333,22 @@ def _over(setting: Setting, now: Progress) -> bool:
 
 def _one_round(setting: Setting, now: Progress) -> dict[str, Any]:
     """One round of the algorithm; returns its line for rounds.jsonl."""
-    config, federation = setting.config, setting.federation
-    count = config.cohort.size or len(federation)
-    chosen = config.cohort.sampling
-    ids = sample(federation, count, seed=config.seed, round=now.round, how=chosen)
+    config = setting.config
+    ids, empty = private.cohort_of(setting, now.private, now.round)
     work = config.local
-    about = Middleware(setting)
+    about = Middleware(setting, private.release_of(setting, now.private, empty=empty))
+    charged, hidden = private.example_side(setting, now.private)
     cohort = now.engine.cohort(
         ids,
         work=work,
         round=now.round,
         rate=work.rate(now.round, config.rounds),
-        wrap=about.server_side(dropout=True),
-        around=about.client_side(),
+        wrap=(*about.server_side(dropout=True), *charged),
+        around=(*hidden, *about.client_side()),
         combine=about.defence,
         max_weight=setting.config.cohort.max_weight,
         whole=about.whole,
+        release=about.release,
     )
     recorded: dict[str, Any] = {}
     try:
@@ -352,9 +359,13 @@ def _one_round(setting: Setting, now: Progress) -> dict[str, Any]:
         about.join(now.engine)
         about.check_diverged(now.round)
         now.lost += 1
+    except BudgetSpent:
+        now.lost += 1
     _check_finite(setting, now, ids)
     now.round += 1
-    return {
+    if now.private is not None:
+        now.private.ledger.close_round()
+    line = {
         "round": now.round,  # rounds done, from 1
         "cohort": len(ids),
         "answered": len(cohort.ids) if about.meter.answered else 0,
@@ -362,6 +373,7 @@ def _one_round(setting: Setting, now: Progress) -> dict[str, Any]:
         **about.line(),
         **({"recorded": recorded} if recorded else {}),
     }
+    return private.public_line(line, now.private)
 
 
 def _finish(setting: Setting, now: Progress, line: dict[str, Any]) -> Any:
@@ -370,28 +382,32 @@ def _finish(setting: Setting, now: Progress, line: dict[str, Any]) -> Any:
     The traffic is added to the last round's.
     """
     work, algorithm = setting.config.local, setting.algorithm
-    about = Middleware(setting)
+    about = Middleware(setting, private.release_of(setting, now.private, empty=False))
+    charged, hidden = private.example_side(setting, now.private)
     cohort = now.engine.cohort(
         now.engine.everyone(),
         work=work,
         round=now.round,
         rate=work.rate(now.round, setting.config.rounds),
-        wrap=about.server_side(),
-        around=about.client_side(),
+        wrap=(*about.server_side(), *charged),
+        around=(*hidden, *about.client_side()),
         combine=about.defence,
         max_weight=setting.config.cohort.max_weight,
         final=True,
         whole=about.whole,
+        release=about.release,
     )
     server = now.server
     try:
         server = algorithm.finish(server, cohort)
-        if isinstance(algorithm, GivesVerdict):
+        if isinstance(algorithm, GivesVerdict) and private.allowed(setting, "verdict"):
             benign = torch.from_numpy(setting.benign.nonzero()[0])
+            if now.private is not None:  # it is allowed without noise
+                cohort = now.engine.cohort(cohort.ids, work=work, round=now.round, final=True)
             server = algorithm.examine(server, cohort.only(benign))
         if cohort.recorded:
             line["recorded"] = {**line.get("recorded", {}), **cohort.recorded}
-    except NoReplies:
+    except (NoReplies, BudgetSpent):
         now.lost += 1
     about.join(now.engine)
     for name, value in _traffic(about.meter).items():
@@ -443,7 +459,9 @@ def _facts(setting: Setting, now: Progress) -> dict[str, Any]:
     if made := commit():
         facts["commit"] = made
     facts |= learnt_facts(setting, now)
-    if not setting.remote and now.engine.leads:
+    if now.private is not None:
+        facts["privacy"] = private.ledger_of(setting, now.private)
+    if not setting.remote and now.engine.leads and private.allowed(setting, "description"):
         from isonomy.data.profile import describe  # imports scipy, which is slow
 
         facts["data"] = describe(setting.clean, setting.config.evaluate.split).facts()
@@ -454,7 +472,7 @@ def _facts(setting: Setting, now: Progress) -> dict[str, Any]:
 
 def _verdict(setting: Setting, now: Progress) -> Verdict | None:
     """The algorithm's verdict on its model, if it gives one."""
-    if not isinstance(setting.algorithm, GivesVerdict):
+    if not isinstance(setting.algorithm, GivesVerdict) or not private.allowed(setting, "verdict"):
         return None
     federation = setting.federation
     about = About(setting.task, federation.attributes, federation.labels, _covered(setting))

@@ -17,6 +17,11 @@ Server = TypeVar("Server")
 
 def plain_setting(config: Config) -> Setting:
     """The config's data, model and local work, with the algorithm FedAvg."""
+    if config.privacy.level != "none":
+        raise ConfigError(
+            f"privacy.level = '{config.privacy.level}': this measures the clients without noise; "
+            "set privacy.level = 'none', or choose the option without it."
+        )
     left_out = ("attack", "defence", "postprocess", "algorithm")
     kept = {k: v for k, v in config.plain().items() if k not in left_out}
     plain = AlgorithmConfig(name="fedavg", weight="equal")

@@ -1,0 +1,81 @@
+"""The table `privacy`: differential privacy, and the limits of participants."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from isonomy.config.section import Section
+
+
+class PrivacyConfig(Section):
+    """Differential privacy of simulations; `rows`, `cell`, `rounding` and `repeats` are what
+    participants of a real federation insist on, and have no effect in a simulation.
+    """
+
+    level: Literal["none", "client", "example"] = Field(
+        "none", description="what differential privacy protects: nothing, clients, or examples"
+    )
+    epsilon: float | None = Field(
+        None, gt=0, description="privacy budget; the noise is found for it, and never exceeds it"
+    )
+    delta: float = Field(1e-5, gt=0, lt=1, description="probability that epsilon does not hold")
+    noise: float | None = Field(
+        None,
+        gt=0,
+        description="noise multiplier, relative to the clip (found from epsilon if unset)",
+    )
+    clip: Annotated[float, Field(gt=0)] | Literal["adaptive"] = Field(
+        "adaptive",
+        description="largest norm of a model's update or a gradient; adaptive: follows the "
+        "clients' median norm (level 'client' only)",
+    )
+    bounds: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        default_factory=dict,
+        description="largest norm of each statistic that a method collects, by its name, e.g. "
+        "{loss = 3.0}",
+    )
+    weights: Literal["equal", "size"] = Field(
+        "equal",
+        description="weights of clients where a method weights by size, at level 'client'",
+    )
+    largest: int | None = Field(
+        None, ge=1, description="with weights = 'size': size above which a client counts no more"
+    )
+    batches: Literal["poisson", "passes"] = Field(
+        "poisson",
+        description="batches at level 'example': each example independently of the others, or "
+        "shuffled passes, which are counted without sampling",
+    )
+    accountant: Literal["pld", "rdp"] = Field("pld", description="how epsilon is bounded")
+    allow: list[str] = Field(
+        default_factory=list,
+        description="what may leave clients without noise, and is then listed as not covered: "
+        "preprocessing, evaluation, validation, excess, description, verdict",
+    )
+    seed: int | None = Field(
+        None,
+        ge=0,
+        description="seed of the noise, for experiments that must be repeatable; whoever knows it "
+        "can remove the noise (a secret key if unset)",
+    )
+    rows: int = Field(
+        32, ge=1, description="training rows that a client's reply is computed from, at least"
+    )
+    cell: int = Field(
+        10,
+        ge=1,
+        description="rows of a group, label or category of a client that are counted, at least; "
+        "also the option `least` of algorithms that have it",
+    )
+    rounding: bool = Field(
+        True,
+        description="whether models, gradients and losses are rounded to what one row adds to them",
+    )
+    repeats: int = Field(
+        10,
+        ge=0,
+        description="rounds that a participant answers again to other messages, after the server "
+        "has restarted, at most",
+    )

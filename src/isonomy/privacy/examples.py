@@ -1,0 +1,226 @@
+"""Example-level differential privacy: clients train with DP-SGD (Abadi et al. 2016).
+
+`PrivateExamples` is client-side middleware. A phase sees no example of its client: features and
+losses are NaN, labels are numbers of steps, groups 0. Its only access to the data is the gradient
+of `task.loss` on a batch of the client's plan, and this gradient is private:
+
+    g = (sum of the examples' gradients, each clipped to C, + N(0, (z C)^2)) / expected batch
+
+So everything that a phase computes, replies or stores is private, whatever it does with it. A phase
+that needs more than such gradients, such as a loss, replies NaN, and is refused before training
+(`isonomy.privacy.example_plan`).
+
+In every step each example is in the batch with probability batch / size, independently of the
+others ("poisson"). A batch holds at most `limit(batch)` examples; if more were drawn, a random part
+of them is used, and the accountant counts just that. With "passes", batches are shuffled passes
+over the data, every example is used once in a pass, and no sampling is counted.
+
+The draws of batches and noise follow from the secret key, and use the hash of `isonomy.core.random`
+and Box and Muller's method, which are fast on whole cohorts, but not cryptographic.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from isonomy.core import random, tree
+from isonomy.core.batches import Plan, counts
+from isonomy.core.client import Client, Message, Pool, Reply, State
+from isonomy.core.cohort import Ask
+from isonomy.core.phase import Phase
+from isonomy.core.task import Batch, Params, Task
+from isonomy.privacy.gradients import clipped_sum
+
+_STEP = 2**32  # the number of a step, above the number of a row
+Batches = Literal["poisson", "passes"]
+
+_calls = [0]  # gradients asked of the current batch; reset by every batch
+_most = [0]  # the most of them; see `most_calls`
+
+
+def most_calls(*, reset: bool = False) -> int:
+    """The most gradients that were asked of one batch since the last reset."""
+    found = _most[0]
+    if reset:
+        _most[0] = 0
+    return found
+
+
+def limit(batch: int) -> int:
+    """The most examples in a Poisson batch: its expected number and 3 standard deviations.
+
+    >>> limit(10)
+    20
+    """
+    return batch + math.ceil(3 * math.sqrt(batch))
+
+
+class HiddenPool(NamedTuple):
+    """In place of a client's examples: batches that only tell which step they are for."""
+
+    x: Tensor
+    y: Tensor
+    groups: Tensor
+
+    @classmethod
+    def of(cls, pool: Pool) -> HiddenPool:
+        """The examples, hidden."""
+        nan = torch.full((1,) * pool.x.ndim, math.nan)
+        return cls(
+            nan.expand(pool.x.shape), torch.zeros_like(pool.y[:1]).expand(pool.y.shape),
+            torch.zeros_like(pool.groups[:1]).expand(pool.groups.shape),
+        )  # fmt: skip
+
+    def batch(self, rows: Tensor, weight: Tensor) -> Batch:
+        """A batch without examples; `y` are the codes of step and row."""
+        _calls[0] = 0
+        x = torch.full((1,) * self.x.ndim, math.nan).expand(*rows.shape, *self.x.shape[1:])
+        return Batch(x, rows, torch.zeros(*rows.shape, self.groups.shape[1]).long(), weight)
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenClient(Client):
+    """A client whose plan holds the numbers of its steps."""
+
+    batches: Batches = "poisson"
+
+    @property
+    def plan(self) -> Plan:
+        """The steps of this round: codes in place of rows."""
+        steps = 1 + torch.arange(self.steps).unsqueeze(1)
+        if self.batches == "passes":
+            made = Client.plan.fget(self)  # type: ignore[attr-defined]
+            return Plan(made.rows + _STEP * steps, made.weight, made.count)
+        count = counts(self.work, self.sizes[0], self.widths[0])[1]
+        width = limit(self.work.batch) if self.work.batch else self.widths[0]
+        rows = (_STEP * steps).expand(self.steps, width)
+        return Plan(rows, torch.ones(self.steps, width), count)
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateTask(Task):
+    """A task whose loss has a private gradient, and NaN as its value."""
+
+    inner: Task = None  # type: ignore[assignment]
+    pool: Pool = None  # type: ignore[assignment]
+    start: Tensor = None  # type: ignore[assignment]
+    size: Tensor = None  # type: ignore[assignment]
+    key: Tensor = None  # type: ignore[assignment]
+    width: int = 0
+    batch: int = 0
+    clip: float = 1.0
+    noise: float = 1.0
+    batches: Batches = "poisson"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "net", self.inner.net)
+
+    def each_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """NaN: the loss of single examples is not private."""
+        return outputs[..., 0] + math.nan
+
+    def loss(self, params: Params, batch: Batch) -> Tensor:
+        """NaN; its gradient is private, if the batch is one of the client's plan."""
+        call = _calls[0]
+        _calls[0] += 1
+        _most[0] = max(_most[0], _calls[0])
+        step = batch.y[0] // _STEP
+        key = random.mix64(self.key ^ random.mix64(step * 64 + call))
+        rows, weight, expected = self._sampled(batch, step)
+        fixed = tree.tmap(lambda t: t.detach(), params)
+        data = self.pool.batch(rows, weight)
+        share = torch.where(step > 0, 1 / expected, math.nan)  # NaN: not a batch of the plan
+        total = clipped_sum(self.inner, fixed, data, weight, self.clip, share)
+        sizes = [t.numel() for t in tree.leaves(params)]
+        drawn = normal(key, sum(sizes), self.noise * self.clip * share)
+        pieces = iter(torch.split(drawn, sizes))
+        slope = tree.tmap(lambda t: t + next(pieces).reshape(t.shape), total)
+        return tree.dot(slope, params) + math.nan
+
+    def _sampled(self, batch: Batch, step: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The rows of a batch, their weights (0: not drawn), and the expected number of rows."""
+        if self.batches == "passes":
+            expected = self.size.clamp(max=self.batch) if self.batch else self.size
+            return batch.y % _STEP, batch.weight, expected.to(torch.float32)
+        size = self.size.to(torch.float32)
+        expected = size.clamp(max=float(self.batch)) if self.batch else size
+        u = random.uniform(random.mix64(self.key ^ random.mix64(step)), "examples", (self.width,))
+        real = torch.arange(self.width) < self.size
+        u = torch.where(real, u, 2.0)
+        count = min(batch.y.shape[0], self.width)
+        least = torch.topk(u, count, largest=False)
+        inside = least.values < expected / size  # all of them if the batch is the whole data
+        rows = self.start + torch.where(inside, least.indices, 0)
+        return rows, inside.to(torch.float32), expected
+
+
+def normal(key: Tensor, count: int, scale: Tensor) -> Tensor:
+    """Normal numbers of this standard deviation, by Box and Muller's method on 32 bits each.
+
+    Their bits are two rounds of MurmurHash3's finaliser of the position, with half of the key each.
+    """
+    half = (count + 1) // 2
+    low, high = key.to(torch.int32), random.mix64(key).to(torch.int32)
+    bits = _mix32(_mix32(torch.arange(2 * half, dtype=torch.int32) ^ low) ^ high)
+    one = (bits[:half].to(torch.float32) + (2.0**31 + 0.5)) * 2.0**-32
+    angle = bits[half:].to(torch.float32) * (math.pi * 2.0**-31)
+    radius = torch.log(one.clamp(2.0**-33, 1 - 2.0**-24)).mul(-2 * scale * scale).sqrt()
+    return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)])[:count]
+
+
+def _mix32(z: Tensor) -> Tensor:
+    """MurmurHash3's finaliser on int32 tensors (arithmetic modulo 2^32)."""
+    z = (z ^ ((z >> 16) & 0xFFFF)) * -2048144789  # 0x85EBCA6B
+    z = (z ^ ((z >> 13) & 0x7FFFF)) * -1028477387  # 0xC2B2AE35
+    return z ^ ((z >> 16) & 0xFFFF)
+
+
+class PrivateExamples:
+    """Client side: phases see private gradients in place of examples."""
+
+    def __init__(self, secret: int, *, clip: float, noise: float, batches: Batches) -> None:
+        self.secret, self.clip, self.noise, self.batches = secret, clip, noise, batches
+
+    def __call__(self, ask: Ask, phase: Phase) -> Phase:
+        """Wrap a phase."""
+        about = random.key(self.secret, ask.round, ask.exchange, int(ask.final))
+
+        def wrapped(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+            private = PrivateTask(
+                build=task.build,
+                loss_name=task.loss_name,
+                classes=task.classes,
+                levels=task.levels,
+                attributes=task.attributes,
+                inner=task,
+                pool=client.pool,
+                start=client.starts[0],
+                size=client.sizes[0],
+                key=random.mix64(about ^ random.mix64(client.id)),
+                width=client.widths[0],
+                batch=client.work.batch,
+                clip=self.clip,
+                noise=self.noise,
+                batches=self.batches,
+            )
+            values: dict[str, Any] = {
+                field.name: getattr(client, field.name) for field in dataclasses.fields(Client)
+            }
+            values["pool"] = HiddenPool.of(client.pool)
+            return phase(private, message, HiddenClient(**values, batches=self.batches))
+
+        return _declared(wrapped, phase)
+
+
+def _declared(wrapped: Callable[..., Any], phase: Phase) -> Phase:
+    for name in ("declaration", "__name__"):
+        if hasattr(phase, name):
+            setattr(wrapped, name, getattr(phase, name))
+    return wrapped
