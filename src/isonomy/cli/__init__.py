@@ -12,6 +12,7 @@ from isonomy.cli import (
     data,
     decide,
     demo_federation,
+    doctor,
     excess,
     export,
     front,
@@ -41,7 +42,6 @@ app = typer.Typer(
     help="Fair federated learning: run published methods, measure and compare them.\n\n"
     "Example: isonomy compare quickstart",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -88,6 +88,7 @@ app.command("join")(join.join)
 app.command("keys")(keys.keys)
 app.command("demo-federation")(demo_federation.demo_federation)
 app.command("suggest")(suggest.suggest)
+app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
 
 
