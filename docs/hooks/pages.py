@@ -40,7 +40,7 @@ def on_config(config: Any) -> Any:
     """Fill in and complete the navigation."""
     made = {*COPIED, "commands.md", "algorithms/index.md", *notebook_pages()}
     there = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")} | made
-    config["nav"] = [one for one in map(lambda e: _existing(e, there), config["nav"]) if one]
+    config["nav"] = [one for one in (_existing(e, there) for e in config["nav"]) if one]
     for entry in config["nav"]:
         if "Methods" in entry:
             entry["Methods"] += methods_by_family()
@@ -108,9 +108,9 @@ def methods_page() -> str:
 
     lines = ["# Methods", ""]
     lines += [
-        "Every method is one file of the package and has one page with the same sections: when to use",
-        "it, its update rule, options, what it reveals, where it departs from the paper, results, and",
-        "what it is equal to in its limits. `isonomy show NAME` prints the short form.",
+        "Every method is one file of the package and has one page with the same sections: when to",
+        "use it, its update rule, options, what it reveals, where it differs from the paper,",
+        "results, and what it is equal to in its limits. `isonomy show NAME` prints the short form.",
     ]
     for entry in methods_by_family():
         ((family, pages),) = entry.items()
