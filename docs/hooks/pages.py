@@ -26,13 +26,12 @@ COPIED = {
 }
 FAMILIES = {  # titles, in the order of the navigation
     "average": "Averaging",
-    "cluster": "Clustered",
+    "clustered": "Clustered",
     "client_fair": "Client fairness",
     "group_fair": "Group fairness",
-    "personal": "Personal models",
-    "front": "Whole fronts",
-    "match": "Matched",
-    "baseline": "Baselines",
+    "personal": "Personal models, local training",
+    "preference": "Whole fronts",
+    "matched": "Matched",
 }
 
 
@@ -110,7 +109,7 @@ def methods_page() -> str:
     lines += [
         "Every method is one file of the package and has one page with the same sections: when to",
         "use it, its update rule, options, what it reveals, where it differs from the paper,",
-        "results, and what it is equal to in its limits. `isonomy show NAME` prints the short form.",
+        "results, and what it is equal to in its limits. `isonomy show NAME` prints a short form.",
     ]
     for entry in methods_by_family():
         ((family, pages),) = entry.items()
