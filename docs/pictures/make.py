@@ -26,8 +26,7 @@ BLUE, ORANGE, GREEN, GREY = "#3b7dd8", "#d9822b", "#2e9e6b", "#8a8f98"
 STYLE = {
     "svg.hashsalt": "isonomy",
     "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.sans-serif": ["Helvetica", "Arial", "sans-serif"],
+    "font.family": "DejaVu Sans",  # comes with matplotlib; browsers use their own, see _save
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -44,7 +43,6 @@ def trade_off() -> None:
         isonomy.decide("quickstart", Path(place) / "decision")
         facts = json.loads((Path(place) / "decision" / "decision.json").read_text())
     text = re.sub(r"<title>.*?</title>", "", drawn(facts, 0))
-    text = re.sub(r"(\d+\.\d)\d+", r"\1", text)
     style = (
         "<style>text{font:13px Helvetica,Arial,sans-serif;fill:#1c1f24}.soft{fill:#5b636e}"
         ".grid{stroke:#d6dbe1}.area{fill:#0b6b3a1a}.chosen{fill:none;stroke:#1c1f24;stroke-width:2}"
@@ -176,7 +174,11 @@ def front() -> None:
     best = _nondominated(points)
     figure, axes = plt.subplots(figsize=(7, 3.4))
     axes.scatter(
-        [x for x, _ in points], [y for _, y in points], s=8, color=GREY, label="every preference"
+        [x for x, _ in points[::5]],
+        [y for _, y in points[::5]],
+        s=8,
+        color=GREY,
+        label="every fifth preference",
     )
     axes.plot(
         [x for x, _ in best],
@@ -304,8 +306,9 @@ def _save(figure: Any, name: str) -> None:
     path = HERE / f"{name}.svg"
     figure.savefig(path, metadata={"Date": None, "Creator": None}, facecolor="white")
     plt.close(figure)
-    lines = [line.rstrip() for line in path.read_text().splitlines()]
-    path.write_text("\n".join(lines) + "\n")
+    text = re.sub(r"'DejaVu Sans'", "Helvetica, Arial, sans-serif", path.read_text())
+    text = re.sub(r"(\.\d\d)\d+", r"\1", text)
+    path.write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n")
 
 
 PICTURES: dict[str, Callable[[], None]] = {

@@ -1,4 +1,4 @@
-"""The tutorials, followed word for word in an empty folder that holds only the tutorial's tables."""
+"""The tutorials, followed word for word in a folder that holds only the tutorial's tables."""
 
 import re
 import shutil
