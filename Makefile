@@ -74,7 +74,7 @@ format: .venv/developing
 	$(BIN)/ruff format .
 
 docs: .venv/developing
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "The site is site/index.html."
 
 pictures: .venv/developing

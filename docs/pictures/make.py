@@ -262,6 +262,13 @@ def certificate() -> None:
     _save(figure, "certificate")
 
 
+def path_of_a_run() -> None:
+    """The diagram on the page on architecture; nothing is run for it."""
+    from diagram import drawn
+
+    (HERE / "path-of-a-run.svg").write_text(drawn())
+
+
 def _algorithm(name: str, **options: Any) -> Any:
     return isonomy.make_config(algorithm={"name": name, **options}).algorithm
 
@@ -318,6 +325,7 @@ PICTURES: dict[str, Callable[[], None]] = {
     "faa": faa,
     "front": front,
     "certificate": certificate,
+    "path-of-a-run": path_of_a_run,
 }
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def site(tmp_path_factory):
     """The site, built with warnings as errors; links and anchors are checked by the build."""
     to = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(to)],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(to)],
         cwd=ROOT,
         env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
