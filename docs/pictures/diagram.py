@@ -25,8 +25,8 @@ BOXES = {  # name: (column, row, what one calls it, where it is)
 }
 ARROWS = (
     "user config, serve config, config build, build train, train round, train folder, "
-    "round cohort, folder report, folder deploy, cohort server, server loop, server network, loop client, "
-    "network participant, participant client, client phase"
+    "round cohort, folder report, folder deploy, cohort server, server loop, server network, "
+    "loop client, network participant, participant client, client phase"
 )
 
 

@@ -314,7 +314,8 @@ def _save(figure: Any, name: str) -> None:
     figure.savefig(path, metadata={"Date": None, "Creator": None}, facecolor="white")
     plt.close(figure)
     text = re.sub(r"'DejaVu Sans'", "Helvetica, Arial, sans-serif", path.read_text())
-    text = re.sub(r"(\.\d\d)\d+", r"\1", text)
+    # shorter coordinates; the numbers in texts stay
+    text = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), text)
     path.write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n")
 
 

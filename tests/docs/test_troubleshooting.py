@@ -35,7 +35,6 @@ TRIALS = {
     "'runs/one' holds": "run mine.toml --to runs/one --no-report",
     "there is no run in": "resume runs/none",
     "no requirement": "decide mine.toml",
-    "unknown quantity": "decide mine.toml --require fairness<=0.1",
     "demographic_parity: unknown": "decide mine.toml --require demographic_parity(age)<=0.1",
 }
 
