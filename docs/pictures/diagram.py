@@ -18,6 +18,7 @@ BOXES = {  # name: (column, row, what one calls it, where it is)
     "deploy": (2.2, 5, "predict, export", "deploy/"),
     "server": (0, 6, "server side: screening, dropout, defence", "runs/middleware.py"),
     "loop": (0, 7, "engine: loop or batched", "engines/"),
+    "ranks": (2, 7, "engine: distributed, shares of the clients", "engines/distributed/"),
     "network": (1, 7, "engine: flower, one message per client", "federation/flower/"),
     "participant": (1, 8, "isonomy join, at the participant", "federation/participant.py"),
     "client": (0, 9, "client side: attacks, noise", "runs/middleware.py"),
@@ -26,7 +27,7 @@ BOXES = {  # name: (column, row, what one calls it, where it is)
 ARROWS = (
     "user config, serve config, config build, build train, train round, train folder, "
     "round cohort, folder report, folder deploy, cohort server, server loop, server network, "
-    "loop client, network participant, participant client, client phase"
+    "server ranks, loop client, network participant, participant client, ranks client, client phase"
 )
 
 
