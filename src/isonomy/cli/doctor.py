@@ -21,6 +21,12 @@ PURPOSES = {  # of the extras; one without an entry is listed by its name
     "onnx": "isonomy export --onnx",
     "flower": "a real federation: isonomy serve, isonomy join",
     "tune": "isonomy tune, and settings beyond the defaults in isonomy decide",
+    "pandas": "results as pandas frames",
+    "polars": "results as polars frames",
+    "sklearn": "isonomy.FairFederatedClassifier",
+    "mlflow": "--track mlflow",
+    "tensorboard": "--track tensorboard",
+    "wandb": "--track wandb",
 }
 DEVELOPING = {"dev", "docs"}  # extras that users do not need
 
