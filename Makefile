@@ -6,7 +6,7 @@ ROUNDS ?= 300
 SEED ?= 0
 SECONDS ?= 60
 
-.PHONY: help quickstart test test-all federation pages soak fuzz tables lint types format bench clean
+.PHONY: help quickstart test test-all federation pages soak fuzz tables lint types format docs pictures package bench clean
 
 help:
 	@echo "make quickstart  install, download data, search for a fair model; writes runs/quickstart/decision.html"
@@ -19,6 +19,9 @@ help:
 	@echo "make tables      write the tables of docs/ again that are made from results/*.json"
 	@echo "make lint        check the style; make format fixes it"
 	@echo "make types       check static types"
+	@echo "make docs        build the documentation site into site/; open site/index.html"
+	@echo "make pictures    draw the pictures of the documentation again, from new runs; a few minutes"
+	@echo "make package     build and check the wheel and the source archive in dist/"
 	@echo "make bench       measure speed, against a plain PyTorch loop"
 	@echo "make clean       remove the virtual environment and caches (runs are kept)"
 
@@ -70,8 +73,21 @@ format: .venv/developing
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: .venv/developing
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "The site is site/index.html."
+
+pictures: .venv/developing
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '.[docs]'
+	$(BIN)/python docs/pictures/make.py
+
+package: .venv/developing
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+
 bench: .venv/developing
 	$(BIN)/python benchmarks/engine.py
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist site

@@ -1,4 +1,7 @@
-"""The README's commands and its Python lines, run as they stand there."""
+"""The README's Python lines, and the guide's list of commands, run as they stand there.
+
+The README's commands for own tables: test_own_tables.py; `make quickstart`: tests/studies.
+"""
 
 import re
 import shlex
@@ -10,16 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 from isonomy.cli import app
-from isonomy.config.schema import parse
 from isonomy.data import load
 from isonomy.errors import FetchError
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-OWN = README.index("## Your own data\n")  # its commands: test_own_tables.py
-OTHERS = README[:OWN] + README[README.index("\n## ", OWN + 1) :]
-REAL = OTHERS.index("## A real federation\n")  # its command: test_real_federation.py
-OTHERS = OTHERS[:REAL] + OTHERS[OTHERS.index("\n## ", REAL + 1) :]
-COMMANDS = re.findall(r"^    (isonomy .*?)\s*(?:#.*)?$", OTHERS, flags=re.MULTILINE)
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+GUIDE = (ROOT / "docs" / "guide.md").read_text()
+COMMANDS = re.findall(r"^    (isonomy .*?)\s*(?:#.*)?$", GUIDE, flags=re.MULTILINE)
 
 
 def blocks(language):
@@ -33,7 +33,7 @@ def test_there_are_commands_for_every_verb():
 
 
 def test_the_commands(tmp_path, monkeypatch):
-    """In the README's order and one folder, with generated data and few rounds to be quick."""
+    """In the guide's order and one folder, with generated data and few rounds to be quick."""
     monkeypatch.chdir(tmp_path)
     for command in COMMANDS:
         words = shlex.split(command)[1:]
@@ -73,17 +73,35 @@ def test_the_python_lines(tmp_path):
     assert (tmp_path / "report.html").stat().st_size > 100_000
 
 
-def test_the_config_is_valid():
-    import tomllib
+def test_the_readme_is_short_and_links_every_method():
+    from isonomy.algorithms import registry
 
-    (text,) = blocks("toml")
-    config = parse(tomllib.loads(text))
-    assert config.algorithm.options == {"mu": 0.1}
-    assert config.data.options == {"protected": ["sex", "race"]}
+    assert len(README.splitlines()) <= 73
+    opening = README.split("\n\n")[1]
+    assert len(re.findall(r"\.(?:\s|$)", opening)) == 3
+    assert all(f"(docs/algorithms/{name}.md)" in README for name in registry())
+
+
+def test_every_command_of_the_readme_is_tested():
+    """Indented commands: own tables (test_own_tables.py), and targets of the Makefile."""
+    makefile = (ROOT / "Makefile").read_text()
+    for line in re.findall(r"^    (\S.*)$", README.split("```python")[0], flags=re.MULTILINE):
+        program, verb = line.split()[:2]
+        assert program in ("make", "isonomy")
+        if program == "make":
+            assert f"\n{verb}: .venv/" in makefile
+
+
+def test_the_picture_is_drawn_from_a_decision():
+    (picture,) = re.findall(r"!\[.*\]\((.*)\)", README)
+    assert "demographic_parity" in (ROOT / picture).read_text()
 
 
 def test_links_lead_somewhere():
-    root = Path(__file__).parents[2]
-    for page in (root / "README.md", root / "CONTRIBUTING.md", *(root / "docs").rglob("*.md")):
+    """Also links to pages that the site makes; `make docs` checks anchors."""
+    made = {ROOT / "docs" / "algorithms" / "index.md", ROOT / "docs" / "commands.md"}
+    pages = (ROOT / "docs").rglob("*.md")
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *pages):
         for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+            found = (page.parent / target).resolve()
+            assert found.exists() or found in made, f"{page.name}: {target}"

@@ -51,7 +51,7 @@ def test_every_process_ends_with_3_if_the_model_is_withheld(tmp_path: Path) -> N
 
 def test_the_command_of_the_readme(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "README.md").read_text()
-    assert "\n    isonomy demo-federation " in text
+    assert "`isonomy demo-federation`" in text
     with Place(tmp_path) as place:
         to = tmp_path / "demo"
         place.isonomy("demo", "demo-federation", "--to", str(to))

@@ -13,6 +13,7 @@ from isonomy.cli import (
     data,
     decide,
     demo_federation,
+    doctor,
     excess,
     export,
     front,
@@ -42,7 +43,6 @@ app = typer.Typer(
     help="Fair federated learning: run published methods, measure and compare them.\n\n"
     "Example: isonomy compare quickstart",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -90,6 +90,7 @@ app.command("join")(join.join)
 app.command("keys")(keys.keys)
 app.command("demo-federation")(demo_federation.demo_federation)
 app.command("suggest")(suggest.suggest)
+app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
 
 

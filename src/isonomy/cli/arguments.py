@@ -13,11 +13,29 @@ from isonomy.errors import ConfigError
 if TYPE_CHECKING:
     from isonomy.config.schema import Config
 
+# --- completion in a shell, without imports that take long ----------------------------------------
+
+
+def complete_config(incomplete: str) -> list[str]:
+    """Packaged configs, and TOML files of the folder that is being typed."""
+    from isonomy import api
+
+    folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
+    files = [str(path) for path in folder.glob("*.toml")] if folder.is_dir() else []
+    return [
+        name for name in sorted([*api.packaged_configs(), *files]) if name.startswith(incomplete)
+    ]
+
+
 # --- one run -------------------------------------------------------------------------------------
 
 ConfigArgument = Annotated[
     str,
-    typer.Argument(metavar="CONFIG", help="A TOML file, or the name of a packaged config."),
+    typer.Argument(
+        metavar="CONFIG",
+        help="A TOML file, or the name of a packaged config.",
+        autocompletion=complete_config,
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,

@@ -25,5 +25,6 @@ def demo_federation(
     from isonomy.federation import demo
     from isonomy.federation.flower import processes
 
+    processes.need_local_sockets("isonomy demo-federation")
     processes.need_flower()
     demo.run(to, rounds=rounds, algorithm=algorithm, overwrite=overwrite, say=typer.echo)

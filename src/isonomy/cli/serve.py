@@ -62,6 +62,7 @@ def serve(
     from isonomy.federation.flower import processes, superlink
     from isonomy.runs.training import method_label
 
+    processes.need_local_sockets("isonomy serve")
     processes.need_flower()
     _check_keys(keys, insecure, address)
     if (config is None) == (resume is None):

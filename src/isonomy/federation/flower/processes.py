@@ -55,6 +55,15 @@ def need_flower() -> None:
         raise ConfigError(missing_extra("a federation", "Flower", "flower"))
 
 
+def need_local_sockets(what: str) -> None:
+    """Raise ConfigError on a system without the sockets and process groups that `what` needs."""
+    if not hasattr(socket, "AF_UNIX") or not hasattr(os, "killpg"):
+        raise ConfigError(
+            f"{what} needs Unix sockets and process groups, which {sys.platform} does not have; "
+            "run it on Linux or macOS, or in the Windows Subsystem for Linux."
+        )
+
+
 def environment(home: Path) -> dict[str, str]:
     """The environment of Flower's programs: their own home, no telemetry, no update check."""
     programs = str(Path(sys.executable).parent)
