@@ -362,15 +362,15 @@ def check_missing_replies(algorithm: Algorithm, transport: Transport) -> None:
     for number, all_asked in enumerate(phases(algorithm, transport, where)):
         engine, server = begin(algorithm, transport, where)
         given = copied(server)
-        quiet = silent({number: everyone})
+        nobody = silent({number: everyone})
         try:
-            after_it = one_round(algorithm, engine, server, where, 0, wrap=(quiet,))
+            after_it = one_round(algorithm, engine, server, where, 0, wrap=(nobody,))
         except NoReplies:
             same_bits(server, given, "the server when nobody answers")
         else:
             assert not all_asked, f"nobody answered phase {number}, but the round continued"
             engine, server = begin(algorithm, LOOP, where)
-            expected = one_round(algorithm, engine, server, where, 0, wrap=(quiet,))
+            expected = one_round(algorithm, engine, server, where, 0, wrap=(nobody,))
             close(after_it, expected, f"the server when nobody asked in phase {number} answers")
 
 
