@@ -440,7 +440,8 @@ def check_same_run(
 def check_declaration(kind: type[Algorithm]) -> None:
     """A final frozen dataclass with its name, paper, family, what it reveals, and docstrings."""
     assert dataclasses.is_dataclass(kind), f"{kind.__name__} is not a dataclass"
-    assert kind.__dataclass_params__.frozen, f"{kind.__name__} is not frozen"  # type: ignore[attr-defined]
+    params: Any = inspect.getattr_static(kind, "__dataclass_params__")
+    assert params.frozen, f"{kind.__name__} is not frozen"
     for field in ("name", "paper", "family", "reveals"):
         value = getattr(kind, field, None)
         assert isinstance(value, str), f"{kind.__name__} has no {field}"
