@@ -172,7 +172,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
                 if path.is_file() and path.relative_to(place).parts[0] != "checkpoint"
             }
         self.clients_ = tuple(dict.fromkeys(map(str, self.record_.clients["name"])))
-        self._predictors = {}
+        self._predictors: dict[str | None, Predictor] = {}
 
     def _predictor(self, client: str | None) -> Predictor:
         """The model of one client, or of all; read from the run's files when first used."""

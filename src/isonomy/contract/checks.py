@@ -362,15 +362,15 @@ def check_missing_replies(algorithm: Algorithm, transport: Transport) -> None:
     for number, all_asked in enumerate(phases(algorithm, transport, where)):
         engine, server = begin(algorithm, transport, where)
         given = copied(server)
-        quiet = silent({number: everyone})
+        nobody = silent({number: everyone})
         try:
-            after_it = one_round(algorithm, engine, server, where, 0, wrap=(quiet,))
+            after_it = one_round(algorithm, engine, server, where, 0, wrap=(nobody,))
         except NoReplies:
             same_bits(server, given, "the server when nobody answers")
         else:
             assert not all_asked, f"nobody answered phase {number}, but the round continued"
             engine, server = begin(algorithm, LOOP, where)
-            expected = one_round(algorithm, engine, server, where, 0, wrap=(quiet,))
+            expected = one_round(algorithm, engine, server, where, 0, wrap=(nobody,))
             close(after_it, expected, f"the server when nobody asked in phase {number} answers")
 
 
@@ -440,7 +440,8 @@ def check_same_run(
 def check_declaration(kind: type[Algorithm]) -> None:
     """A final frozen dataclass with its name, paper, family, what it reveals, and docstrings."""
     assert dataclasses.is_dataclass(kind), f"{kind.__name__} is not a dataclass"
-    assert kind.__dataclass_params__.frozen, f"{kind.__name__} is not frozen"  # type: ignore[attr-defined]
+    params: Any = inspect.getattr_static(kind, "__dataclass_params__")
+    assert params.frozen, f"{kind.__name__} is not frozen"
     for field in ("name", "paper", "family", "reveals"):
         value = getattr(kind, field, None)
         assert isinstance(value, str), f"{kind.__name__} has no {field}"

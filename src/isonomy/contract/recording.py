@@ -304,7 +304,7 @@ def _examples(value: Tree, k: int, where: World) -> bool:
 
 def never_asked(kind: type[Algorithm], records: list[Record]) -> set[tuple[str, str]]:
     """Pairs of a declared phase and one of its verbs that none of the recorded runs used."""
-    unused = {
+    unused: set[tuple[str, str]] = {
         (name, verb)
         for name, what in declared(kind).items()
         if name != "adapt"

@@ -241,7 +241,7 @@ def _delimiter(text: str) -> str:
     return best if counts[best] else ","
 
 
-def clean_names(path: Path, header: Sequence[str]) -> list[str]:
+def clean_names(path: Path | str, header: Sequence[str]) -> list[str]:
     """Return the column names without spaces around them; raise DataError if one repeats."""
     names = [name.strip().removeprefix("\ufeff") for name in header]
     seen: set[str] = set()
