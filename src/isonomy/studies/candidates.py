@@ -40,8 +40,8 @@ def of_trial(
             Candidate(method, settings, folder, one, trial, preference=tuple(at.tolist()))
             for at, one in zip(preferences, counts, strict=True)
         ]
-    counts = run.counts("validation", powers=losses)
-    return [Candidate(method, settings, folder, counts, trial)]
+    own = run.counts("validation", powers=losses)
+    return [Candidate(method, settings, folder, own, trial)]
 
 
 def rules_for(requirements: Sequence[Requirement]) -> list[dict[str, Any]]:

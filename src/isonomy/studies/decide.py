@@ -352,8 +352,8 @@ def _one_pass(
                 method.search.tell(number, failed=str(error))
             continue
         settings = found_in.settings_of(config, method.config)
-        where = str(plan.place.path)
-        new = found_in.of_trial(where, method.label, number, settings, wish.about_losses)
+        folder = str(plan.place.path)
+        new = found_in.of_trial(folder, method.label, number, settings, wish.about_losses)
         method.candidates += new
         best = max(_worth(wish, one, times) for one in new)
         if method.search is not None:

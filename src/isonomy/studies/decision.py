@@ -344,13 +344,13 @@ def _too_few(wish: Wish, selection: Selection, times: float) -> list[dict[str, A
             for make in (perfect_candidate, constant_candidate)
         ]
         if not any(_shows(one, each, alpha) for each in cells):
-            name, number = _smallest(one, cells[0])
+            name, size = _smallest(one, cells[0])
             out.append(
                 {
                     "requirement": one.text,
                     "examples": int(counts.sizes.sum() * times),
                     "smallest": name,
-                    "number": round(number),
+                    "number": round(size),
                 }
             )
     return out

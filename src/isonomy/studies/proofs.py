@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from isonomy.data.federation import Federation
 from isonomy.metrics import Counts
@@ -64,10 +67,17 @@ def label_counts(federation: Federation) -> Counts:
     out = np.zeros((len(federation), rows, classes, classes), np.int64)
     for k in range(len(federation)):
         at = federation.rows(k, "train")
-        label = federation.y[at].numpy().astype(np.int64)
-        np.add.at(out, (k, 0, label, label), 1)
+        label = federation.y[at].long()
         start = 1
+        out[k, 0] = _diagonal(label, classes)
         for column, attribute in enumerate(federation.attributes):
-            np.add.at(out, (k, start + federation.groups[at, column].numpy(), label, label), 1)
+            for level in range(len(attribute.levels)):
+                inside = federation.groups[at, column] == level
+                out[k, start + level] = _diagonal(label[inside], classes)
             start += len(attribute.levels)
     return Counts(out, np.zeros(out.shape[:3]), federation.attributes)
+
+
+def _diagonal(label: Tensor, classes: int) -> NDArray[np.int64]:
+    """How many labels there are of each class, on the diagonal."""
+    return np.diag(torch.bincount(label, minlength=classes).numpy())
