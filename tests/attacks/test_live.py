@@ -70,7 +70,8 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
         kept.mkdir()
         env = {**os.environ, "BAD_KEEP": str(kept), "BAD_RUN": str(place.run)}
         env |= {"BAD_KNOWN": str(folder / "tables" / "east.csv")}
-        env |= {"PYTHONPATH": str(Path(__file__).parents[1])}
+        tests = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        env |= {"PYTHONPATH": os.pathsep.join(filter(None, tests))}
         command = [sys.executable, bad.__file__, *place.serving()]
         place.start("organiser", *command, env=env)
         for who in NAMES:

@@ -72,6 +72,9 @@ def environment(home: Path) -> dict[str, str]:
         **SETTINGS,
         "FLWR_HOME": str(home),
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",  # seconds; less costs time and gains nothing
+        # glibc: few heaps for many threads, and large blocks go back to the system when freed
+        "MALLOC_ARENA_MAX": "2",
+        "MALLOC_MMAP_THRESHOLD_": "262144",
     }
 
 
