@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 pytest.importorskip("flwr")
 
 from contract.world import world
+
 from federation.participants import NAMES, NODES, Room, participant
 from federation.secure_wire import (
     SECURE,
