@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 pytest.importorskip("flwr")
 
-from contract.world import world
 
 from federation.participants import NAMES, NODES, Room, participant
 from federation.secure_wire import (
@@ -30,6 +29,7 @@ from federation.secure_wire import (
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.config.files import read
 from isonomy.config.schema import SecureConfig
+from isonomy.contract.world import world
 from isonomy.core.cohort import NoReplies
 from isonomy.errors import ConfigError
 from isonomy.federation import charter as charters
