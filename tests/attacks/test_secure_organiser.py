@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("flwr")
 
+
 from federation.participants import NAMES, NODES, Room, participant
 from federation.secure_wire import (
     SECURE,

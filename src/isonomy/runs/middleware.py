@@ -73,7 +73,7 @@ class Middleware:
     @property
     def whole(self) -> bool:
         """Whether the middleware of the server side needs the replies of all clients at once."""
-        return self.count is not None and not self._alone
+        return self.secure is not None or (self.count is not None and not self._alone)
 
     @property
     def _alone(self) -> bool:

@@ -36,7 +36,7 @@ def check(config: Config, algorithm: Algorithm, clients: int | None) -> None:
             f"secure = true: the defence '{config.defence.name}' examines every client's update, "
             "which secure aggregation hides; remove the defence, or remove secure."
         )
-    if getattr(config.privacy, "level", "none") == "client":
+    if config.privacy.level == "client":
         raise ConfigError(
             "secure = true: privacy.level = 'client' clips every client's reply on the server, "
             "which secure aggregation hides from it; remove one of them."

@@ -135,7 +135,7 @@ class Encoding:
         arrays = {part: tree.pack(stacked[part])[0] for part in {leaf.part for leaf in self.leaves}}
         out, cut = [], torch.zeros(len(whole), dtype=torch.int64)
         for leaf in self.leaves:
-            flat = arrays[leaf.part][leaf.path].reshape(len(whole), -1).double() * leaf.scale
+            flat = arrays[leaf.part][leaf.path].cpu().reshape(len(whole), -1).double() * leaf.scale
             cut += (flat.abs() > leaf.most + 1).sum(-1)
             edge = float(leaf.most + 1)
             near = flat.round().clamp(-edge, edge).to(torch.int64).clamp(-leaf.most, leaf.most)
