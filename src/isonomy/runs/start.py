@@ -34,7 +34,8 @@ def begin(
     start = engine.everywhere(None if found is None else found.state)[0]
     if start is None:
         return Progress(server, engine)
-    round, trees, extra = start
+    round, packed, extra = start
+    trees = tree.unpack(*packed)
     engine.restore(extra["engine"])
     engine.load(() if found is None else found.shards)
     faults = Counter(extra.get("faults", {}))
