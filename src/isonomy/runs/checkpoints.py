@@ -41,7 +41,7 @@ class Checkpoint:
 
     @property
     def state(self) -> tuple[int, tuple[dict[str, Tensor], Any], dict[str, Any]]:
-        """What every process of a run needs of it: the trees are packed, so that they can be sent."""
+        """What every process of a run needs of it, with the trees packed to be sent."""
         return self.round, pack(self.trees), self.extra
 
 
