@@ -70,18 +70,21 @@ def test_two_hosts_give_the_bytes_of_one_process(tmp_path, hosts):
 
 def test_a_cut_cable_ends_both_hosts_with_a_sentence(tmp_path, hosts):
     config, folder = tmp_path / "config.toml", tmp_path / "run"
-    wanted = shared({"name": "distributed", "timeout": 5.0}).model_copy(update={"rounds": 5000})
+    wanted = shared({"name": "distributed", "timeout": 30.0}).model_copy(update={"rounds": 5000})
     config.write_text(wanted.toml())
     words = ("run", str(config), "--to", str(folder), "--no-report")
     started = [start(host, number, *words) for number, host in enumerate(hosts)]
-    while rounds_done(folder) < 3:
-        assert all(process.poll() is None for process in started)
-        time.sleep(0.1)
-    assert ip("-n", hosts[0], "link", "set", "cable", "down")
-    begin = time.monotonic()
-    told = started[0].communicate(timeout=120)[0]
-    assert time.monotonic() - begin < 90
-    assert started[0].returncode
-    assert "did not answer within 5 s (engine.timeout); continue from the last checkpoint" in told
-    started[1].kill()
-    started[1].communicate()
+    try:
+        while rounds_done(folder) < 3:
+            assert all(process.poll() is None for process in started)
+            time.sleep(0.1)
+        assert ip("-n", hosts[0], "link", "set", "cable", "down")
+        begin = time.monotonic()
+        told = started[0].communicate(timeout=200)[0]
+        assert time.monotonic() - begin < 150
+        assert started[0].returncode
+        assert "did not answer within 30 s (engine.timeout); continue from the last" in told
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()

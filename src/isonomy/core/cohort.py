@@ -472,7 +472,7 @@ def _check_parts(declared: Declaration, value: Reply) -> None:
         )
 
 
-Lists = TypeVar("Lists", bound=tuple[list, ...])  # type: ignore[type-arg]
+Lists = TypeVar("Lists", bound=tuple[list, ...])
 
 
 def _flat(parts: Sequence[Lists]) -> Lists:

@@ -74,7 +74,7 @@ def state_of_new_client(
     for i in range(steps):
         cohort = engine.cohort(engine.everyone(), work=config.local, round=config.rounds + i)
         cohort.gather(algorithm.adapt, {"model": server})
-    return tree.take(engine.states.stacked, 0)
+    return tree.take(engine.all_states(), 0)
 
 
 def misfit(

@@ -17,7 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from isonomy.core.tree import Tree
+from torch import Tensor
+
+from isonomy.core.tree import Tree, pack
 from isonomy.runs.files import Description, decode, encode, write_atomically
 
 FILES = re.compile(r"\.?\d{8}(-\d+)?\.(json|safetensors)(\.partial)?")
@@ -38,9 +40,9 @@ class Checkpoint:
     damaged: tuple[str, ...] = ()
 
     @property
-    def state(self) -> tuple[int, dict[str, Tree], dict[str, Any]]:
-        """What every process of a run needs of it."""
-        return self.round, self.trees, self.extra
+    def state(self) -> tuple[int, tuple[dict[str, Tensor], Any], dict[str, Any]]:
+        """What every process of a run needs of it, with the trees packed to be sent."""
+        return self.round, pack(self.trees), self.extra
 
 
 def rounds(folder: Path) -> list[int]:

@@ -118,7 +118,7 @@ def opened(place: RunFolder, setting: Setting) -> FinishedRun:
     engine = engine_of(setting)
     torch.set_num_threads(threads)
     engine.reset(setting.algorithm.init_client(setting.task, setting.params))
-    engine.states.stacked = tree.like(engine.states.stacked, saved.clients)
+    engine.states.put(engine.everyone(), tree.like(engine.states.stacked, saved.clients))
     return FinishedRun(place, setting, saved, engine)
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -55,12 +55,14 @@ class Processes:
         return value if self._found is None else self._found.everyone(lambda: value)[0]
 
     @contextmanager
-    def connected(self) -> Iterator[None]:
-        """Connect to workers, if there are any and it was not done."""
-        if self._connect is None:
-            yield
-            return
-        with self._connect():
+    def connected(self, to_continue: str | None) -> Iterator[None]:
+        """Connect to workers, if there are any; `to_continue` is the command for an error."""
+        with ExitStack() as stack:
+            if self._connect is not None:
+                try:
+                    stack.enter_context(self._connect())
+                except RankLost as error:
+                    raise explained(error, to_continue) from error
             yield
 
 
@@ -97,9 +99,10 @@ def of_run(config: Config | None) -> Iterator[Processes]:
     engine = None if config is None else config.engine
     if several_by_torchrun():
         if engine is not None and (engine.name != "distributed" or engine.workers > 1):
-            wrong = "workers" if engine.workers > 1 else "name"
+            several = engine.workers > 1
+            wrong = f"workers = {engine.workers}" if several else f"name = '{engine.name}'"
             raise ConfigError(
-                f"engine.{wrong} = {getattr(engine, wrong)!r}, but torchrun started "
+                f"engine.{wrong}, but torchrun started "
                 f"{os.environ['WORLD_SIZE']} processes, which would all make the same run; set "
                 "engine.name = 'distributed' and no engine.workers, or start it without torchrun."
             )
@@ -122,7 +125,7 @@ def of_run(config: Config | None) -> Iterator[Processes]:
 @contextmanager
 def _workers(config: Config) -> Iterator[Callable[[], Any]]:
     """Start workers; yields what connects this process to them."""
-    from torch.distributed import TCPStore
+    from torch._C._distributed_c10d import TCPStore
 
     _refuse_main(config)
     size, seconds = config.engine.workers, config.engine.timeout

@@ -61,7 +61,7 @@ def postprocess_run(
             f"'{source.path}' has no checkpoint of its last round; make the run again with "
             "--overwrite."
         )
-    round, trees, extra = found.state
+    round, trees, extra = found.round, found.trees, found.extra
     target.create(setting.config, overwrite=overwrite)
     with target.locked():
         for stream in ("rounds.jsonl", "timing.jsonl"):

@@ -36,7 +36,8 @@ def begin(
     kept = private.start(setting, place)
     if start is None:
         return Progress(server, engine, private=kept)
-    round, trees, extra = start
+    round, packed, extra = start
+    trees = tree.unpack(*packed)
     engine.restore(extra["engine"])
     engine.load(() if found is None else found.shards)
     faults = Counter(extra.get("faults", {}))

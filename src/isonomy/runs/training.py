@@ -65,7 +65,7 @@ def run(
             return NOTHING if place is None else record(place)
         if place is not None and not begun:
             place.create(setting.config, overwrite=overwrite)
-        with group.connected():
+        with group.connected(None if place is None else place.to_continue):
             try:
                 return train(setting, place, listener.listeners, keep=keep)
             except TrainingError:
@@ -114,7 +114,7 @@ def _resume(place: RunFolder, group: Processes, listener: Listeners, *, keep: bo
                 "may differ in rounding from that of an uninterrupted run."
             )
     setting = build(group.same(config), listener.note)
-    with group.connected():
+    with group.connected(place.to_continue):
         return train(setting, place, listener.listeners, keep=keep)
 
 

@@ -48,7 +48,9 @@ def without_python(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            made = torch.jit.trace(lambda *t: tuple(program(*t)), copied(), check_trace=False)
+            made = torch.jit.trace(  # type: ignore[no-untyped-call]
+                lambda *t: tuple(program(*t)), copied(), check_trace=False
+            )
         expected = program(*copied())
         for _ in range(3):  # it is optimised in its first calls
             got = made(*copied())

@@ -226,7 +226,8 @@ class Programs:
             return found
         batched = step
         for i in reversed(range(len(x_dims[0]))):
-            dims = ([0] * len(carry), [d[i] for d in x_dims], [d[i] for d in lifted_dims])
+            every: list[int | None] = [0] * len(carry)
+            dims = (every, [d[i] for d in x_dims], [d[i] for d in lifted_dims])
             alone = i == 0 and carry[0].shape[0] == 1
             batched = _alone(batched, dims) if alone else vmap(batched, in_dims=dims)
         self.traced += 1

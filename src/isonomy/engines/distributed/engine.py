@@ -172,9 +172,10 @@ class Distributed(Engine):
             return
         for share in range(self.inner.shares):
             owner = self._owner(share)
-            found = self.ranks.moved(shards[share]() if self.leads else None, 0, owner)
+            read = tree.like(self.states.stacked, shards[share]()) if self.leads else None
+            found = self.ranks.moved(read, 0, owner)
             if owner == self.ranks.rank:
-                self.states.put(self.inner.members(share), tree.like(self.states.stacked, found))
+                self.states.put(self.inner.members(share), found)
 
 
 def _digest(server: Tree) -> int:

@@ -68,7 +68,8 @@ class Ranks:
 
     def everyone(self, own: Callable[[], T]) -> list[T]:
         """What `own` returns in each rank, by rank; if one raises an error, all of them do."""
-        value, error = None, None
+        value: Any = None
+        error: Exception | None = None
         try:
             value = own()
         except (Elsewhere, RankLost):  # the other ranks know it
@@ -218,7 +219,7 @@ def joined(
     size: int,
     *,
     seconds: float,
-    store: distributed.Store | None = None,
+    store: Any = None,
 ) -> Iterator[Ranks]:
     """Join the ranks of a run, by a store or as the environment says, and leave them at the end."""
     global _current
