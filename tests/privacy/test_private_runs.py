@@ -179,6 +179,9 @@ REFUSED = [
     (("privacy.level=example",), "largest norm of one example's gradient"),
     ((*EXAMPLE, "algorithm=fedeba"), "needs the examples themselves"),
     ((*EXAMPLE, "algorithm=pffl"), "needs the examples themselves"),
+    ((*EXAMPLE, "algorithm={name='fmtl', lams=[0.1, 1.0]}"), "the work of phase 'local'"),
+    (("secure=true",), "hides from it"),
+    (("engine=distributed",), "on the CPU"),
     (("privacy.level=none",), "privacy.level is 'none'"),
     (("evaluate.threshold=f1",), "on validation examples without noise"),
 ]

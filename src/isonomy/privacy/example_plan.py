@@ -51,7 +51,8 @@ class _Watch:
             self.seen.add(phase)
             examples.most_calls(reset=True)
             try:
-                chunks = list(exchange(ask))
+                with examples.counted_peeks() as peeks:
+                    chunks = list(exchange(ask))
             except (RuntimeError, IndexError, ValueError):  # labels are not labels
                 raise ConfigError(self._refusal(phase, "the reply")) from None
             calls = examples.most_calls()
@@ -63,6 +64,8 @@ class _Watch:
                 wrong = [name for name, part in chunk.value.items() if not tree.finite(part)]
                 if wrong:
                     raise ConfigError(self._refusal(phase, f"'{wrong[0]}'"))
+            if peeks[0]:
+                raise ConfigError(self._refusal(phase, "the work"))
             yield from chunks
 
         return wrapped
