@@ -36,7 +36,7 @@ def test_mistakes_are_refused_before_anything_runs(cli, place):
         ((), "no requirement was given"),
         (("--require", "fairness <= 1"), "unknown quantity 'fairness'"),
         (("--require", "accuracy >= 0.5", "--maximise", "demographic_parity"), "use minimise"),
-        (("--require", "epsilon <= 4"), "without differential privacy"),
+        (("--require", "epsilon <= 4"), "which no ledger counts"),
     ]:
         result = cli("decide", "tiny.toml", *words, *SHORT, code=2)
         assert message in result.output

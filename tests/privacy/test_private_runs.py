@@ -39,7 +39,7 @@ BASE: dict[str, Any] = {
     "checkpoint": {"every": 2},
     "privacy": {"level": "client", "noise": 1.0, "allow": ["evaluation"], "seed": 3},
 }
-EXAMPLE = ("privacy.level=example", "privacy.clip=1.0")
+EXAMPLE = ("privacy.level=example", "privacy.clip=1.0", "privacy.batches=passes")
 
 
 def config(*overrides: str) -> Config:
@@ -152,7 +152,7 @@ def test_poisson_cohorts_are_counted_as_sampled_and_not_told(tmp_path):
 
 
 def test_example_level_counts_every_client(tmp_path):
-    record = api.run(config(*EXAMPLE, "data.partition=power_law", "privacy.batches=passes"))
+    record = api.run(config(*EXAMPLE, "data.partition=power_law"))
     each = record.facts["privacy"]["clients"]
     assert set(each) == {str(k) for k in range(8)}
     assert list(each.values()) == sorted(each.values(), reverse=True)
@@ -179,6 +179,9 @@ REFUSED = [
     (("privacy.level=example",), "largest norm of one example's gradient"),
     ((*EXAMPLE, "algorithm=fedeba"), "needs the examples themselves"),
     ((*EXAMPLE, "algorithm=pffl"), "needs the examples themselves"),
+    ((*EXAMPLE, "algorithm={name='fmtl', lams=[0.1, 1.0]}"), "the work of phase 'local'"),
+    (("secure=true",), "hides from it"),
+    (("engine=distributed",), "on the CPU"),
     (("privacy.level=none",), "privacy.level is 'none'"),
     (("evaluate.threshold=f1",), "on validation examples without noise"),
 ]

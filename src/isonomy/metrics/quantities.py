@@ -348,8 +348,9 @@ def read_target(text: str, attributes: Sequence[str]) -> Target:
     name, attribute = name.strip(), rest.strip().removesuffix(")").strip()
     if name == "epsilon":
         raise ConfigError(
-            "epsilon: this version trains without differential privacy, so no bound on epsilon can "
-            "be met; leave the requirement out."
+            "epsilon: a decision trains many models and chooses by metrics without noise, which "
+            "no ledger counts, so it cannot bound epsilon; leave the requirement out, and train "
+            "the chosen method with privacy.level and privacy.epsilon."
         )
     if name not in QUANTITIES:
         raise ConfigError(unknown("quantity", name, QUANTITIES))

@@ -24,25 +24,25 @@ SLACK = 1e-6  # relative: what rounding to single precision may add to a norm
 class Clipped:
     """The rows of one part after clipping, and how long they were before."""
 
-    rows: Tensor  # [clients, numbers], double precision
+    rows: Tensor  # [clients, numbers]
     norms: Tensor  # before clipping; inf where a number was not finite
 
 
 def clip_rows(rows: Tensor, clip: float) -> Clipped:
     """Rows of at most this Euclidean norm.
 
-    >>> clip_rows(torch.tensor([[3.0, 4.0], [0.3, 0.4], [float("nan"), 1.0]]), 1.0).rows.tolist()
-    [[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]]
+    >>> rows = torch.tensor([[3.0, 4.0], [0.25, 0.5], [float("nan"), 1.0]]).double()
+    >>> [[round(v, 6) for v in row] for row in clip_rows(rows, 1.0).rows.tolist()]
+    [[0.6, 0.8], [0.25, 0.5], [0.0, 0.0]]
     """
-    rows = rows.double()
-    good = torch.isfinite(rows).all(1)
-    rows = torch.where(good.unsqueeze(1), rows, 0.0)
-    largest = rows.abs().amax(1, keepdim=True).clamp(min=1e-300)  # squares do not overflow
-    norms = (rows / largest).square().sum(1).sqrt() * largest.squeeze(1)
+    norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    good = torch.isfinite(norms)
+    if not bool(good.all()):
+        rows, norms = torch.where(good.unsqueeze(1), rows, 0.0), torch.where(good, norms, torch.inf)
     factor = (clip / norms.clamp(min=1e-300)).clamp(max=1.0)
-    short = (rows * factor.unsqueeze(1)).clamp(-clip, clip)  # where a norm overflowed to inf
-    short = torch.where(torch.isfinite(norms).unsqueeze(1), short, 0.0)
-    return Clipped(short, torch.where(good, norms, torch.inf))
+    if float(factor.min()) < 1:
+        rows = rows * factor.to(rows.dtype).unsqueeze(1)
+    return Clipped(rows, norms)
 
 
 def part_of(ask: Ask, name: str, value: Any) -> Trained:
@@ -52,9 +52,9 @@ def part_of(ask: Ask, name: str, value: Any) -> Trained:
 
 
 def rows_of(value: Any, part: Trained, at: Tensor) -> Tensor:
-    """The vectors of a part, one row per client, in double precision."""
-    exact = {part.name: tree.tmap(lambda t: t.double(), value[part.name])}
-    return updates(exact, [part], at)
+    """The vectors of a part, one row per client; whole numbers in double precision."""
+    real = tree.tmap(lambda t: t if t.is_floating_point() else t.double(), value[part.name])
+    return updates({part.name: real}, [part], at)
 
 
 def with_rows(value: Any, part: Trained, at: Tensor, rows: Tensor, *, origin: bool) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from isonomy.config.privacy import PrivacyConfig
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.cohort import Ask, Exchange, NoReplies, Replies
@@ -21,7 +22,7 @@ from isonomy.privacy.accounting import Event, epsilon
 from isonomy.privacy.example_ledger import training_events
 from isonomy.privacy.examples import PrivateExamples
 from isonomy.privacy.ledger import Terms
-from isonomy.privacy.plan import PrivacyOptions, Sampled, noise_and_rounds
+from isonomy.privacy.plan import Sampled, noise_and_rounds
 from isonomy.privacy.rehearsal import CLIENTS, random_federation
 
 
@@ -51,7 +52,8 @@ class _Watch:
             self.seen.add(phase)
             examples.most_calls(reset=True)
             try:
-                chunks = list(exchange(ask))
+                with examples.counted_peeks() as peeks:
+                    chunks = list(exchange(ask))
             except (RuntimeError, IndexError, ValueError):  # labels are not labels
                 raise ConfigError(self._refusal(phase, "the reply")) from None
             calls = examples.most_calls()
@@ -63,6 +65,8 @@ class _Watch:
                 wrong = [name for name, part in chunk.value.items() if not tree.finite(part)]
                 if wrong:
                     raise ConfigError(self._refusal(phase, f"'{wrong[0]}'"))
+            if peeks[0]:
+                raise ConfigError(self._refusal(phase, "the work"))
             yield from chunks
 
         return wrapped
@@ -122,7 +126,7 @@ def rehearse_examples(
 
 
 def example_terms(
-    options: PrivacyOptions,
+    options: PrivacyConfig,
     training: Training,
     federation: Federation,
     work: Work,

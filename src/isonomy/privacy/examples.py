@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -43,6 +44,7 @@ Batches = Literal["poisson", "passes"]
 
 _calls = [0]  # gradients asked of the current batch; reset by every batch
 _most = [0]  # the most of them; see `most_calls`
+_peeks: list[int] | None = None  # batches that are not of the plan, while they are counted
 
 
 def most_calls(*, reset: bool = False) -> int:
@@ -51,6 +53,17 @@ def most_calls(*, reset: bool = False) -> int:
     if reset:
         _most[0] = 0
     return found
+
+
+@contextmanager
+def counted_peeks() -> Iterator[list[int]]:
+    """Inside, and outside of vmap, batches that are not of a client's plan are counted."""
+    global _peeks
+    _peeks = [0]
+    try:
+        yield _peeks
+    finally:
+        _peeks = None
 
 
 def limit(batch: int) -> int:
@@ -81,6 +94,8 @@ class HiddenPool(NamedTuple):
     def batch(self, rows: Tensor, weight: Tensor) -> Batch:
         """A batch without examples; `y` are the codes of step and row."""
         _calls[0] = 0
+        if _peeks is not None and bool((rows < _STEP).any()):
+            _peeks[0] += 1
         x = torch.full((1,) * self.x.ndim, math.nan).expand(*rows.shape, *self.x.shape[1:])
         return Batch(x, rows, torch.zeros(*rows.shape, self.groups.shape[1]).long(), weight)
 

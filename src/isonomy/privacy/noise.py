@@ -57,7 +57,8 @@ class Key:
 
     def normal(self, shape: tuple[int, ...], *name: Any) -> Tensor:
         """Standard normal numbers in double precision, by inversion."""
-        return torch.special.ndtri(self.uniform(shape, *name))
+        out: Tensor = torch.special.ndtri(self.uniform(shape, *name))
+        return out
 
     def _stream(self, size: int, name: tuple[Any, ...]) -> NDArray[np.uint8]:
         label = "\x1f".join(str(part) for part in name).encode()

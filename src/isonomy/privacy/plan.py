@@ -3,43 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal, Protocol
 
 import numpy as np
 from torch import Tensor
 
+from isonomy.config.privacy import PrivacyConfig
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.phase import Part
 from isonomy.errors import ConfigError
-from isonomy.privacy.accounting import Accountant, Event, epsilon, multiplier_for
+from isonomy.privacy.accounting import Event, epsilon, multiplier_for
 from isonomy.privacy.ledger import Terms
 from isonomy.privacy.rehearsal import Rehearsed
 from isonomy.privacy.release import missing_bound
-
-
-class PrivacyOptions(Protocol):
-    """The config's table `privacy`, as far as it is about differential privacy."""
-
-    level: Literal["none", "client", "example"]
-    epsilon: float | None
-    delta: float
-    noise: float | None
-    clip: float | Literal["adaptive"]
-    bounds: dict[str, float]
-    weights: Literal["equal", "size"]
-    largest: int | None
-    batches: Literal["poisson", "passes"]
-    accountant: Accountant
-    allow: list[str]
-    seed: int | None
-
 
 Sampled = Callable[[int], Tensor]
 """The clients of each round, if cohorts are known."""
 
 
 def client_terms(
-    options: PrivacyOptions,
+    options: PrivacyConfig,
     algorithm: Algorithm,
     rehearsed: Rehearsed,
     *,
@@ -91,7 +73,7 @@ def client_terms(
 
 
 def noise_and_rounds(
-    options: PrivacyOptions, events: Callable[[float, int], Mapping[Event, int]], rounds: int
+    options: PrivacyConfig, events: Callable[[float, int], Mapping[Event, int]], rounds: int
 ) -> tuple[float, int]:
     """The noise multiplier, given or found for epsilon, and the rounds that the budget allows."""
     target, delta, how = options.epsilon, options.delta, options.accountant
@@ -131,7 +113,7 @@ def _most_asked(sampled: Sampled, rounds: int, clients: int, *, whole: bool) -> 
     return np.array(out)
 
 
-def _check_parts(options: PrivacyOptions, algorithm: Algorithm, rehearsed: Rehearsed) -> None:
+def _check_parts(options: PrivacyConfig, algorithm: Algorithm, rehearsed: Rehearsed) -> None:
     """Raise ConfigError for replies that cannot be clipped in a useful way."""
     for ask in rehearsed.asks:
         for name, part in ask.declared.parts.items():
