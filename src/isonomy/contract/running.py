@@ -96,7 +96,7 @@ def _same(actual: Tree, expected: Tree, what: str, tolerance: float) -> None:
             rtol=tolerance,
             atol=tolerance,
             equal_nan=True,
-            msg=lambda text, where=where: f"{where}: {text}",
+            msg=functools.partial("{}: {}".format, where),
         )
 
 

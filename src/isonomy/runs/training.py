@@ -275,7 +275,8 @@ class _Training:
     def _fit_again(self) -> None:
         """Fit the rule to a model whose rounds are done, and evaluate the last round with it."""
         place = self.place  # a run in memory fits it in its last round
-        line = self.now.engine.everywhere(place and place.lines("rounds.jsonl")[-1])[0]
+        last = None if place is None else place.lines("rounds.jsonl")[-1]
+        line: dict[str, Any] = self.now.engine.everywhere(last)[0] or {}
         for old in ("metrics", "metrics_at", "only_class", "constant", "thresholds"):
             line.pop(old, None)
         self.now.rule = postprocessing.fit_rule(self.setting, self.now, line)

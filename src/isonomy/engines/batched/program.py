@@ -295,7 +295,7 @@ def _make_fx(f: Callable[..., Any], inputs: list[Tensor]) -> torch.fx.GraphModul
     """The graph with what a compiler needs to know of every value."""
     from torch.fx.experimental.proxy_tensor import make_fx  # slow to import
 
-    return cast(torch.fx.GraphModule, make_fx(f)(*inputs))
+    return make_fx(f)(*inputs)
 
 
 def _compiled(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:

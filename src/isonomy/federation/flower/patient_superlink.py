@@ -124,7 +124,7 @@ def idle_layers() -> dict[type, tuple[str, ...]]:
 def skip_idle_layers() -> None:
     """Pass requests by the layers that do nothing with them."""
     for layer, paths in idle_layers().items():
-        layer.__call__ = _passing_by(layer.__call__, paths)
+        layer.__call__ = _passing_by(layer.__call__, paths)  # type: ignore[method-assign]
 
 
 def _passing_by(call: Any, paths: tuple[str, ...]) -> Any:

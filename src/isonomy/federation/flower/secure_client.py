@@ -17,7 +17,7 @@ from isonomy.federation.flower.codec import Header, MalformedError
 from isonomy.federation.flower.identity import SIGNATURE, Identity
 from isonomy.privacy.secure import member as members
 from isonomy.privacy.secure.member import Advert, Member
-from isonomy.privacy.secure.primitives import SECRET, ProtocolError, digest
+from isonomy.privacy.secure.primitives import KEY, SECRET, ProtocolError, digest
 from isonomy.privacy.secure.quantise import Encoding, GarbledError, Settings
 
 MOST_ROOM = 60  # bits for the sum of weights
@@ -123,8 +123,8 @@ class SecureClient:
         if self.identity is not None:
             signature = self.identity.sign(signed_part(head, self.number, own))
         value = {
-            "box": to_bytes([own.box], members.KEY),
-            "slots": to_bytes(own.slots, members.KEY),
+            "box": to_bytes([own.box], KEY),
+            "slots": to_bytes(own.slots, KEY),
             "signature": to_bytes([signature], SIGNATURE),
         }
         return codec.pack({"ok": True}, value)
@@ -199,10 +199,10 @@ def read_adverts(ids: list[int], value: Any, slots: int) -> dict[int, Advert]:
     """Clients' keys from a message; raises MalformedError for another form."""
     if not isinstance(value, dict) or not isinstance(value.get("slots"), Tensor):
         raise MalformedError("its keys or shares have another form")
-    boxes = from_bytes(value.get("box"), len(ids), members.KEY)
-    if value["slots"].shape != (len(ids), slots, members.KEY):
+    boxes = from_bytes(value.get("box"), len(ids), KEY)
+    if value["slots"].shape != (len(ids), slots, KEY):
         raise MalformedError("its keys or shares have another form")
-    keys = [tuple(from_bytes(own, slots, members.KEY)) for own in value["slots"]]
+    keys = [tuple(from_bytes(own, slots, KEY)) for own in value["slots"]]
     return {k: Advert(box, own) for k, box, own in zip(ids, boxes, keys, strict=True)}
 
 

@@ -226,8 +226,8 @@ class SecureServer:
         epoch: _Epoch,
     ) -> dict[int, dict[int, bytes]]:
         """What removes the masks from the sum, of the clients that still answer."""
-        head = {"kind": KIND, "charter": engine.charter, "phase": KIND, "epoch": epoch.name}
-        head |= {"stage": "unmask", "slot": epoch.next, "answered": answered}
+        head: dict[str, Any] = {"kind": KIND, "charter": engine.charter, "phase": KIND}
+        head |= {"epoch": epoch.name, "stage": "unmask", "slot": epoch.next, "answered": answered}
         like = {"shares": torch.zeros(len(asked), SECRET, dtype=torch.uint8)}
         requests = dict.fromkeys(answered, codec.pack(head))
         told: dict[int, dict[int, bytes]] = {}
@@ -248,7 +248,7 @@ class SecureServer:
         """The sum of the weights of these clients, which the server knows."""
         weights = torch.ones(len(ask.ids)) if ask.weights is None else ask.weights
         known = dict(zip(ask.ids.tolist(), weights.tolist(), strict=True))
-        return math.floor(sum(known[k] for k in answered))
+        return int(math.floor(sum(known[k] for k in answered)))
 
     def _told(
         self,

@@ -97,7 +97,7 @@ def unseal(key: bytes, sealed: bytes, about: bytes) -> bytes:
 
 def split(secret: bytes, threshold: int, holders: int) -> list[bytes]:
     """The shares of a secret, the first for holder 1; `threshold` of them give the secret."""
-    return [share for _, share in Shamir.split(threshold, holders, secret)]
+    return [share for _, share in Shamir.split(threshold, holders, secret, ssss=False)]
 
 
 def combined(shares: Mapping[int, bytes], threshold: int) -> bytes:
@@ -105,4 +105,4 @@ def combined(shares: Mapping[int, bytes], threshold: int) -> bytes:
     chosen: Iterable[tuple[int, bytes]] = sorted(shares.items())[:threshold]
     if len(shares) < threshold:
         raise ProtocolError(f"{len(shares)} shares, but {threshold} are needed")
-    return bytes(Shamir.combine(list(chosen)))
+    return bytes(Shamir.combine(list(chosen), ssss=False))
