@@ -36,16 +36,15 @@ def test_the_tutorial_of_organisers_and_participants(tmp_path: Path) -> None:
     try:
         for number, command in enumerate(commands):
             words = command.replace("127.0.0.1:9092", address).split()
-            log = (tmp_path / f"{number}.log").open("wb")
-            started.append(
-                subprocess.Popen(
+            with (tmp_path / f"{number}.log").open("wb") as log:
+                process = subprocess.Popen(
                     [*isonomy, *words],
                     cwd=tmp_path,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     stdin=subprocess.DEVNULL,
                 )
-            )
+            started.append(process)
         for number, process in enumerate(started):
             said = tmp_path / f"{number}.log"
             assert process.wait(600) == 0, said.read_text()
