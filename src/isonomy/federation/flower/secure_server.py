@@ -247,8 +247,8 @@ class SecureServer:
     def _expected(self, ask: Ask, answered: list[int]) -> int:
         """The sum of the weights of these clients, which the server knows."""
         weights = torch.ones(len(ask.ids)) if ask.weights is None else ask.weights
-        known = dict(zip(ask.ids.tolist(), weights.tolist(), strict=True))
-        return int(math.floor(sum(known[k] for k in answered)))
+        known: dict[int, float] = dict(zip(ask.ids.tolist(), weights.tolist(), strict=True))
+        return math.floor(sum(known[k] for k in answered))
 
     def _told(
         self,
