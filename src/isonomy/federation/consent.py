@@ -7,7 +7,8 @@ charter and are shown without control characters.
 from __future__ import annotations
 
 from isonomy import algorithms
-from isonomy.config.schema import Config, PrivacyConfig
+from isonomy.config.privacy import PrivacyConfig
+from isonomy.config.schema import Config
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.phase import Declaration, declared
 from isonomy.data.tables.preprocessing import Schema

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from isonomy.config.files import read
-from isonomy.config.schema import PrivacyConfig
+from isonomy.config.privacy import PrivacyConfig
 from isonomy.errors import ConfigError
 from isonomy.federation import organiser
 from isonomy.federation.flower import project_apps

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from isonomy import algorithms
-from isonomy.config.schema import PrivacyConfig
+from isonomy.config.privacy import PrivacyConfig
 from isonomy.core import tree
 from isonomy.core.client import Pool
 from isonomy.core.examples import SPLITS, Attribute
