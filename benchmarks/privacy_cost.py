@@ -47,8 +47,13 @@ METHODS: dict[str, dict[str, Any]] = {
     },
 }
 SHOWN = {
-    "adult": ("accuracy", "client.worst", "dp.sex", "eo.sex"),
-    "fashion_mnist": ("accuracy", "client.worst", "client.std"),
+    "adult": (
+        "accuracy",
+        "client.accuracy.worst10",
+        "group.sex.demographic_parity",
+        "group.sex.equal_opportunity",
+    ),
+    "fashion_mnist": ("accuracy", "client.accuracy.worst10", "client.accuracy.std"),
 }
 
 
