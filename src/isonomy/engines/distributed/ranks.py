@@ -7,6 +7,7 @@ which trust each other: run them on machines and in a network that you trust, as
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import traceback
@@ -209,8 +210,21 @@ def started_by_torchrun() -> bool:
 def joined_by_torchrun(*, seconds: float) -> Iterator[Ranks]:
     """Join the ranks that torchrun started with this one."""
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    with joined(rank, size, seconds=seconds) as ranks:
+    with joined(rank, size, seconds=seconds, store=_store) as ranks:
         yield ranks
+
+
+_joins = itertools.count()  # of this process
+
+
+def _store(rank: int, size: int, wait: timedelta) -> Any:
+    """The store of torchrun, without what ranks left there before a restart or for another run."""
+    from torch._C._distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
+    found, _, _ = next(iter(rendezvous("env://", rank, size, timeout=wait)))
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return PrefixStore(f"isonomy/{attempt}/{next(_joins)}", found)
 
 
 @contextmanager
@@ -221,7 +235,7 @@ def joined(
     seconds: float,
     store: Any = None,
 ) -> Iterator[Ranks]:
-    """Join the ranks of a run, by a store or as the environment says, and leave them at the end."""
+    """Join the ranks of a run by a store, or what makes one, and leave them at the end."""
     global _current
     if not distributed.is_available():
         raise ConfigError(
@@ -238,7 +252,7 @@ def joined(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
             rank=rank,
             world_size=size,
-            store=store,
+            store=store(rank, size, timedelta(seconds=seconds)) if callable(store) else store,
             timeout=timedelta(seconds=seconds),
         )
     except (RuntimeError, ValueError, distributed.DistError) as error:
