@@ -125,7 +125,7 @@ def of_run(config: Config | None) -> Iterator[Processes]:
 @contextmanager
 def _workers(config: Config) -> Iterator[Callable[[], Any]]:
     """Start workers; yields what connects this process to them."""
-    from torch._C._distributed_c10d import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     _refuse_main(config)
     size, seconds = config.engine.workers, config.engine.timeout

@@ -219,7 +219,7 @@ _joins = itertools.count()  # of this process
 
 def _store(rank: int, size: int, wait: timedelta) -> Any:
     """The store of torchrun, without what ranks left there before a restart or for another run."""
-    from torch._C._distributed_c10d import PrefixStore
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
     from torch.distributed.rendezvous import rendezvous
 
     found, _, _ = next(iter(rendezvous("env://", rank, size, timeout=wait)))
