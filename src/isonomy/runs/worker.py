@@ -9,7 +9,7 @@ import threading
 from datetime import timedelta
 from typing import Any
 
-from torch._C._distributed_c10d import TCPStore
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from isonomy.config.schema import parse
 from isonomy.engines.distributed import ranks
