@@ -6,6 +6,7 @@ import sys
 from importlib import metadata
 
 import pytest
+import torch
 
 from isonomy.cli import doctor
 
@@ -64,3 +65,11 @@ def test_bash_completes(typed, offered, place):
     """
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.split() == offered, done.stderr
+
+
+def test_a_device_that_is_not_there_is_refused(cli):
+    assert "unknown device 'tpu'" in cli("doctor", "--device", "tpu", code=2).stderr
+    if not torch.cuda.is_available():
+        said = cli("doctor", "--device", "cuda", code=2)
+        assert "the same as on the CPU" not in said.stdout
+        assert "engine.device = 'cuda'" in said.stderr

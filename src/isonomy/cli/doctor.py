@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple, get_args
 
 import typer
 
@@ -27,6 +27,7 @@ PURPOSES = {  # of the extras; one without an entry is listed by its name
     "mlflow": "--track mlflow",
     "tensorboard": "--track tensorboard",
     "wandb": "--track wandb",
+    "privacy": "differential privacy (privacy.level) and isonomy audit",
 }
 DEVELOPING = {"dev", "docs"}  # extras that users do not need
 
@@ -39,14 +40,30 @@ class Finding(NamedTuple):
     problem: str = ""
 
 
-def doctor() -> None:
+def doctor(
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device",
+            metavar="NAME",
+            help="Run every algorithm on this device ('cuda', 'mps' or 'cpu') and compare it with "
+            "the CPU.",
+        ),
+    ] = None,
+) -> None:
     """Show versions, devices, the cache, and what is missing and how to get it.
 
-    The exit code is 1 if something that every run needs is missing or cannot be used.
+    The exit code is 1 if something that every run needs is missing or cannot be used, or if an
+    algorithm gives another result on the device.
 
     Example: isonomy doctor
+
+    Example: isonomy doctor --device cuda
     """
     out = shell.console()
+    if device is not None:
+        _check_device(out, device)
+        return
     required = [*_software(), *_machine(), *_cache()]
     print_columns(out, "Installation", ("what", "found"), [finding[:2] for finding in required])
     print_columns(
@@ -61,6 +78,24 @@ def doctor() -> None:
     if problems:
         raise typer.Exit(1)
     print_line(out, "No problems.")
+
+
+def _check_device(out: Any, name: str) -> None:
+    """Compare every algorithm on a device with the CPU; exit code 1 if one differs."""
+    from isonomy.engines.devices import Name
+    from isonomy.errors import ConfigError, unknown
+    from isonomy.runs.device_check import check_device
+
+    known = {one: one for one in get_args(Name)}
+    if name not in known:
+        raise ConfigError(unknown("device", name, known))
+    wrong = 0
+    for found in check_device(known[name]):
+        print_line(out, f"{found.algorithm}: {found.problem or 'the same as on the CPU'}")
+        wrong += found.problem is not None
+    if wrong:
+        print_line(out, f"{wrong} algorithms do not work on '{name}'; please report this.")
+        raise typer.Exit(1)
 
 
 def _software() -> Iterator[Finding]:
