@@ -197,7 +197,7 @@ def test_a_reply_that_is_not_finite_is_left_out_by_its_own_client(here: Path) ->
     ("overrides", "words"),
     [
         (["algorithm=fedeba"], "phase 'measure' of 'fedeba' needs 'loss' of every client"),
-        (["algorithm=q_fedavg"], "phase 'local' of 'q_fedavg' needs 'bend', 'loss' of every"),
+        (["algorithm=q_fedavg"], "phase 'local' of 'q_fedavg' needs 'loss' of every"),
         (["algorithm=fedfb", "algorithm.fairness=client"], "phase 'loss' of 'fedfb'"),
         (["defence=median"], "defence 'median' examines every client's update"),
         (["cohort.size=1"], "a sum of one client's replies is its reply"),

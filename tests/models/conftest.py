@@ -39,6 +39,7 @@ def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setenv("ISONOMY_TRUST", "nets,nosuch,nosuchpackage,mypackage")
+    sys.modules.pop("nets", None)  # that of another test
 
     def write(text: str) -> None:
         (tmp_path / "nets.py").write_text(f"import torch\nfrom torch import nn\n{text}")

@@ -56,10 +56,10 @@ class AtRound(Listener):
 
 
 def workers() -> list[int]:
-    """The processes that this one started and that are alive."""
+    """The workers that this process started and that are alive; it may have other children too."""
     pid = os.getpid()
     found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in found]
+    return [int(k) for k in found if b"sys.stdin.buffer" in Path(f"/proc/{k}/cmdline").read_bytes()]
 
 
 def kill_worker() -> None:

@@ -206,7 +206,7 @@ def test_processes_are_replaced(tmp_path, monkeypatch):
     monkeypatch.setattr(parallel, "_one", _numbered)
     monkeypatch.setattr(parallel, "PER_PROCESS", 2)
     chosen = methods(parse(BASE))[0]
-    plans = [(chosen.config, RunFolder(tmp_path), False)] * 5
+    plans = [parallel.Plan(chosen.config, RunFolder(tmp_path))] * 5
     made = [report.seconds for report in parallel.at_once(plans, jobs=1)]
     assert made[0] == made[1] != made[2] == made[3] != made[4] != made[0]
 
