@@ -162,7 +162,7 @@ def _secure(setting: Setting, lines: list[dict[str, Any]]) -> list[str]:
     threshold = threshold_of(setting.config, len(setting.federation))
     out = [
         f"Secure aggregation: the organiser learnt sums of at least {threshold} clients' replies "
-        "in training, and no single one; preparation and evaluations are told by each client."
+        "in training, and no single one; each client reports its own preparation and evaluations."
         if setting.remote
         else "Replies were quantised as under secure aggregation, but not masked: this is a "
         "simulation."

@@ -221,7 +221,7 @@ class Member:
             raise ProtocolError(
                 f"a sum of {len(here)} clients, but {now.threshold} are needed at least"
             )
-        asked, secret.asked = secret.asked, ()  # before anything is told
+        asked, secret.asked = secret.asked, ()  # before anything is sent
         secret.key = secret.seed = b""
         return {k: _piece(now.shares[k], slot, seed=k in here) for k in asked}
 

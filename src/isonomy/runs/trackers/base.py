@@ -173,7 +173,7 @@ class Tracker(Listener):
 
 
 def about_run(config: Config, label: str, place: RunFolder | None) -> About:
-    """What trackers are told about a run."""
+    """What trackers receive about a run."""
     plain = {key: value for key, value in config.plain().items() if key != "track"}
     return About(
         name=f"{label}, seed {config.seed}",
