@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
@@ -271,8 +271,20 @@ def same_at_once(study: Tuned, folder: Path, trials: int) -> None:
     assert len(heard.began) == 2 * trials
 
 
+class OneByOne(Executor):
+    """Runs a function when it is submitted, in this process: torch.func is not safe in threads."""
+
+    def __init__(self, jobs, configs):
+        self.jobs = jobs
+
+    def submit(self, fn, /, *args, **kwargs):
+        future = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
 def test_jobs_do_not_change_the_trials(study, tmp_path, monkeypatch):
-    monkeypatch.setattr(parallel, "processes", ThreadPoolExecutor)  # which begin at once
+    monkeypatch.setattr(parallel, "processes", OneByOne)
     monkeypatch.setattr(parallel, "PER_PROCESS", 4)
     same_at_once(study, tmp_path, 7)
 
