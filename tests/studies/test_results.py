@@ -86,6 +86,10 @@ def test_a_lead_has_its_paired_test():
         results.lead(rows, "faa", "Nobody", "FedAvg equal weights")
 
 
+def test_a_checkout_with_changes_is_named_as_such():
+    assert "commit abc, abc+." in results.origin([row(), row(seed=1, commit="abc+")])
+
+
 def test_marks_are_filled_and_wrong_marks_are_refused(tmp_path):
     results.keep(tmp_path / "focus-synthetic.json", "focus-synthetic", [row(), row(seed=1)])
     page = "before\n<!-- results: focus-synthetic metrics=faa -->\nold\n<!-- end of results -->\n"

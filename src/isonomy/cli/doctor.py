@@ -86,7 +86,8 @@ def _check_device(out: Any, name: str) -> None:
     from isonomy.errors import ConfigError, unknown
     from isonomy.runs.device_check import check_device
 
-    known = {one: one for one in get_args(Name)}
+    # not "auto", which may be the CPU: then nothing would be compared
+    known = {one: one for one in get_args(Name) if one != "auto"}
     if name not in known:
         raise ConfigError(unknown("device", name, known))
     wrong = 0

@@ -134,7 +134,7 @@ def table(
         title = find_metric(name).title
         if any(key[2] == name for key in printed):
             heads.append(Column(f"{name} paper", f"{title}, paper", text=True))
-        heads.append(Column(name, f"{title}, ours" if len(heads) and printed else title, text=True))
+        heads.append(Column(name, f"{title}, ours" if printed else title, text=True))
     heads.append(Column("seeds", "seeds", digits=0))
     if judged:
         heads.append(Column("verdict", "verdict", text=True))
@@ -256,10 +256,13 @@ def _rows(name: str, scale: str | None, folder: Path) -> tuple[Preset, list[Row]
 
 
 def origin(rows: Sequence[Row]) -> str:
-    """Where the numbers of a table are from: commits, versions and the time that the runs took."""
+    """Where the numbers of a table are from: commits, versions and the time that the runs took.
+
+    A commit with + had changes that were not committed.
+    """
     if not rows:
         return "Not run yet."
-    commits = sorted({row["commit"].rstrip("+") for row in rows if row["commit"]})
+    commits = sorted({row["commit"] for row in rows if row["commit"]})
     torch = sorted({row["versions"].get("torch", "") for row in rows} - {""})
     hours = sum(row["seconds"] for row in rows) / 3600
     spent = f"{hours:.1f} h" if hours >= 1 else f"{hours * 60:.0f} min"
