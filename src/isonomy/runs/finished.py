@@ -118,7 +118,10 @@ def opened(place: RunFolder, setting: Setting) -> FinishedRun:
     engine = engine_of(setting)
     torch.set_num_threads(threads)
     engine.reset(setting.algorithm.init_client(setting.task, setting.params))
-    engine.states.put(engine.everyone(), tree.like(engine.states.stacked, saved.clients))
+    if saved.sparse is None:
+        engine.states.put(engine.everyone(), tree.like(engine.states.initial, saved.clients))
+    else:
+        engine.load_some(saved.sparse.known())
     return FinishedRun(place, setting, saved, engine)
 
 

@@ -39,17 +39,22 @@ import pyarrow.parquet as pq
 from isonomy.config.files import read
 from isonomy.config.schema import Config
 from isonomy.core.tree import Tree
+from isonomy.engines.states import Known
 from isonomy.errors import RunError
 from isonomy.postprocess import Rule
 from isonomy.runs import checkpoints, saved_model
 from isonomy.runs.checkpoints import Checkpoint
 from isonomy.runs.files import flush_to_disk, locked, opened, write_atomically
 from isonomy.runs.saved_model import ModelCard, SavedModel
+from isonomy.runs.saved_states import STATES
+from isonomy.runs.state_store import StateStore
 
 _FOLDERS = {  # a run's subfolders, and the names of the files that it writes there
     "checkpoint": checkpoints.FILES,
     "clients": re.compile(r"\.?\d{8}\.parquet(\.partial)?"),
-    "model": re.compile(rf"\.?({'|'.join(map(re.escape, saved_model.FILES))})(\.partial)?"),
+    "model": re.compile(
+        rf"\.?({'|'.join(map(re.escape, (*saved_model.FILES, STATES)))})(\.partial)?"
+    ),
 }
 
 
@@ -310,36 +315,45 @@ class RunFolder:
         extra: dict[str, Any],
         keep: int,
         shards: Iterable[Tree],
+        changed: tuple[StateStore, Iterable[Known]] | None = None,
     ) -> None:
         """Save the state after `round` rounds, then delete all but the newest `keep` states.
 
-        `shards` are the clients' states, share by share.
+        `shards` are the clients' states, share by share, or `changed` those that have changed, and
+        the store that they are added to.
         """
         with saving(self.path):
             folder = self.path / "checkpoint"
-            checkpoints.save(folder, round, trees, extra, shards)
+            checkpoints.save(folder, round, trees, extra, shards, changed)
             checkpoints.prune(folder, keep)
 
     def checkpoints(self) -> list[int]:
         """The rounds that have a checkpoint, newest first."""
         return checkpoints.rounds(self.path / "checkpoint")
 
-    def load_checkpoint(self, round: int) -> Checkpoint:
-        """The state after `round` rounds; raises RunError if a checksum does not match."""
+    def load_checkpoint(self, round: int, initial: Tree = None) -> Checkpoint:
+        """The state after `round` rounds; raises RunError if a checksum does not match.
+
+        Of many clients' states only those are read whose `initial` one is given.
+        """
         try:
-            return checkpoints.load(self.path / "checkpoint", round)
+            return checkpoints.load(self.path / "checkpoint", round, initial)
         except (OSError, *MALFORMED) as error:
             raise RunError(
                 f"the checkpoint of round {round} in '{self.path}' is damaged ({error}); an "
                 "earlier one is used if there is any."
             ) from None
 
-    def newest(self) -> Checkpoint | None:
+    def state_store(self, initial: Tree) -> StateStore:
+        """An empty store of clients' states in the folder of checkpoints."""
+        return StateStore(self.path / "checkpoint", initial)
+
+    def newest(self, initial: Tree = None) -> Checkpoint | None:
         """The newest intact checkpoint, with a sentence for each damaged one; None without any."""
         damaged: list[str] = []
         for round in self.checkpoints():
             try:
-                found = self.load_checkpoint(round)
+                found = self.load_checkpoint(round, initial)
             except RunError as error:
                 damaged.append(str(error))
                 continue
@@ -355,7 +369,7 @@ class RunFolder:
 
     def finish(
         self,
-        model: dict[str, Tree] | None,
+        model: dict[str, Any] | None,
         card: ModelCard,
         summary: dict[str, Any],
         preprocessing: Mapping[str, Any] | None = None,
@@ -364,6 +378,9 @@ class RunFolder:
     ) -> None:
         """Write the model (unless it is withheld), the verdict, the joined client table, and last
         the summary that says 'complete'.
+
+        The model has the `server`'s state, the `clients`' states and, if only those of some clients
+        are not the same, `known` (see `saved_model.write`).
         """
         with saving(self.path):
             if verdict is not None:
@@ -374,7 +391,13 @@ class RunFolder:
             else:
                 folder = self.path / "model"
                 saved_model.write(
-                    folder, model["server"], model["clients"], card, preprocessing, rule
+                    folder,
+                    model["server"],
+                    model["clients"],
+                    card,
+                    preprocessing,
+                    rule,
+                    model.get("known"),
                 )
             table = self.clients()
             if table is not None:
