@@ -324,6 +324,8 @@ class RunFolder:
         """
         with saving(self.path):
             folder = self.path / "checkpoint"
+            if changed is not None:
+                checkpoints.prune(folder, keep)  # so that slots do not depend on interruptions
             checkpoints.save(folder, round, trees, extra, shards, changed)
             checkpoints.prune(folder, keep)
 
