@@ -154,10 +154,8 @@ def states_one(folder: Path, clients: int) -> dict[str, Any]:
     with started(config, at) as (setting, place, now):
         begin, draw = time.perf_counter(), torch.Generator().manual_seed(0)
         for ids in setting.federation.blocks(1 << 14):
-            new = tree.tmap(
-                lambda t, n=len(ids): t + 0.01 * torch.randn((n, *t.shape), generator=draw),
-                now.engine.states.initial,
-            )
+            stacked = now.engine.states.take(ids)
+            new = tree.tmap(lambda t: t + 0.01 * torch.randn(t.shape, generator=draw), stacked)
             now.engine.states.put(ids, new)
         timed("all clients get a model", begin)
         begin = time.perf_counter()

@@ -65,7 +65,7 @@ def test_devices_are_the_same_in_parts_and_in_any_number(tmp_path):
 
 def test_what_is_refused(tmp_path):
     given = load("synthetic", clients=3)
-    other = Federation.from_tensors(torch.zeros(9, 2), [0] * 9, [0] * 9)
+    other = Federation.from_tensors(torch.zeros(9, 2), [0, 1, 2] * 3, [0] * 9)
     with pytest.raises(DataError, match="different classes"):
         pack([given, other], tmp_path / "a")
     assert list((tmp_path / "a").iterdir()) == []

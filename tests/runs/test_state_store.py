@@ -31,7 +31,7 @@ def test_every_checkpoint_is_what_it_was_after_any_interruption(tmp_path):
     draw = random.Random(0)
     store, now, kept = StateStore(tmp_path, INITIAL), {}, {}
     for round in range(1, 60):
-        changed = {k: float(round + k / 100) for k in draw.sample(range(CLIENTS), 3)}
+        changed = {k: float(round + k / 128) for k in draw.sample(range(CLIENTS), 3)}
         if draw.random() < 0.4:  # killed before the description is written
             wrong = dict.fromkeys(draw.sample(range(CLIENTS), 5), -1.0)
             store.save([block(wrong)], checkpoints._oldest(tmp_path))

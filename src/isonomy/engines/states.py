@@ -10,6 +10,7 @@ import math
 import mmap
 import os
 import tempfile
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -223,6 +224,7 @@ class _File:
     def __init__(self, width: int, most: int, folder: Path | None) -> None:
         self.width, self.most = width, most
         self.file = tempfile.TemporaryFile(prefix="states-", dir=folder)  # noqa: SIM115
+        weakref.finalize(self, self.file.close)
         self.rows = 0
         self.pages: mmap.mmap | None = None
         self.array: Any = np.zeros((0, width), dtype=np.uint8)

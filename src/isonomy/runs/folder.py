@@ -58,6 +58,8 @@ _FOLDERS = {  # a run's subfolders, and the names of the files that it writes th
 }
 
 
+LONG = 1 << 20  # rows of clients.parquet up to which it is written at once
+GROUP = 1 << 17  # rows of a group, in a longer one
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError)  # values of an unexpected form
 
 
@@ -161,6 +163,7 @@ class RunFolder:
             "rounds.jsonl",
             "timing.jsonl",
             "clients.parquet",
+            ".clients.parquet.partial",
             "front.parquet",
             "excess.json",
             "verdict.json",
@@ -259,6 +262,27 @@ class RunFolder:
                 return pq.read_table(whole)
             parts = self._parts()
             return pa.concat_tables([pq.read_table(p) for p in parts]) if parts else None
+
+    def _join_clients(self) -> None:
+        """Write the tables of all evaluations as one; a long one in groups of rows."""
+        parts = self._parts()
+        if (self.path / "clients.parquet").exists() or not parts:
+            return
+        if sum(pq.read_metadata(part).num_rows for part in parts) <= LONG:
+            table = pa.concat_tables([pq.read_table(part) for part in parts])
+            self.write("clients.parquet", _parquet(table))
+            return
+        target = self.path / "clients.parquet"
+        partial = target.with_name(f".{target.name}.partial")
+        partial.unlink(missing_ok=True)
+        with opened(partial, os.O_EXCL) as file:
+            schema = pq.read_schema(parts[0])
+            with pq.ParquetWriter(file, schema) as writer:
+                for part in parts:
+                    for batch in pq.ParquetFile(part).iter_batches(GROUP):
+                        writer.write_batch(batch, row_group_size=GROUP)
+            flush_to_disk(file)
+        os.replace(partial, target)
 
     def _parts(self) -> list[Path]:
         """The tables of single evaluations, in order."""
@@ -401,9 +425,7 @@ class RunFolder:
                     rule,
                     model.get("known"),
                 )
-            table = self.clients()
-            if table is not None:
-                self.write("clients.parquet", _parquet(table))
+            self._join_clients()
             self._clear("clients")
             self.write("summary.json", json.dumps(summary, indent=1, allow_nan=False).encode())
 
