@@ -6,9 +6,9 @@ range. Nothing is padded: a client costs only the memory of its own rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +16,16 @@ from torch import Tensor
 
 from isonomy.core.examples import SPLITS, Attribute, DataShape, Split
 from isonomy.errors import DataError
+
+
+class Pages(Protocol):
+    """The mapped pages of packed data."""
+
+    def fetch(self, ranges: Tensor) -> None:
+        """Start to read the rows of some clients, whose splits lie at `ranges`."""
+
+    def release(self) -> None:
+        """Give back the memory of all pages; they are read again when they are needed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +53,7 @@ class Federation:
     preprocessing: Mapping[str, Any] | None = None  # how rows of a table became x, as JSON
     origin: str = ""  # where files were read from; not part of a result
     digest: str = ""  # of packed data, whose values were checked when they were packed
-    unmap: Callable[[], None] | None = None  # of packed data: gives back the memory of its pages
+    pages: Pages | None = None  # of packed data, which are mapped
 
     def __post_init__(self) -> None:
         rows = self.x.shape[0]

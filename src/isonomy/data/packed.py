@@ -19,7 +19,7 @@ import json
 import mmap
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -72,7 +72,6 @@ def open_packed(folder: Path | str) -> Federation:
         }
         tensors: dict[str, Any] = {name: values for name, (values, _) in found.items()}
         clusters = about.pop("clusters")
-        maps = [pages for _, pages in found.values() if pages is not None]
         return Federation(
             **tensors,
             **listed,
@@ -80,7 +79,7 @@ def open_packed(folder: Path | str) -> Federation:
             names=names,
             attributes=attributes,
             clusters=None if clusters is None else tuple(clusters),
-            unmap=_unmap(maps),
+            pages=_Pages(found),
         )
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -264,16 +263,35 @@ def _mapped(path: Path, name: str) -> tuple[Tensor, mmap.mmap | None]:
     return flat.reshape(shape), pages
 
 
-def _unmap(maps: Sequence[mmap.mmap]) -> Callable[[], None]:
-    """A function that removes mapped pages from this process's memory; they stay readable."""
+class _Pages:
+    """The mapped pages of x, y and groups; see `isonomy.data.federation.Pages`."""
 
-    def unmap() -> None:
+    def __init__(self, maps: Mapping[str, tuple[Tensor, mmap.mmap | None]]) -> None:
+        self.maps = [pages for _, pages in maps.values() if pages is not None]
+        self.rows = [
+            (pages, values[:1].numel() * values.element_size())
+            for name, (values, pages) in maps.items()
+            if pages is not None and name != "ranges"
+        ]
+
+    def fetch(self, ranges: Tensor) -> None:
+        """Start to read the rows of some clients, all at once, so that the disk is used well."""
+        advice = getattr(mmap, "MADV_WILLNEED", None)
+        if advice is None:
+            return
+        first, last = ranges[:, 0, 0].numpy(), ranges[:, -1, 1].numpy()
+        for pages, width in self.rows:
+            begin = (HEADER + first * width) // mmap.PAGESIZE * mmap.PAGESIZE
+            lengths = HEADER + last * width - begin
+            for start, length in zip(begin.tolist(), lengths.tolist(), strict=True):
+                pages.madvise(advice, start, length)
+
+    def release(self) -> None:
+        """Remove the pages from this process's memory."""
         advice = getattr(mmap, "MADV_DONTNEED", None)
         if advice is not None:
-            for pages in maps:
+            for pages in self.maps:
                 pages.madvise(advice)
-
-    return unmap
 
 
 _SCHEMA = pa.schema([("name", pa.string())])

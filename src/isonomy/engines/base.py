@@ -64,6 +64,8 @@ class EngineOptions(Protocol):
 
 MANY = 1 << 16  # clients above which a cohort is drawn without a number for each client
 
+FETCHED = 4096  # clients whose mapped rows are read in advance, at most
+
 Note = Callable[[str], None]
 
 
@@ -226,6 +228,9 @@ class Engine(ABC):
         `final` says that all rounds are done. With `whole`, middleware of the server side sees
         the replies of all clients, also where several processes compute them.
         """
+        pages = self.federation.pages
+        if pages is not None and len(ids) <= FETCHED:
+            pages.fetch(self.federation.ranges[ids])
         division = self.division
         exchange: Exchange = division.whole(self.exchange) if whole else self.exchange
         for wrapper in wrap:

@@ -246,7 +246,7 @@ def _asked(
         each["rule"] = using.stacked(len(engine.federation))
     elif using is not None:
         message["thresholds"] = using.tensor()
-    found, unmap = [], engine.federation.unmap
+    found, pages = [], engine.federation.pages
     for some in torch.split(ids, AT_ONCE):
         cohort = engine.cohort(some, work=Work(steps=1), round=done)
         own = {k: tree.take(v, some) for k, v in each.items()}
@@ -255,8 +255,8 @@ def _asked(
         except NoReplies:
             if len(some) == len(ids):
                 raise
-        if unmap is not None:
-            unmap()
+        if pages is not None:
+            pages.release()
     if not found:
         raise NoReplies(f"round {done}: no client answered.")
     return Replies(*(tree.concat(part) for part in zip(*found, strict=True)))

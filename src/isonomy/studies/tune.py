@@ -109,7 +109,7 @@ class Tuning:
         left, told = list(range(len(self.methods))), False
         while left:
             with ExitStack() as stack:
-                mine = []
+                mine: list[int] = []
                 for i in left:
                     if len(mine) < self.jobs and self._claim(self.methods[i], stack):
                         mine.append(i)
