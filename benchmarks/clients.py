@@ -89,7 +89,9 @@ def started(config: Any, folder: Path | None) -> Iterator[tuple[Any, Any, Any]]:
     yield setting, place, begin(setting, place, Listener(), engine_of)
 
 
-def measure_one(folder: Path, clients: int, algorithm: str, rounds: int) -> dict[str, Any]:
+def measure_one(
+    folder: Path, clients: int, algorithm: str, rounds: int, *, everyone: bool = True
+) -> dict[str, Any]:
     """One row of the table."""
     from isonomy.runs.evaluate import evaluate
     from isonomy.runs.start import save
@@ -104,11 +106,12 @@ def measure_one(folder: Path, clients: int, algorithm: str, rounds: int) -> dict
             now,
         ):
             out["start s"] = time.perf_counter() - begin
-            spent, saved = [], []
+            spent, saved, busy = [], [], []
             for i in range(rounds):
-                begin = time.perf_counter()
+                begin, before = time.perf_counter(), time.process_time()
                 line = _one_round(setting, now)
                 spent.append(time.perf_counter() - begin)
+                busy.append(time.process_time() - before)
                 place.append("rounds.jsonl", line)
                 if i % 10 == 9:
                     begin = time.perf_counter()
@@ -116,11 +119,12 @@ def measure_one(folder: Path, clients: int, algorithm: str, rounds: int) -> dict
                     saved.append(time.perf_counter() - begin)
             out["round s"] = statistics.median(spent[5:])
             out["round s, quartiles"] = statistics.quantiles(spent[5:], n=4)[::2]
+            out["round CPU s"] = statistics.median(busy[5:])
             out["checkpoint s"] = statistics.median(saved)
             out |= {f"{k}, rounds": v for k, v in memory().items()}
             some = setting.config.evaluate.model_copy(update={"clients": min(SAMPLE, clients)})
             sampled = setting.config.model_copy(update={"evaluate": some})
-            for name, chosen in (("sampled", sampled), ("all", setting.config)):
+            for name, chosen in [("sampled", sampled), ("all", setting.config)][: 1 + everyone]:
                 object.__setattr__(setting, "config", chosen)
                 begin = time.perf_counter()
                 made = evaluate(setting, now, last=False)
@@ -248,12 +252,16 @@ def main() -> None:
     parser.add_argument("--clients", default=",".join(map(str, CLIENTS)))
     parser.add_argument("--algorithms", default="fedavg,fmtl")
     parser.add_argument("--rounds", type=int, default=45)
+    parser.add_argument("--sampled", action="store_true", help="no evaluation of all clients")
     given = parser.parse_args()
     clients = [int(n) for n in given.clients.split(",")]
     if given.what == "pack":
         pack(given.folder, clients)
     elif given.what == "row":
-        row = measure_one(given.folder, clients[0], given.algorithms, given.rounds)
+        everyone = not given.sampled
+        row = measure_one(
+            given.folder, clients[0], given.algorithms, given.rounds, everyone=everyone
+        )
         print(json.dumps(row))
     elif given.what == "states":
         print(json.dumps(states_one(given.folder, clients[-1]), indent=1))
@@ -263,6 +271,7 @@ def main() -> None:
         for algorithm in given.algorithms.split(","):
             for number in clients:
                 asked = ["--algorithms", algorithm, "--rounds", str(given.rounds)]
+                asked += ["--sampled"] if given.sampled else []
                 row = in_process("row", str(given.folder), "--clients", str(number), *asked)
                 plain = {k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}
                 print(json.dumps(plain), flush=True)

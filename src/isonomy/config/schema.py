@@ -188,7 +188,7 @@ class EngineConfig(Section):
     states: Literal["auto", "memory", "disk"] = Field(
         "auto",
         description="where clients' states are kept: all in memory, or those that changed on disk "
-        "(auto: on disk if all of them are more than 64 MB)",
+        "(auto: on disk if all of them are more than 32 MB)",
     )
     compile: bool = Field(False, description="compile local steps (needs a C++ compiler)")
     threads: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(

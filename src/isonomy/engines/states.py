@@ -29,7 +29,7 @@ Where = Literal["auto", "memory", "disk"]
 Known = tuple[Tensor, Tree]
 """The numbers of some clients, and their states, stacked."""
 
-SMALL = 64 * 2**20  # bytes of all clients' states that are kept in memory by default
+SMALL = 32 * 2**20  # bytes of all clients' states that are kept in memory by default
 BLOCK = 1 << 14  # states that are read or sent at a time, at most
 TOUCHED = 256 * 2**20  # bytes of mapped pages after which they are given back
 Bytes = NDArray[np.uint8]
