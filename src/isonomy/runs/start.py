@@ -88,6 +88,8 @@ def _found(
 
 def save(place: RunFolder | None, now: Progress, setting: Setting) -> None:
     """Write a checkpoint; a process without the folder sends its clients' states."""
+    if setting.federation.pages is not None:
+        setting.federation.pages.release()
     sparse = now.engine.states.sparse
     shards: Iterator[Tree] = iter(()) if sparse else now.engine.shards()
     known: Iterator[Known] = now.engine.some_states("changed") if sparse else iter(())
