@@ -122,6 +122,7 @@ class Engine(ABC):
     name: str
     remote: ClassVar[bool] = False  # whether examples and states are on the clients' machines
     leads: bool = True  # whether this process writes the run's folder; one of several does
+    guard: ServerSide | None = None  # innermost around every exchange; see `privacy.guard`
 
     @classmethod
     def make(
@@ -231,7 +232,7 @@ class Engine(ABC):
         """
         division = self.division
         exchange: Exchange = division.whole(self.exchange) if whole else self.exchange
-        for wrapper in wrap:
+        for wrapper in (*(() if self.guard is None else (self.guard,)), *wrap):
             exchange = wrapper(exchange)
         return Cohort(
             exchange,

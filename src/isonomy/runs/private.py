@@ -11,12 +11,15 @@ import torch
 from torch import Tensor
 
 from isonomy.core.cohort import Ask, ClientSide, Exchange, Replies, ServerSide
+from isonomy.core.phase import declared
 from isonomy.engines.base import sample
 from isonomy.privacy.example_ledger import ExampleLedger
 from isonomy.privacy.examples import PrivateExamples
+from isonomy.privacy.guard import guard
 from isonomy.privacy.ledger import Ledger, Terms
 from isonomy.privacy.noise import Key
 from isonomy.privacy.release import ClientRelease
+from isonomy.runs import preparation
 from isonomy.runs.build import Setting
 from isonomy.runs.coverage import left_out, not_covered
 from isonomy.runs.folder import RunFolder
@@ -49,11 +52,13 @@ def start(setting: Setting, place: RunFolder | None) -> Private | None:
         key = Key.fresh()
     else:
         key = Key.read(place.noise_key(Key.fresh().text))
-    if terms.level == "client":
-        return Private(Ledger(terms), key)
-    batches, sizes = setting.config.privacy.batches, setting.federation.sizes()
-    made = ExampleLedger(terms, sizes, calls=terms.calls, batches=batches, still=terms.still)
-    return Private(made, key)
+    ledger: Ledger | ExampleLedger = Ledger(terms)
+    if terms.level == "example":
+        batches, sizes = setting.config.privacy.batches, setting.federation.sizes()
+        ledger = ExampleLedger(terms, sizes, calls=terms.calls, batches=batches, still=terms.still)
+    for entry in preparation.releases(setting.config):
+        ledger.charge_everyone("train", float(entry["multiplier"]), entry)
+    return Private(ledger, key)
 
 
 def cohort_of(setting: Setting, private: Private | None, round: int) -> tuple[Tensor, bool]:
@@ -158,6 +163,22 @@ def _has_state(setting: Setting) -> bool:
     from isonomy.core import tree
 
     return bool(tree.leaves(setting.algorithm.init_client(setting.task, setting.params)))
+
+
+def guard_of(setting: Setting, private: Private | None) -> ServerSide | None:
+    """What lets no question to clients pass that is not in the ledger; None without privacy."""
+    if private is None:
+        return None
+    measured = {"evaluation", "validation", "excess", "verdict"} & set(setting.config.privacy.allow)
+    phases = set(declared(type(setting.algorithm)))
+
+    def exempt(ask: Ask) -> bool:
+        """Whether the config allows what is asked without noise."""
+        if ask.declared.name in phases:
+            return "verdict" in measured and ask.final
+        return bool(measured)
+
+    return guard(private.ledger, exempt)
 
 
 def allowed(setting: Setting, name: str) -> bool:

@@ -34,6 +34,7 @@ def begin(
         place.rewind(0 if found is None else found.round)
     start = engine.everywhere(None if found is None else found.state)[0]
     kept = private.start(setting, place)
+    engine.guard = private.guard_of(setting, kept)
     if start is None:
         return Progress(server, engine, private=kept)
     round, packed, extra = start
@@ -45,6 +46,7 @@ def begin(
     server = tree.like(server, trees["server"])
     if kept is not None:
         kept.ledger.restore(extra["privacy"])
+        engine.guard = private.guard_of(setting, kept)  # counts from here
     return Progress(server, engine, round, extra["lost"], faults, rule, kept)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from isonomy.core.options import check
@@ -42,11 +42,13 @@ def load(
     partition: Spec | None = None,
     options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    fit: Callable[..., Any] | None = None,
 ) -> Federation:
     """Load a data set as a federation.
 
     `clients`, `partition` (a name, or a mapping with `name` and options) and `options` default to
-    those of the data set; see `DATASETS[name]`. The same arguments give the same federation on
+    those of the data set; see `DATASETS[name]`. `fit` fits the preprocessing of tables in place of
+    `isonomy.data.tables.fit.fit`, if it is given. The same arguments give the same federation on
     every machine.
     """
     if name not in DATASETS:
@@ -69,5 +71,6 @@ def load(
         partition_options=chosen_options,
         options=check("data", name, dataset.options, options or {}),
         progress=progress,
+        fit=fit,
     )
     return dataset.load(request)
