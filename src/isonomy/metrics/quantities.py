@@ -441,9 +441,8 @@ def read_target(text: str, attributes: Sequence[str]) -> Target:
     name, attribute = name.strip(), rest.strip().removesuffix(")").strip()
     if name == "epsilon":
         raise ConfigError(
-            "epsilon: a decision trains many models and chooses by metrics without noise, which "
-            "no ledger counts, so it cannot bound epsilon; leave the requirement out, and train "
-            "the chosen method with privacy.level and privacy.epsilon."
+            "epsilon is not measured on examples; it can be required, as in epsilon <= 4, but not "
+            "maximised or minimised."
         )
     if name not in QUANTITIES:
         raise ConfigError(unknown("quantity", name, QUANTITIES))

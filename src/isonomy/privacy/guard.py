@@ -8,10 +8,16 @@ config allows its kind without noise. Anything else is a fault of the program, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 from isonomy.core.cohort import Ask, Exchange, Replies, ServerSide
 from isonomy.privacy.example_ledger import ExampleLedger
-from isonomy.privacy.ledger import Ledger
+
+
+class Entries(Protocol):
+    """A ledger: the lines that were charged so far."""
+
+    entries: list[dict[str, Any]]
 
 
 class NotCounted(RuntimeError):
@@ -19,10 +25,16 @@ class NotCounted(RuntimeError):
 
 
 def guard(
-    ledger: Ledger | ExampleLedger, exempt: Callable[[Ask], bool] = lambda _: False
+    ledger: Entries,
+    exempt: Callable[[Ask], bool] = lambda _: False,
+    *,
+    after: int | None = None,
 ) -> ServerSide:
-    """Middleware that lets only questions pass that were charged, or that are exempt."""
-    seen = [len(ledger.entries)]
+    """Middleware that lets only questions pass that were charged, or that are exempt.
+
+    `after` is how many lines were charged before the first question; by default, all that are.
+    """
+    seen = [len(ledger.entries) if after is None else after]
 
     def around(exchange: Exchange) -> Exchange:
         def wrapped(ask: Ask) -> Iterator[Replies]:

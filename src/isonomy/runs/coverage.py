@@ -231,7 +231,8 @@ def _validation(config: Config, algorithm: Algorithm) -> str:
         return f"postprocess.name = '{config.postprocess.name}' is fitted"
     if isinstance(config.evaluate.threshold, str):
         return f"evaluate.threshold = '{config.evaluate.threshold}' is fitted"
-    if isinstance(algorithm, LearnsFront) and not tuple(getattr(algorithm, "preference", ())):
+    chooses = isinstance(algorithm, LearnsFront) and not tuple(getattr(algorithm, "preference", ()))
+    if chooses and ("evaluation" in config.privacy.allow or evaluations(config)):
         return f"the points of the front of '{algorithm.name}' are chosen"
     return ""
 

@@ -170,7 +170,7 @@ def guard_of(setting: Setting, private: Private | None) -> ServerSide | None:
     if private is None:
         return None
     measured = {"evaluation", "validation", "excess", "verdict"} & set(setting.config.privacy.allow)
-    phases = set(declared(type(setting.algorithm)))
+    phases = {one.name for one in declared(type(setting.algorithm)).values()}
 
     def exempt(ask: Ask) -> bool:
         """Whether the config allows what is asked without noise."""
