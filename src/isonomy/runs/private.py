@@ -13,6 +13,7 @@ from torch import Tensor
 from isonomy.core.cohort import Ask, ClientSide, Exchange, Replies, ServerSide
 from isonomy.core.phase import declared
 from isonomy.engines.base import sample
+from isonomy.privacy.evaluation import Counting
 from isonomy.privacy.example_ledger import ExampleLedger
 from isonomy.privacy.examples import PrivateExamples
 from isonomy.privacy.guard import guard
@@ -181,6 +182,14 @@ def guard_of(setting: Setting, private: Private | None) -> ServerSide | None:
     return guard(private.ledger, exempt)
 
 
+def counting_of(setting: Setting, multiplier: float) -> Counting:
+    """How this run's counts of predictions are noised."""
+    levels = tuple(len(a.levels) for a in setting.federation.attributes)
+    options = setting.config.privacy
+    assert options.level != "none"
+    return Counting(options.level, levels, multiplier, options.counted)
+
+
 def allowed(setting: Setting, name: str) -> bool:
     """Whether something may be measured without noise."""
     return setting.privacy is None or name in setting.config.privacy.allow
@@ -208,6 +217,14 @@ def note(setting: Setting, private: Private | None) -> list[str]:
             f"privacy.noise = {private.terms.multiplier:g})."
         )
     out += [f"Not covered by differential privacy: {t}." for t in found["not_covered"].values()]
+    if private.terms.evaluation:
+        counting = counting_of(setting, private.terms.evaluation)
+        whose = "all clients together" if counting.level == "client" else "each client"
+        out.append(
+            "Metrics are computed from counts with noise, and have no intervals: the noise in the "
+            f"number of examples of a group, label and prediction of {whose} has the standard "
+            f"deviation {counting.deviation:.3g}."
+        )
     if found["left_out"]:
         out.append(f"Not measured, because it has no noise: {', '.join(found['left_out'])}.")
     return out

@@ -20,6 +20,7 @@ from isonomy.runs import thresholds
 from isonomy.runs.build import Setting
 from isonomy.runs.client_counts import count_answering
 from isonomy.runs.evaluate import Evaluation, Metrics
+from isonomy.runs.private import counting_of
 from isonomy.runs.progress import Progress
 
 
@@ -27,14 +28,6 @@ def due(setting: Setting, *, last: bool) -> bool:
     """Whether a private run measures now."""
     when = setting.config.privacy.evaluate
     return when == "every" or (when == "last" and last)
-
-
-def counting_of(setting: Setting, multiplier: float) -> Counting:
-    """How this run's counts are noised."""
-    levels = tuple(len(a.levels) for a in setting.federation.attributes)
-    options = setting.config.privacy
-    assert options.level != "none"
-    return Counting(options.level, levels, multiplier, options.counted)
 
 
 def entry_of(counting: Counting, phase: str, round: int | str) -> dict[str, Any]:

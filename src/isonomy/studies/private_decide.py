@@ -43,7 +43,8 @@ from isonomy.runs import preparation, saved_model
 from isonomy.runs.build import Setting, build, effective
 from isonomy.runs.files import write_atomically
 from isonomy.runs.finished import FinishedRun, reopen
-from isonomy.runs.private_evaluation import counting_of, entry_of
+from isonomy.runs.private import counting_of
+from isonomy.runs.private_evaluation import entry_of
 from isonomy.studies.candidates import rules_for
 from isonomy.studies.decision import KEY, PLAN
 from isonomy.studies.selection import Candidate, Wish
@@ -152,10 +153,7 @@ class PrivateDecision:
                 f"'{path}' is missing, so what was measured would be released again with other "
                 "noise; restore it, or choose another folder with --to."
             )
-        fresh = Key.fresh()
-        self.place.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, fresh.text.encode(), mode=0o600)
-        return fresh
+        return Key.fresh()  # stored with the plan
 
     # --- the plan ---------------------------------------------------------------------------------
 
@@ -226,6 +224,8 @@ class PrivateDecision:
                 "not counted in this one; choose another folder with --to, and add both epsilons."
             )
         self.place.mkdir(parents=True, exist_ok=True)
+        if self.config.privacy.seed is None:
+            write_atomically(self.place / KEY, self.key.text.encode(), mode=0o600)
         write_atomically(path, json.dumps(plan, indent=1).encode())
         models = len(methods) * trials
         self._note(

@@ -306,12 +306,12 @@ def _label(roles: Roles, values: Mapping[str, list[str]]) -> Label:
         return Label(name=name)
     levels = sorted((value for value in values[name] if value != MISSING), key=numbers_first)
     if len(levels) < 2:
-        raise DataError(
+        raise ConfigError(
             f"fewer than two values of the label '{name}' were found with noise; list them, "
             f"privacy.categories = {{ {name} = [...] }}, or set data.task = 'regression'."
         )
     if roles.positive and roles.positive not in levels:
-        raise DataError(
+        raise ConfigError(
             f"positive is '{roles.positive}', which was not found with noise among the values of "
             f"'{name}'; list them in privacy.categories."
         )
@@ -328,7 +328,7 @@ def _groups(name: str, roles: Roles, values: Mapping[str, list[str]]) -> Groups:
     levels = sorted((value for value in values[name] if value != MISSING), key=numbers_first)
     gone = (GONE,) if MISSING in values[name] and GONE not in levels else ()
     if not levels:
-        raise DataError(
+        raise ConfigError(
             f"no value of the protected column '{name}' was found with noise; list its values, "
             f"privacy.categories = {{ {name} = [...] }}."
         )
