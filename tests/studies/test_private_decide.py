@@ -19,7 +19,7 @@ from isonomy.errors import ConfigError, RunError
 from isonomy.metrics.scores import Scores
 from isonomy.postprocess import fit
 from isonomy.runs.build import build
-from isonomy.studies.private_decide import bound_of, projected, training_of
+from isonomy.studies.private_decide import bound_of, projected, spread, training_of
 from privacy.private_tables import tables
 
 BASE: dict[str, Any] = {
@@ -197,17 +197,17 @@ def test_what_a_training_releases_is_what_its_ledger_counts(tmp_path):
 def test_rules_are_fitted_to_noisy_scores_as_to_exact_ones():
     """A projected histogram adds up, and gives nearly the same rule as without noise."""
     random, sex = np.random.default_rng(0), Attribute("sex", ("f", "m"))
-    cells = np.zeros((3, 2, 40))
+    cells, noisy = np.zeros((3, 2, 1000)), np.zeros((3, 2, 1000))
     for g, shift in ((1, -0.1), (2, 0.1)):
         for y in (0, 1):
             score = random.beta(3 + 4 * y, 7 - 4 * y, 4000) + shift
-            cells[g, y] = np.histogram(score.clip(0, 1), 40, (0, 1))[0]
-    noisy = cells + 12 * random.standard_normal(cells.shape)
-    for g in (1, 2):
-        for y in (0, 1):
-            noisy[g, y] = projected(noisy[g, y], 4000.0)
-            assert noisy[g, y].sum() == pytest.approx(4000)
-            assert noisy[g, y].min() >= 0
+            cells[g, y] = np.histogram(score.clip(0, 1), 1000, (0, 1))[0]
+            coarse = cells[g, y].reshape(40, 25).sum(1) + 12 * random.standard_normal(40)
+            found = projected(coarse, 4000.0)
+            assert found.sum() == pytest.approx(4000)
+            assert found.min() >= 0
+            noisy[g, y] = spread(found, 1000)
+            assert noisy[g, y].sum() == 4000
     both = []
     for one in (cells, noisy):
         whole = np.rint(one).astype(np.int64)

@@ -344,13 +344,10 @@ class PrivateDecision:
         noised = counting.noised(coarse, self.key, "scores", candidate.name, _model_of(run))
         cells = noised.counts.sum(0)  # [rows, labels, bins]
         totals = candidate.counts.counts.sum(0).sum(-1)  # [rows, labels], with less noise
-        fitted = np.zeros(cells.shape)
+        whole = np.zeros(exact.shape[1:], dtype=np.int64)
         for at in np.ndindex(cells.shape[:2]):
-            fitted[at] = projected(cells[at], max(float(totals[at]), 1.0))
+            whole[at] = spread(projected(cells[at], max(float(totals[at]), 1.0)), exact.shape[3])
         if counting.levels:  # everyone is the sum of the groups of the first attribute
-            fitted[0] = fitted[1 : 1 + counting.levels[0]].sum(0)
-        whole = np.rint(fitted).astype(np.int64)
-        if counting.levels:
             whole[0] = whole[1 : 1 + counting.levels[0]].sum(0)
         return Scores(whole[None], run.setting.federation.attributes)
 
@@ -447,6 +444,17 @@ def projected(cells: Any, total: float) -> Any:
     over = (np.cumsum(ordered) - total) / np.arange(1, len(ordered) + 1)
     last = np.flatnonzero(ordered - over > 0)[-1]
     return np.maximum(cells - over[last], 0.0)
+
+
+def spread(cells: Any, bins: int) -> Any:
+    """Coarse cells divided evenly into fine bins, as whole numbers whose sums stay near.
+
+    >>> spread(np.array([3.2, 1.0]), 4).tolist()
+    [2, 1, 1, 0]
+    """
+    times = bins // len(cells)
+    sums = np.rint(np.cumsum(np.repeat(cells / times, times)))
+    return np.diff(sums, prepend=0.0).astype(np.int64)
 
 
 def training_of(setting: Setting) -> Training:
