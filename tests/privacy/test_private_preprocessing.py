@@ -26,6 +26,7 @@ from isonomy.privacy.noise import Key
 from isonomy.privacy.preprocessing import (
     MOST_VALUES,
     NoisyPreparation,
+    bounded_values,
     threshold,
     whole_multiplier,
 )
@@ -87,6 +88,11 @@ def test_a_client_that_replies_more_is_shortened():
     made.plan(1, selects=False)
     total, _ = made.total("x", np.array([[30.0, 40.0], [math.nan, 1.0]]))
     np.testing.assert_allclose(total, [0.6, 0.8], atol=1e-5)
+    assert private_phases.MOST == MOST_VALUES
+    greedy = {("a", str(i)): 1e9 for i in range(3 * MOST_VALUES)} | {("b", ""): 5.0}
+    held = bounded_values(greedy, 2)
+    assert len(held) == MOST_VALUES + 1
+    assert math.sqrt(sum(v * v for v in held.values())) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(("level", "times"), [("client", 1.0), ("example", math.sqrt(5))])

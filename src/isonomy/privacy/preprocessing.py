@@ -65,6 +65,21 @@ def threshold(
     )
 
 
+def bounded_values(held: Values, columns: int) -> Values:
+    """A client's values with the parts of the vector that it may have, whatever it replied.
+
+    >>> bounded_values({("a", "x"): 9.0, ("a", "y"): 1.0, ("b", "z"): 1.0}, 2)[("a", "x")]
+    0.5
+    """
+    by_column: dict[str, list[tuple[str, str]]] = {}
+    for at in held:
+        some = by_column.setdefault(at[0], [])
+        if len(some) < MOST_VALUES:
+            some.append(at)
+    kept = list(by_column.values())[:columns]
+    return {at: 1 / math.sqrt(columns * len(some)) for some in kept for at in some}
+
+
 @dataclass
 class NoisyPreparation:
     """The mechanism: noise multiplier of all its releases together, and what was released."""
@@ -107,12 +122,12 @@ class NoisyPreparation:
         limit = threshold(self.level, columns, self._each, self.reserved)
         out: Values = {}
         if self.level == "client":
-            keys = sorted({at for one in held for at in one})
+            bounded = [bounded_values(one, columns) for one in held]
+            keys = sorted({at for one in bounded for at in one})
             place = {at: i for i, at in enumerate(keys)}
-            vectors = np.zeros((len(held), len(keys)))
-            for k, one in enumerate(held):
-                vectors[k, [place[at] for at in one]] = list(one.values())
-            sums = self._bounded(vectors).sum(0) + self._each * self._normal(len(keys), name, -1)
+            sums = self._each * self._normal(len(keys), name, -1)
+            for one in bounded:
+                sums[[place[at] for at in one]] += list(one.values())
             out = {at: float(v) for at, v in zip(keys, sums, strict=True) if v > limit}
         else:
             for k, one in enumerate(held):

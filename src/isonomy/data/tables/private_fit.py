@@ -207,9 +207,11 @@ class PrivateFit:
         """Columns of numbers: scaled by given ranges, or by noisy ranges, means and variances."""
         unknown = [name for name in numbers if name not in self._known.ranges]
         ranges = {n: tuple(map(float, self._known.ranges[n])) for n in numbers if n not in unknown}
-        out = {name: _scaled(name, ranges[name], None, roles) for name in ranges}
+        out: dict[str, Number | Category] = {
+            name: _scaled(name, ranges[name], None, roles) for name in ranges
+        }
         if not unknown:
-            return dict(out)
+            return out
         cells, deviation = ask.total(
             self._mechanism, private_phases.histograms, {"columns": unknown}
         )
@@ -217,7 +219,7 @@ class PrivateFit:
         for name, some in zip(unknown, cells.reshape(len(unknown), -1), strict=True):
             found[name] = range_of(some, deviation)
         if roles.scale == "minmax":
-            return dict(out) | {name: _scaled(name, found[name], None, roles) for name in unknown}
+            return out | {name: _scaled(name, found[name], None, roles) for name in unknown}
         sums, deviation = ask.total(self._mechanism, private_phases.moments, {"ranges": found})
         for name, three in zip(unknown, sums.reshape(len(unknown), 3), strict=True):
             if three[2] < 3 * deviation:
@@ -226,7 +228,7 @@ class PrivateFit:
                     "privacy.ranges."
                 )
             out[name] = _scaled(name, found[name], _moments(three, deviation), roles)
-        return dict(out)
+        return out
 
 
 def given(preprocessing: Preprocessing, warnings: Sequence[str] = ()) -> Any:
