@@ -74,7 +74,7 @@ def test_a_model_is_found_within_the_bound(decided):
     assert any("epsilon <= 4: met" in line for line in decided.lines)
     page = (decided.folder / "decision.html").read_text()
     assert "Differential privacy" in page
-    assert "counts:validation" in page
+    assert "predictions on validation examples" in page
     assert (decided.folder / "noise.key").stat().st_mode & 0o777 == 0o600
     assert decided.model is not None
     card = json.loads((decided.model / "card.json").read_text())

@@ -372,6 +372,20 @@ def _reveals(facts: Facts) -> str:
     )
 
 
+_RELEASES = {
+    "preprocessing:values_held": (
+        "preprocessing: values of columns",
+        "Gaussian noise on counts; shown above a threshold",
+    ),
+    "preprocessing:histograms": ("preprocessing: ranges of numbers", "Gaussian noise on counts"),
+    "preprocessing:moments": ("preprocessing: means and variances", "Gaussian noise on sums"),
+    "training": ("training of one trial", "Gaussian noise on clipped gradients or updates"),
+    "counts:validation": ("predictions on validation examples", "Gaussian noise on counts"),
+    "scores:validation": ("scores on validation examples", "Gaussian noise on counts"),
+    "counts:test": ("predictions on test examples", "Gaussian noise on counts"),
+}
+
+
 def _privacy(facts: Facts) -> str:
     """What was released under a bound on epsilon; empty without one."""
     found = facts.get("privacy")
@@ -382,9 +396,8 @@ def _privacy(facts: Facts) -> str:
         alone = "" if one.get("epsilon") is None else f"{one['epsilon']:.3g}"
         key = (str(one["phase"]), f"{float(one['multiplier']):.3g}", alone)
         shown[key] = shown.get(key, 0) + 1
-    what = {"training": "Gaussian noise on clipped gradients or updates"}
     rows = [
-        [phase, what.get(phase, "Gaussian noise on sums"), str(number), noise, alone]
+        [*_RELEASES.get(phase, (phase, "Gaussian noise on counts")), str(number), noise, alone]
         for (phase, noise, alone), number in shown.items()
     ]
     parts = ", ".join(f"{name} {value}" for name, value in found["by_split"].items())

@@ -33,7 +33,7 @@ from isonomy.metrics.counts import Noise
 from isonomy.metrics.requirements import LEVEL, Cells
 from isonomy.metrics.scores import Scores, has_scores
 from isonomy.postprocess import Rule, fit
-from isonomy.privacy.accounting import Event
+from isonomy.privacy.accounting import Event, epsilon
 from isonomy.privacy.decision import DecisionBudget, Spent, Training
 from isonomy.privacy.example_ledger import training_events
 from isonomy.privacy.guard import guard
@@ -130,7 +130,8 @@ class PrivateDecision:
             reserved=preparation.reserved(self.config),
         )
         for entry in preparation.releases(self.config):
-            self.budget.entries.append({**entry, "split": "prepared"})
+            alone = epsilon({Event(float(entry["multiplier"])): 1}, self.budget.delta)
+            self.budget.entries.append({**entry, "split": "prepared", "epsilon": alone})
         self.noise = 1.0
         self._rules: dict[str, Rule] = {}
         self._trainings: dict[str, Training] = {}
