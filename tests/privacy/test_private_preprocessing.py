@@ -267,6 +267,22 @@ def test_what_cannot_be_fitted_is_refused(options, roles, text):
         api.run(config(**options), data=isonomy.federation(frames, label="ill", **given))
 
 
+def test_missing_values_of_binned_groups_are_a_group_if_there_are_enough():
+    frames = {name: pd.DataFrame(table) for name, table in tables().items()}
+    for k, frame in enumerate(frames.values()):
+        frame.loc[frame.index[: 300 if k else 3], "age"] = None
+    given = isonomy.federation(frames, label="ill", protected=["age"], bins={"age": [40]})
+    groups = prepared(api.run(config(evaluate="never"), data=given))["preprocessing"]["table"]
+    assert groups["groups"][0]["levels"] == ["below 40", "40 and above", "missing"]
+    few = {"site 0": frames["site 0"], "again": frames["site 0"]}
+    given = isonomy.federation(few, label="ill", protected=["age"], bins={"age": [40]})
+    record = api.run(config(evaluate="never"), data=given)
+    groups = prepared(record)["preprocessing"]["table"]["groups"]
+    assert groups[0]["levels"] == ["below 40", "40 and above"]
+    sizes = build(parse(record.config), lambda _: None).federation.sizes("train").tolist()
+    assert sum(sizes) < 840  # rows without an age are left out
+
+
 def test_the_whole_budget_is_that_of_one_gaussian():
     z = whole_multiplier(config().privacy)
     assert dp_accounting.get_epsilon_gaussian(z, 0.9e-5) == pytest.approx(4.0, rel=5e-3)

@@ -94,9 +94,14 @@ class Guarded:
         vectors = np.array([reply["vector"] for reply in replies], dtype=np.float64)
         return mechanism.total(phase.__name__, vectors)
 
-    def selected(self, mechanism: Mechanism, columns: Sequence[str]) -> dict[str, list[str]]:
-        """The values of columns that have enough rows or clients, with noise."""
-        message = {"columns": list(columns), "level": mechanism.level}
+    def selected(
+        self, mechanism: Mechanism, columns: Sequence[str], binned: Sequence[str]
+    ) -> dict[str, list[str]]:
+        """The values of columns that have enough rows or clients, with noise.
+
+        Of binned columns, it is found whether enough values are missing.
+        """
+        message = {"columns": list(columns), "level": mechanism.level, "binned": list(binned)}
         replies = self._ask(private_phases.values_held, message)
         held: list[Values] = [
             {(name, at): n for name, some in reply["values"].items() for at, n in some.items()}
@@ -127,13 +132,15 @@ class PrivateFit:
         _, kinds = kinds_of(guarded, names, roles)
         numbers, categories = self._features(kinds, roles, warnings)
         _check(roles, kinds, self._known, numbers, categories)
-        columns = self._to_select(kinds, roles, categories)
+        columns = self._to_select(roles, categories)
         unknown = [name for name in numbers if name not in self._known.ranges]
         asked = bool(columns) + bool(unknown) * (1 + (roles.scale != "minmax"))
         guarded(private_phases.divide, {"split": roles.split, "seed": seed,
                                         "fractions": list(fractions)})  # fmt: skip
         self._mechanism.plan(asked, selects=bool(columns))
-        values = dict(guarded.selected(self._mechanism, columns)) if columns else {}
+        values = (
+            dict(guarded.selected(self._mechanism, columns, list(roles.bins))) if columns else {}
+        )
         values |= {name: list(given) for name, given in self._known.categories.items()}
         schema = self._schema(roles, kinds, values, numbers, categories, warnings)
         encoders: dict[str, Number | Category] = self._numbers(guarded, numbers, roles, warnings)
@@ -160,15 +167,12 @@ class PrivateFit:
                 categories.append(name)
         return numbers, categories
 
-    def _to_select(
-        self, kinds: Mapping[str, str], roles: Roles, categories: Sequence[str]
-    ) -> list[str]:
+    def _to_select(self, roles: Roles, categories: Sequence[str]) -> list[str]:
         """The columns whose values are found with noise."""
         wanted = [*roles.protected_columns, *categories]
         if roles.task != "regression":
             wanted.insert(0, roles.label)
-        wanted = [name for name in dict.fromkeys(wanted) if name not in self._known.categories]
-        return [name for name in wanted if name not in roles.bins or kinds[name] != "number"]
+        return [name for name in dict.fromkeys(wanted) if name not in self._known.categories]
 
     def _schema(
         self,
@@ -326,7 +330,8 @@ def _groups(name: str, roles: Roles, values: Mapping[str, list[str]]) -> Groups:
     edges = roles.bins.get(name)
     if edges is not None and not isinstance(edges, int):
         at = tuple(float(edge) for edge in edges)
-        return Groups(name=name, levels=intervals(at), edges=at)
+        gone = (GONE,) if MISSING in values[name] else ()
+        return Groups(name=name, levels=(*intervals(at), *gone), edges=at)
     levels = sorted((value for value in values[name] if value != MISSING), key=numbers_first)
     gone = (GONE,) if MISSING in values[name] and GONE not in levels else ()
     if not levels:

@@ -28,6 +28,7 @@ from isonomy.data.tables.phases import Client, Kept, Message, Reply, given_split
 from isonomy.data.tables.preprocessing import LARGEST, Schema
 from isonomy.errors import DataError
 
+THERE = "there"  # stands for all values of a column that is divided by given edges
 MISSING = ""  # stands for missing values among the values of a column; no value is empty text
 MOST = 100  # values of a column that one client reports, at level `client`: its most frequent ones
 LEAST_POWER, MOST_POWER = -20, 60  # of two, between which the sizes of numbers are told apart
@@ -53,14 +54,20 @@ def divide(message: Message, client: Client) -> tuple[Reply, Kept]:
 
 
 def values_held(message: Message, client: Client) -> tuple[Reply, Kept | None]:
-    """The values of some columns in training rows, each with its part of the bounded vector."""
+    """The values of some columns in training rows, each with its part of the bounded vector.
+
+    Of columns in `binned` it is only told whether a value is there.
+    """
     columns, out = message["columns"], {}
     for name in columns:
         words, train = as_words(client.table.columns[name]), _train(client)
-        codes, times = np.unique(words.codes[train], return_counts=True)
+        codes, levels = words.codes[train], words.levels
+        if name in message.get("binned", ()):
+            codes, levels = np.minimum(codes, 0), (THERE,)
+        found, times = np.unique(codes, return_counts=True)
         held = {
-            words.levels[code] if code >= 0 else MISSING: int(n)
-            for code, n in zip(codes.tolist(), times.tolist(), strict=True)
+            levels[code] if code >= 0 else MISSING: int(n)
+            for code, n in zip(found.tolist(), times.tolist(), strict=True)
         }
         if message["level"] == "client":
             most = sorted(held, key=lambda value: (-held[value], value))[:MOST]
