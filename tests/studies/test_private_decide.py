@@ -168,6 +168,13 @@ def test_bounds_are_read():
             bound_of([text])
 
 
+def test_a_model_of_every_client_is_exported_without_metrics(sites, tmp_path):
+    found = asked(sites, tmp_path / "own", "accuracy >= 0.6", methods=["local"])
+    assert found.outcome == "met", found.text()
+    cards = [json.loads(path.read_text()) for path in found.model.glob("*/card.json")]
+    assert [card["measured"] for card in cards] == [[], [], []]
+
+
 def test_what_a_training_releases_is_what_its_ledger_counts(tmp_path):
     """The plan's events are those that a run's own ledger has at the end."""
     from isonomy import api

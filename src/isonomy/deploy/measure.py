@@ -151,7 +151,9 @@ def _recorded(place: RunFolder, loaded: ClientModel, split: Split) -> tuple[Meas
             split=split, rows=sum(sizes), clients=len(last), by="run", metrics=_metrics(known)
         )
         return (every,)
-    at = next(i for i in last if columns["name"][i] == loaded.client)
+    at = next((i for i in last if columns["name"][i] == loaded.client), None)
+    if at is None:
+        return ()  # a private run may have measured nothing of single clients
     skip = ("round", "client", "name", "split", "size", "malicious", "cluster", "hv")
     own = {k: v[at] for k, v in columns.items() if k not in skip and isinstance(v[at], float)}
     return (
