@@ -511,8 +511,9 @@ def epsilon_line(privacy: Mapping[str, Any]) -> str:
     others = len(privacy["releases"]) - trainings
     return (
         f"epsilon <= {privacy['bound']:g}: {privacy['status']} ({privacy['epsilon']:g} at delta = "
-        f"{privacy['delta']:g} for {privacy['level']}s, computed for all {trainings} trainings and "
-        f"{others} other releases of this decision)."
+        f"{privacy['delta']:g} for {privacy['level']}s, computed for "
+        f"{'the training' if trainings == 1 else f'all {trainings} trainings'} and {others} other "
+        "releases of this decision)."
     )
 
 
