@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import sqlite3
 import threading
 import time
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +22,7 @@ from flwr.supercore import sql_mixin
 from flwr.supercore.corestate.sql_corestate import SqlCoreState
 from flwr.supercore.error import FlowerError
 from flwr.supercore.object_store.sql_object_store import SqlObjectStore
+from starlette.middleware import base
 
 from isonomy.federation.flower import patient_superlink
 from isonomy.federation.flower.patient_superlink import (
@@ -28,6 +31,7 @@ from isonomy.federation.flower.patient_superlink import (
     NODES,
     REMEMBERED,
     SECONDS,
+    free_requests,
     idle_layers,
     keep_connections,
     remember_nodes,
@@ -198,3 +202,35 @@ def test_layers_are_skipped_only_where_they_do_nothing(monkeypatch: pytest.Monke
             assert ran == (["app"] if path.startswith(idle) else before[layer, path][0])
             assert sent == before[layer, path][1]  # the same response, headers and all
             assert before[layer, path][0][0] == "layer"
+
+
+def test_a_request_is_freed_when_it_was_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Python's search for reference cycles, which may come half an hour later."""
+    monkeypatch.setattr(base._CachedRequest, "__init__", base._CachedRequest.__init__)  # to restore
+    free_requests()
+    bodies, requests = [], []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        bodies.append((await receive())["body"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"reply"})
+
+    async def dispatch(request: Any, call_next: Any) -> Any:
+        await request.body()
+        requests.append(weakref.ref(request))
+        return await call_next(request)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"a model", "more_body": False}
+
+    async def send(message: Any) -> None:
+        pass
+
+    layer = base.BaseHTTPMiddleware(app, dispatch)
+    gc.disable()
+    try:
+        asyncio.run(layer({"type": "http", "headers": []}, receive, send))
+        assert bodies == [b"a model"]
+        assert requests[0]() is None
+    finally:
+        gc.enable()
