@@ -15,6 +15,7 @@ import gc
 import threading
 import time
 from collections import Counter
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -90,6 +91,41 @@ def remember_nodes() -> None:
         return found
 
     setattr(SqlLinkState, look_up.__name__, remembered)
+
+
+def keep_replies() -> None:
+    """Take the reply of a node that has gone offline since.
+
+    Flower reports such a node as unavailable, also if its reply is there. At the end of a run all
+    participants answer and leave at once, mostly before the ServerApp asks for their replies.
+    """
+    from flwr.server.superlink.linkstate import sql_linkstate
+    from sqlalchemy import select
+
+    take = sql_linkstate.SqlLinkState.get_message_res
+    name = "check_node_availability_for_in_message"
+    check = getattr(sql_linkstate, name)
+    reply_to = sql_linkstate.MessageResModel.reply_to_message_id
+    answered: ContextVar[set[str]] = ContextVar("answered")
+
+    def check_unanswered(inquired_in_message_ids: set[str], *given: Any, **options: Any) -> Any:
+        there = inquired_in_message_ids & answered.get(set())
+        inquired_in_message_ids -= there
+        errors = check(inquired_in_message_ids, *given, **options)
+        inquired_in_message_ids |= there
+        return errors
+
+    def take_all(self: Any, message_ids: set[str], run_id: int) -> Any:
+        with self.session() as session:
+            there = session.scalars(select(reply_to).where(reply_to.in_(message_ids)))
+            token = answered.set(set(there))
+            try:
+                return take(self, message_ids, run_id)
+            finally:
+                answered.reset(token)
+
+    setattr(sql_linkstate, name, check_unanswered)
+    setattr(sql_linkstate.SqlLinkState, take.__name__, take_all)
 
 
 def keep_connections() -> None:
@@ -188,6 +224,7 @@ def main() -> None:
     wait_longer()
     write_less_often()
     remember_nodes()
+    keep_replies()
     keep_connections()
     skip_idle_layers()
     free_requests()
