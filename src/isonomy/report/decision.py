@@ -225,11 +225,24 @@ def _why(facts: Facts) -> str:
         )
     ]
     settings = _settings(chosen)
+    better = _better_text(facts)
     return _section(
         "Why this model",
-        f"<p>{escape(text)} {escape(reason)}</p><p><b>{escape(chosen['name'])}</b>"
+        f"<p>{escape(text)} {escape(reason)} {escape(better)}</p><p><b>{escape(chosen['name'])}</b>"
         f"{': ' if settings else ''}{escape(settings)}</p>"
         + _table(["requirement", "on validation examples", "margin wanted"], rows),
+    )
+
+
+def _better_text(facts: Facts) -> str:
+    """The model that would have been chosen if the test examples could confirm it."""
+    better = facts["better_unshown"]
+    if better is None:
+        return ""
+    return (
+        f"{better['name']} has a better objective ({_number(better['objective'])}) and meets the "
+        "requirements on validation examples too, but with too small a margin: "
+        f"{better['needed']} test examples would be needed to show it."
     )
 
 

@@ -42,7 +42,15 @@ from isonomy.runs.listener import Listener
 from isonomy.studies import candidates as found_in
 from isonomy.studies.compare import methods as compared
 from isonomy.studies.compare import slug
-from isonomy.studies.decision import TRIALS, WITH_RULE, Decision, MethodTried, check_folder, written
+from isonomy.studies.decision import (
+    TRIALS,
+    WITH_RULE,
+    Decision,
+    MethodTried,
+    check_folder,
+    data_warnings,
+    written,
+)
 from isonomy.studies.parallel import Plan, at_once, run_or_resume
 from isonomy.studies.proofs import prove
 from isonomy.studies.selection import Candidate, Wish, judge, select
@@ -190,6 +198,8 @@ def decide(
     setting = build(config, listener.note)
     _require_possible(setting)
     wish = wish_of(config, [a.name for a in setting.federation.attributes])
+    for text in data_warnings(setting)[0]:
+        listener.note(text)
     times = _times(setting)
     proofs = prove(setting, wish.requirements)
     for text in [*proofs.texts, *proofs.others]:

@@ -22,6 +22,7 @@ from isonomy.report.decision import write_page
 from isonomy.runs.build import Setting, versions
 from isonomy.runs.files import write_atomically
 from isonomy.runs.finished import FinishedRun
+from isonomy.runs.private import allowed
 from isonomy.studies.compare import slug
 from isonomy.studies.proofs import Proofs
 from isonomy.studies.selection import (
@@ -29,6 +30,7 @@ from isonomy.studies.selection import (
     Judged,
     Selection,
     Wish,
+    better_but_unshown,
     constant_candidate,
     perfect_candidate,
     times_to_show,
@@ -37,6 +39,7 @@ from isonomy.studies.selection import (
 
 JSON, PAGE, MODEL = "decision.json", "decision.html", "model"
 TRIALS, WITH_RULE = "trials", "with-rule"
+GRAVE = ("leak", "label-absent")  # kinds of warnings about data that belong beside the answer
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,7 @@ def written(
     models: list[str] = []
     if met and run is not None and selection.chosen is not None:
         models = _export(place, run, selection.chosen.candidate)
+    cautions, others = data_warnings(setting)
     facts: dict[str, Any] = {
         "format": 1,
         "outcome": "met" if met else "none",
@@ -122,6 +126,7 @@ def written(
         "impossible": proofs.impossible,  # "any kind", "this kind", or "" if nothing is proved
         "nearest": [_row(one) for one in selection.nearest],
         "likeliest": _likeliest(wish, selection, times),
+        "better_unshown": _better_unshown(wish, selection, times),
         "candidates": [_row(one) for one in _shown(wish, selection)],
         "points": [_point(one) for one in selection.judged],
         "methods": [asdict(one) for one in methods],
@@ -129,7 +134,8 @@ def written(
         "by_group": _by_group(counts),
         "by_client": _by_client(counts, run),
         "too_few": _too_few(wish, selection, times),
-        "data": _data(setting),
+        "data": _data(setting, [*cautions, *others]),
+        "cautions": cautions,
         "models": models,
         "passes": passes,
         "seconds": round(seconds, 1),
@@ -209,6 +215,15 @@ def _likeliest(wish: Wish, selection: Selection, times: float) -> dict[str, Any]
     needed = _needed(times_to_show(wish, one, times), examples)
     number = sum(selection.judged[i].standing != "missed" for i in selection.useful)
     return {**_row(one), "needed": needed, "number": number}
+
+
+def _better_unshown(wish: Wish, selection: Selection, times: float) -> dict[str, Any] | None:
+    """A model with a better objective that the test examples are too few to confirm."""
+    one = better_but_unshown(wish, selection)
+    if one is None:
+        return None
+    examples = round(int(one.candidate.counts.sizes.sum()) * times)
+    return {**_row(one), "needed": _needed(times_to_show(wish, one, times), examples)}
 
 
 def _point(one: Judged) -> dict[str, Any]:
@@ -371,7 +386,7 @@ def _shows(requirement: Requirement, cells: Cells, alpha: float) -> bool:
     return requirement.holds(high if requirement.sign == "<=" else low)
 
 
-def _data(setting: Setting) -> dict[str, Any]:
+def _data(setting: Setting, warnings: list[str]) -> dict[str, Any]:
     federation = setting.federation
     return {
         "source": federation.source,
@@ -380,8 +395,23 @@ def _data(setting: Setting) -> dict[str, Any]:
         "attributes": {a.name: [str(level) for level in a.levels] for a in federation.attributes},
         "labels": [str(label) for label in federation.labels],
         "notes": list(federation.notes),
-        "warnings": list(federation.warnings),
+        "warnings": warnings,
     }
+
+
+def data_warnings(setting: Setting) -> tuple[list[str], list[str]]:
+    """Warnings about the data that can make every answer worthless, and the others.
+
+    Without a permission to describe private data, only those of the loader are known.
+    """
+    loaded = list(setting.federation.warnings)
+    if not allowed(setting, "description"):
+        return [], loaded
+    from isonomy.data.profile import describe  # imports scipy, which is slow
+
+    found = describe(setting.federation).warnings
+    grave = [one.text for one in found if one.kind in GRAVE]
+    return grave, [one.text for one in found if one.kind not in GRAVE]
 
 
 # --- text ----------------------------------------------------------------------------------------
@@ -428,6 +458,14 @@ def _lines(facts: Mapping[str, Any], place: Path) -> list[str]:
             f"{objective['low']:.3f} to {objective['high']:.3f}); a constant prediction has "
             f"{constant['objective']:.3f} on validation examples."
         )
+    better = facts["better_unshown"]
+    if facts["outcome"] == "met" and better is not None:
+        out.append(
+            f"{better['name']} has {objective['name']} {better['objective']:.3f} on validation "
+            f"examples and meets {every} there, but {better['needed']} test examples would be "
+            "needed to show it."
+        )
+    out += [f"Warning: {text}" for text in facts["cautions"]]
     where = place / PAGE
     if facts["models"]:
         many = len(facts["models"]) > 1

@@ -188,6 +188,26 @@ class Selection:
         return max(found, key=lambda one: (one.chance, -one.shortfall), default=None)
 
 
+def better_but_unshown(wish: Wish, selection: Selection) -> Judged | None:
+    """The useful candidate with an objective better than the chosen one's, by more than chance.
+
+    It meets the requirements as measured, but does not keep the margin that test examples need to
+    confirm it. None if there is none, or if nothing was chosen.
+    """
+    chosen = selection.chosen
+    if chosen is None:
+        return None
+
+    def clearly(one: Judged) -> bool:
+        low, high = wish.objective.limits(Cells.of(one.candidate.counts), 1 - POWER)
+        worst = low if wish.better == "higher" else high
+        return wish.gain(worst) > wish.gain(chosen.objective)
+
+    useful = [selection.judged[i] for i in sorted(selection.useful)]
+    found = [one for one in useful if one.standing == "possible" and clearly(one)]
+    return max(found, key=lambda one: (wish.gain(one.objective), one.chance), default=None)
+
+
 def select(wish: Wish, candidates: Sequence[Candidate], times: float) -> Selection:
     """Choose among candidates on their validation counts."""
     judged = tuple(judge(wish, one, times) for one in candidates)
