@@ -276,3 +276,24 @@ def test_a_request_is_freed_when_it_was_answered(monkeypatch: pytest.MonkeyPatch
         assert requests[0]() is None
     finally:
         gc.enable()
+
+
+def test_old_objects_in_cycles_are_freed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patient_superlink, "COLLECT", 0.01)
+    request, ended = Clock(), threading.Event()
+    request.itself = request  # type: ignore[attr-defined]
+    kept = weakref.ref(request)
+    gc.collect()  # now it is old
+    del request
+    gc.disable()
+    thread = threading.Thread(target=patient_superlink.collect_all, args=(ended,))
+    try:
+        thread.start()
+        until = time.monotonic() + 30
+        while kept() is not None and time.monotonic() < until:
+            time.sleep(0.01)
+        assert kept() is None
+    finally:
+        gc.enable()
+        ended.set()
+        thread.join()

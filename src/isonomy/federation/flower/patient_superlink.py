@@ -19,10 +19,13 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
+from isonomy.federation.light_memory import trim
+
 SECONDS = 60  # Flower repeats requests that have no answer after 30 s, but not those that fail
 EVERY = 1.0  # seconds between writes that can wait
 REMEMBERED = 5.0  # seconds for which the node of a key is not looked up again
 NODES, APPS = "/v1/fleet/", "/v1/runtime/"  # paths of participants' and of the ServerApp's requests
+COLLECT = 60.0  # seconds between searches for all objects that are not used any more
 CONNECTIONS = 8  # to the database that are kept; each has a cache of its own
 CACHE = 1000  # kB of each cache; the database has a few MB
 
@@ -195,10 +198,20 @@ def collect_less_often() -> None:
     """Let Python look for reference cycles less often: that was a quarter of the SuperLink's time.
 
     What was imported is not examined any more, and new objects only after some thousands of them.
+    Python chooses the time for old objects by their number. A request that was interrupted can be
+    among them, with a body of several MB, so all objects are examined once in COLLECT seconds.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    threading.Thread(target=collect_all, args=(threading.Event(),), daemon=True).start()
+
+
+def collect_all(ended: threading.Event) -> None:
+    """Free what is not used any more, and return it to the system, once in COLLECT seconds."""
+    while not ended.wait(COLLECT):
+        gc.collect()
+        trim()
 
 
 class _Due:
