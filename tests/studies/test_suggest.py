@@ -106,7 +106,7 @@ def uneven(clients: int = 40, validation: int = 0) -> Federation:
     rows, at, parts = [], 0, {"train": [], "validation": []}
     for k, size in enumerate(n):
         x = torch.randn(size, 2, generator=generator)
-        turn = torch.tensor([1.0, 0.6 if k % 2 else -0.6])
+        turn = torch.tensor([1.0, 3.0 if k % 2 else -3.0])
         rows.append((x, (x @ turn + 0.3 * torch.randn(size, generator=generator) > 0).long()))
         parts["train"].append(torch.arange(at, at + size - validation))
         parts["validation"].append(torch.arange(at + size - validation, at + size))
