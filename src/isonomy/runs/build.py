@@ -6,6 +6,7 @@ import math
 import os
 import platform
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import version
@@ -24,7 +25,7 @@ from isonomy.core.algorithm import Algorithm
 from isonomy.core.capabilities import GivesVerdict, LearnsFront
 from isonomy.core.dynamo import without_dynamo
 from isonomy.core.task import Params, Task
-from isonomy.data.datasets import DATASETS, load
+from isonomy.data.datasets import DATASETS, load, parts
 from isonomy.data.download.fetch import CACHE
 from isonomy.data.federation import Federation
 from isonomy.data.tables.federate import fingerprint
@@ -127,7 +128,8 @@ def build(
     used, own = federation, ""
     if not remote:
         used = _poisoned(federation, tuple(bad.tolist()), labels_of(config), attack_seed(config))
-        own = fingerprint(federation) if config.data.name in ("tables", "memory") else ""
+        given = config.data.name in ("tables", "memory", "packed")
+        own = fingerprint(federation) if given else ""
     return Setting(
         config=config,
         federation=used,
@@ -429,6 +431,18 @@ def _loaded(config: Config, fit: Any) -> Federation:
     )
 
 
+def parts_of(config: Config) -> Iterator[Federation]:
+    """The config's examples, some clients at a time if the data set can be made in that way."""
+    data = config.data
+    return parts(
+        data.name,
+        clients=data.clients,
+        seed=config.seed if data.seed is None else data.seed,
+        partition=data.partition,
+        options=data.options,
+    )
+
+
 def _stamp(path: Any) -> tuple[Any, ...]:
     """Names, sizes and times of a user's files, so that a changed table is read again."""
     if not isinstance(path, str) or not path:
@@ -499,6 +513,7 @@ def engine_of(setting: Setting, note: Note = lambda _: None) -> Engine:
         options=config.engine,
         note=note,
     )
+    made.states_in = config.engine.states
     made.prepare(config.local)
     return made
 

@@ -121,7 +121,10 @@ def opened(place: RunFolder, setting: Setting) -> FinishedRun:
     engine.reset(setting.algorithm.init_client(setting.task, setting.params))
     if setting.privacy is not None and "evaluation" not in setting.config.privacy.allow:
         engine.guard = closed
-    engine.states.put(engine.everyone(), tree.like(engine.states.stacked, saved.clients))
+    if saved.sparse is None:
+        engine.states.put(engine.everyone(), tree.like(engine.states.initial, saved.clients))
+    else:
+        engine.load_some(saved.sparse.known())
     return FinishedRun(place, setting, saved, engine)
 
 

@@ -277,8 +277,10 @@ def assigned(
 
 def fingerprint(federation: Federation) -> str:
     """Return a short digest of the examples, to detect tables that changed between two runs."""
+    if federation.digest:
+        return federation.digest
     digest = hashlib.blake2b(digest_size=16)
-    named = (federation.names, federation.labels, federation.features, federation.attributes)
+    named = (tuple(federation.names), federation.labels, federation.features, federation.attributes)
     digest.update(repr(named).encode())
     for part in (federation.x, federation.y, federation.groups, federation.ranges):
         digest.update(np.ascontiguousarray(part.numpy()).data)
