@@ -345,8 +345,8 @@ class DecideConfig(Section):
 
     require: list[str] = Field(
         default_factory=list,
-        description="bounds that must hold, e.g. 'demographic_parity(sex) <= 0.05' or "
-        "'worst_client_accuracy >= 0.75'",
+        description="bounds that must hold, e.g. 'demographic_parity(sex) <= 0.05', "
+        "'worst_client_accuracy >= 0.75' or 'epsilon <= 4'",
     )
     maximise: str = Field("accuracy", description="quantity to maximise among what meets them")
     minimise: str | None = Field(None, description="quantity to minimise instead")

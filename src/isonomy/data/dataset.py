@@ -18,7 +18,8 @@ from isonomy.errors import DataError
 class Request:
     """A checked and complete request for a data set.
 
-    `clients` is 0 if the partition determines their number.
+    `clients` is 0 if the partition determines their number. `fit` fits the preprocessing of tables
+    in place of `isonomy.data.tables.fit.fit`, if it is given.
     """
 
     clients: int
@@ -27,6 +28,7 @@ class Request:
     partition_options: Mapping[str, Any]
     options: Mapping[str, Any]
     progress: Progress | None = None
+    fit: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,7 @@ class Engine(ABC):
     name: str
     remote: ClassVar[bool] = False  # whether examples and states are on the clients' machines
     leads: bool = True  # whether this process writes the run's folder; one of several does
+    guard: ServerSide | None = None  # innermost around every exchange; see `privacy.guard`
     states_in: Where = "memory"  # where clients' states are kept
     scratch: Path | None = None  # folder for states on disk while the run lasts; None: temporary
 
@@ -233,7 +234,7 @@ class Engine(ABC):
             pages.fetch(self.federation.ranges[ids])
         division = self.division
         exchange: Exchange = division.whole(self.exchange) if whole else self.exchange
-        for wrapper in wrap:
+        for wrapper in (*(() if self.guard is None else (self.guard,)), *wrap):
             exchange = wrapper(exchange)
         return Cohort(
             exchange,

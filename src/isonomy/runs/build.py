@@ -36,14 +36,16 @@ from isonomy.errors import ConfigError, FetchError, unknown
 from isonomy.models import make_task
 from isonomy.postprocess import METHODS, Method
 from isonomy.postprocess import make as make_postprocess
+from isonomy.privacy.evaluation import capped
 from isonomy.privacy.ledger import Terms
+from isonomy.privacy.noise import Key
 from isonomy.privacy.secure.check import check as check_secure
 from isonomy.robust import attacks, combiners
 from isonomy.robust.attacks import Attack
 from isonomy.robust.combiners import Combiner
 from isonomy.robust.defence import refusal
 from isonomy.robust.labels import Poison, malicious, poisoned
-from isonomy.runs import coverage, trackers
+from isonomy.runs import coverage, preparation, trackers
 from isonomy.runs.engine_check import check_engine
 from isonomy.runs.threshold_check import check_data, check_method
 
@@ -99,6 +101,7 @@ def build(
     algorithm, attack, defence = _method(config, remote=remote)
     check_engine(config, remote=remote)
     if federation is None:
+        coverage.check(config, remote=False)
         config = effective(config, note)
         federation = federation_of(config)
         if federation.origin not in ("", CACHE):
@@ -112,6 +115,8 @@ def build(
     if rules is not None:
         _check_postprocess(rules, federation, task)
     terms = coverage.terms_of(config, algorithm, task, federation, remote=remote)
+    if coverage.counts_few(config):
+        federation = capped(federation, config.privacy.counted, config.seed)
     params = task.init(config.seed)
     if federation not in _warned:
         _warned.add(federation)
@@ -358,12 +363,19 @@ def _poisoned(federation: Federation, who: tuple[int, ...], how: Poison, seed: i
 _warned: WeakSet[Federation] = WeakSet()  # whose warnings were shown: once, not for each run
 
 
-def effective(config: Config, note: Note = lambda _: None) -> Config:
-    """The config that is really run: with the fallback if the data cannot be downloaded, and with
-    the local work that the algorithm recommends where the config leaves it open.
+def effective(config: Config, note: Note = lambda _: None, *, key: Key | None = None) -> Config:
+    """The config that is really run: with the fallback if the data cannot be downloaded, with the
+    local work that the algorithm recommends where the config leaves it open, and, if the run is
+    private, with the preprocessing fitted with noise (of `key`, or of a new one).
 
     This is the config that a run's folder holds, so that a resumed run uses the same data.
     """
+    config = _reachable(config, note)
+    return preparation.with_preparation(config, lambda fit: _loaded(config, fit), key)
+
+
+def _reachable(config: Config, note: Note) -> Config:
+    """The config with recommended work, absolute paths, and data that can be had."""
     config = with_recommended_work(config)
     data = config.data
     path = data.options.get("path")
@@ -394,8 +406,28 @@ def federation_of(config: Config) -> Federation:
     data = config.data
     seed = config.seed if data.seed is None else data.seed
     stamp = _stamp(data.options.get("path"))
+    private = config.privacy.level != "none"
     return _load(
-        data.name, data.clients, seed, _freeze(data.partition), _freeze(data.options), stamp
+        data.name,
+        data.clients,
+        seed,
+        _freeze(data.partition),
+        _freeze(data.options),
+        stamp,
+        (config.privacy.level, config.privacy.prepared) if private else ("none", ""),
+    )
+
+
+def _loaded(config: Config, fit: Any) -> Federation:
+    """The config's examples with a preprocessing that `fit` fits."""
+    data = config.data
+    return load(
+        data.name,
+        clients=data.clients,
+        seed=config.seed if data.seed is None else data.seed,
+        partition=data.partition,
+        options=dict(data.options),
+        fit=fit,
     )
 
 
@@ -425,11 +457,22 @@ def _stamp(path: Any) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=8)
 def _load(
-    name: str, clients: int | None, seed: int, partition: Any, options: Any, stamp: Any
+    name: str,
+    clients: int | None,
+    seed: int,
+    partition: Any,
+    options: Any,
+    stamp: Any,
+    prepared: tuple[str, str],
 ) -> Federation:
     del stamp  # part of the cache key only
     return load(
-        name, clients=clients, seed=seed, partition=_thaw(partition), options=_thaw(options) or {}
+        name,
+        clients=clients,
+        seed=seed,
+        partition=_thaw(partition),
+        options=_thaw(options) or {},
+        fit=preparation.fit_of(*prepared),
     )
 
 

@@ -101,7 +101,11 @@ def card_of(config: Config, task: Task, federation: Federation) -> ModelCard:
         attributes={a.name: list(a.levels) for a in federation.attributes},
         clients=[federation.name(k) for k in range(len(federation))],
         data=federation.source,
-        splits={split: int(federation.sizes(split).sum()) for split in SPLITS},
+        splits=(
+            {}  # which this level protects
+            if config.privacy.level == "client" and "evaluation" not in config.privacy.allow
+            else {split: int(federation.sizes(split).sum()) for split in SPLITS}
+        ),
         versions=config.versions,
     )
 

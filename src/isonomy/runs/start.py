@@ -43,6 +43,7 @@ def begin(
     if place is not None and engine.states.sparse and store is None:
         store = place.state_store(initial)
     kept = private.start(setting, place)
+    engine.guard = private.guard_of(setting, kept)
     if start is None:
         return Progress(server, engine, private=kept, store=store)
     round, packed, extra = start
@@ -59,6 +60,7 @@ def begin(
     server = tree.like(server, trees["server"])
     if kept is not None:
         kept.ledger.restore(extra["privacy"])
+        engine.guard = private.guard_of(setting, kept)  # counts from here
     return Progress(server, engine, round, extra["lost"], faults, rule, kept, store)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from isonomy.core.options import check
@@ -42,14 +42,16 @@ def load(
     partition: Spec | None = None,
     options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    fit: Callable[..., Any] | None = None,
 ) -> Federation:
     """Load a data set as a federation.
 
     `clients`, `partition` (a name, or a mapping with `name` and options) and `options` default to
-    those of the data set; see `DATASETS[name]`. The same arguments give the same federation on
+    those of the data set; see `DATASETS[name]`. `fit` fits the preprocessing of tables in place of
+    `isonomy.data.tables.fit.fit`, if it is given. The same arguments give the same federation on
     every machine.
     """
-    dataset, request = _requested(name, clients, seed, partition, options, progress)
+    dataset, request = _requested(name, clients, seed, partition, options, progress, fit)
     return dataset.load(request)
 
 
@@ -62,7 +64,7 @@ def parts(
     options: Mapping[str, Any] | None = None,
 ) -> Iterator[Federation]:
     """The clients of a data set, some at a time if it can be made in that way."""
-    dataset, request = _requested(name, clients, seed, partition, options, None)
+    dataset, request = _requested(name, clients, seed, partition, options)
     if dataset.parts is None:
         yield dataset.load(request)
     else:
@@ -75,7 +77,8 @@ def _requested(
     seed: int,
     partition: Spec | None,
     options: Mapping[str, Any] | None,
-    progress: Progress | None,
+    progress: Progress | None = None,
+    fit: Callable[..., Any] | None = None,
 ) -> tuple[Dataset, Request]:
     """The data set, and the checked and complete request."""
     if name not in DATASETS:
@@ -98,5 +101,6 @@ def _requested(
         partition_options=chosen_options,
         options=check("data", name, dataset.options, options or {}),
         progress=progress,
+        fit=fit,
     )
     return dataset, request
