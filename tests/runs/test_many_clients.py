@@ -79,6 +79,10 @@ def test_some_clients_are_evaluated(tmp_path, whole):
     ("changes", "words"),
     [
         ({"excess": "own"}, "excess risk is measured of all clients"),
+        (
+            {"algorithm": "fedavg", "privacy": {"level": "client", "epsilon": 5.0}},
+            "differential privacy counts the predictions of all clients",
+        ),
         ({"algorithm": "hetpfl"}, "the fronts of 'hetpfl' are measured of all clients"),
     ],
 )

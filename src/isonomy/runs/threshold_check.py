@@ -49,6 +49,11 @@ def _check_sample(config: Config, algorithm: Algorithm, *, remote: bool) -> None
             f"{about}, but excess risk is measured of all clients; set excess = 'none', or remove "
             "evaluate.clients."
         )
+    if config.privacy.level != "none" and "evaluation" not in config.privacy.allow:
+        raise ConfigError(
+            f"{about}, but differential privacy counts the predictions of all clients; remove it, "
+            "or allow an evaluation without noise (privacy.allow)."
+        )
     if isinstance(algorithm, LearnsFront):
         raise ConfigError(
             f"{about}, but the fronts of '{config.algorithm.name}' are measured of all clients; "
