@@ -271,7 +271,11 @@ class RunFolder:
         """The fronts' columns; empty if none was measured."""
         path = self.path / "front.parquet"
         with reading(path):
-            return dict(pq.read_table(path).to_pydict()) if path.exists() else {}
+            found = dict(pq.read_table(path).to_pydict()) if path.exists() else {}
+            for column in found.values():
+                if len({len(cell) for cell in column if isinstance(cell, list)}) > 1:
+                    raise ValueError("counts of different lengths in one column")
+            return found
 
     def write_excess(self, found: dict[str, Any]) -> None:
         """Write the clients' excess risk at the end of the run."""
