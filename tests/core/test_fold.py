@@ -268,7 +268,7 @@ def test_a_step_that_is_used_often_becomes_faster_with_the_same_bits() -> None:
 
     programs, expected = Programs(), run()
     results = []
-    for _ in range(4):
+    for _ in range(10):
         with torch.no_grad(), using(programs):
             results.append(run())
     assert torch.allclose(results[0], expected, atol=1e-6)

@@ -38,6 +38,7 @@ from isonomy.errors import ConfigError
 CACHED = 5 * 2**20  # bytes of parameters in a chunk: about the size of a processor's cache
 FEWEST, MOST = 16, 1024  # clients in a chunk of a light model
 MEMORY = 256 * 2**20  # bytes a chunk may take
+PADDING = 200_000  # examples: more of it in the batch plans of a chunk costs more than a new chunk
 HEAVY = 4e6  # floating-point operations per step above which arithmetic outweighs overhead
 HUGE = 1e9  # operations per step above which many clients at once only cost memory
 CANDIDATES = (1, 4, 16)  # chunks that the probe tries for heavy models
@@ -198,14 +199,18 @@ class Batched(Engine):
         width = max(self.federation.x[0].numel(), 1)
         work = ask.work
         first, n, held, passes = 0, 0, 0, 0  # of the chunk's clients: the largest of each
+        real = 0  # examples of the chunk's clients
         for i, sizes in enumerate(splits):
             n, held = max(n, sizes[0]), max(held, *sizes)
             passes = max(passes, work.passes(sizes[0]))
+            real += sizes[0]
             plan = 32 * passes * n + 16 * work.count(n) * work.width(n)
             lanes = i + 1 - first
-            if lanes > 1 and (lanes > most or lanes * (plan + 4 * held * width) > MEMORY):
+            full = lanes > most or lanes * (plan + 4 * held * width) > MEMORY
+            if lanes > 1 and (full or passes * (lanes * n - real) > PADDING):
                 yield first, i
                 first, n, held, passes = i, sizes[0], max(sizes), work.passes(sizes[0])
+                real = sizes[0]
         yield first, len(splits)
 
     def _run(self, ask: Ask, first: int, last: int) -> tuple[Any, State]:

@@ -364,7 +364,7 @@ class _Refused(Exception):
 RUNGS = (1, 2, 4, 8)  # numbers of lanes that programs are made for, up to the last; then `ladder`
 COMPILED_RUNGS = (1, 8, 64)  # fewer, because compiling takes seconds
 WORTH = 32  # steps in one fold for which a program of its own is worth its tracing
-OFTEN = 100  # steps after which a program is worth being made faster
+OFTEN = 400  # steps after which a program is worth the tenth of a second to make it faster
 LIGHT = 2_000_000  # numbers in the carry below which the overhead of operations matters
 
 
