@@ -186,8 +186,10 @@ class EngineConfig(Section):
         description="where clients' data, states and training are; auto: a GPU, if any",
     )
     compile: bool = Field(False, description="compile local steps (needs a C++ compiler)")
-    threads: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="torch threads; auto: 1 for small models"
+    threads: Annotated[int, Field(ge=1)] | Literal["auto", "probe"] = Field(
+        "auto",
+        description="torch threads; probe: a short timing chooses 1 or all cores; auto: 1 for "
+        "small models, probe for others",
     )
 
     @model_validator(mode="before")
