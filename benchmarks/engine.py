@@ -10,6 +10,7 @@ W2  the same with 10,000 clients: time for each client's step, and peak memory.
 W3  sizes by a power law (largest about 50 times the median), the same number of steps: with W2's
     10,000 clients, and with 1,000 and W1's 100, where one client's sequence of steps is the bound.
 W4  CNN on 28x28 images, 20 clients; and the papers' larger CNN, 8 clients.
+R   ResNet-18 on 32x32 images, 2 clients x 32 examples, batch 16.
 S   start-up: a new process, from import to the end of the first round of a small run.
 
 The plain loop is what one would write by hand: a copied nn.Module and torch.optim.SGD for each
@@ -246,10 +247,25 @@ def w4(repeats: int) -> list[Row]:
     )
 
 
+def resnet(repeats: int) -> list[Row]:
+    def make() -> nn.Module:
+        entry = MODELS["resnet18"]
+        return entry.build((3, 32, 32), 10, **{k: o.default for k, o in entry.options.items()})
+
+    work, shape = Work(batch=16, lr=0.05), (3, 32, 32)
+    return _against_plain("R  ResNet-18", make, 2, 32, work, min(3, repeats), shape)
+
+
 def _against_plain(
-    name: str, make: Callable[[], nn.Module], clients: int, size: int, work: Work, repeats: int
+    name: str,
+    make: Callable[[], nn.Module],
+    clients: int,
+    size: int,
+    work: Work,
+    repeats: int,
+    shape: tuple[int, ...] = (1, 28, 28),
 ) -> list[Row]:
-    fed = federation([size] * clients, (1, 28, 28))
+    fed = federation([size] * clients, shape)
     side = Side(make, fed, work)
     net = make()
     net.load_state_dict(side.params)
@@ -308,7 +324,7 @@ def row(
     }
 
 
-WORKLOADS = {"W1": w1, "W2": w2, "W3": w3, "W4": w4, "S": startup}
+WORKLOADS = {"W1": w1, "W2": w2, "W3": w3, "W4": w4, "R": resnet, "S": startup}
 
 
 def main() -> None:
