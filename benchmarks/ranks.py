@@ -122,7 +122,9 @@ def measured(name: str, ranks: Ranks, repeats: int) -> dict[str, Any]:
     first, all_of_them = (min(times) for times in zip(*spent, strict=True))
     least = ranks.gathered(tuple(min(times) for times in zip(*used, strict=True)))
     return {
-        "processor": least[0][0] / max(many for _, many in least),
+        "one by CPU": least[0][0],
+        "busiest by CPU": (busiest := max(many for _, many in least)),
+        "by CPU": least[0][0] / busiest,
         "workload": name,
         "one": first,
         "ranks": all_of_them,
@@ -167,10 +169,19 @@ def main() -> None:
     out = [process.communicate()[0] for process in started]
     if any(process.returncode for process in started):
         sys.exit("a process of the benchmark failed")
-    titles = ("one", f"{options.ranks} ranks", "speed-up", "by CPU", "differ by")
+    titles = (
+        "one",
+        f"{options.ranks} ranks",
+        "speed-up",
+        "one CPU",
+        "busiest",
+        "by CPU",
+        "differ by",
+    )
     print(f"{'workload':10} {' '.join(f'{title:>9}' for title in titles)}")
+    keys = ("one", "ranks", "speed-up", "one by CPU", "busiest by CPU", "by CPU", "difference")
     for row in json.loads(out[0]):
-        shown = (f"{row[k]:.3g}" for k in ("one", "ranks", "speed-up", "processor", "difference"))
+        shown = (f"{row[k]:.3g}" for k in keys)
         print(f"{row['workload']:10} {' '.join(f'{text:>9}' for text in shown)}")
 
 
