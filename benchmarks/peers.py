@@ -134,7 +134,11 @@ def measured(name: str, peers: list[str], cache: Path, turns: int) -> list[dict]
                 if not work.exists():
                     write_work(name, rounds, work)
                 out = Path(folder) / f"{peer}-{turn}.npz"
-                record, models[peer, rounds] = run(peer, pythons[peer], work, out)
+                try:
+                    record, models[peer, rounds] = run(peer, pythons[peer], work, out)
+                except RuntimeError as error:
+                    print(error, file=sys.stderr)
+                    continue
                 found.setdefault(peer, []).append(record)
             if "isonomy" in chosen and turn == 0:  # as many rounds as the slow ones, to compare
                 work = Path(folder) / f"{FEWER}.npz"
@@ -144,8 +148,8 @@ def measured(name: str, peers: list[str], cache: Path, turns: int) -> list[dict]
                             out = Path(folder) / f"{peer}-few.npz"
                             models[peer, FEWER] = run(peer, pythons[peer], work, out)[1]
     rows = []
-    base = statistics.median(s for one in found[chosen[0]] for s in one["each"])
-    for peer in chosen:
+    base = statistics.median(s for one in next(iter(found.values())) for s in one["each"])
+    for peer in found:
         seconds = [s for one in found[peer] for s in one["each"]]
         reference = models.get(("plain", FEWER))
         own = models.get((peer, FEWER))

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
+
+# torchvision of the package index is for GPUs; beside a torch for the CPU its import fails because
+# this operation is missing, which nothing here uses
+with contextlib.suppress(RuntimeError):
+    _library = torch.library.Library("torchvision", "DEF")
+    _library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
 from fluke import DDict, FlukeENV
 from fluke.algorithms.ditto import Ditto
 from fluke.algorithms.fedavg import FedAVG
