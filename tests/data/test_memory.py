@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -237,9 +238,10 @@ def test_all_studies_give_the_results_of_the_file(files, tmp_path):
     )
     assert decision.outcome == "met"
     assert decision.answers == of_file.answers
-    for name in ("model.safetensors", "preprocessing.json"):
-        one, two = decision.model / name, of_file.model / name
-        assert one.read_bytes() == two.read_bytes()
+    one, two = (made.model / "model.safetensors" for made in (decision, of_file))
+    assert one.read_bytes() == two.read_bytes()
+    one, two = (json.loads((made.model / "card.json").read_text()) for made in (decision, of_file))
+    assert {name for name in one if one[name] != two[name]} == {"data", "seal"}  # where it is from
 
 
 @pytest.mark.slow
