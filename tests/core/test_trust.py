@@ -1,12 +1,15 @@
 """Code that is not part of isonomy is imported only if the user allows it."""
 
+import os
+import subprocess
 import sys
 
 import pytest
 
 import isonomy
-from isonomy.core.importing import from_path, trusted
+from isonomy.core.importing import TRUST, from_path, trusted
 from isonomy.errors import ConfigError
+from isonomy.runs.folder import RunFolder
 
 SMALL = {"data": {"name": "synthetic", "examples": 60}, "rounds": 1, "model": "logistic"}
 
@@ -35,6 +38,34 @@ def test_a_config_cannot_run_other_code(evil, change):
     with pytest.raises(ConfigError, match=r"--trust|not a torch\.nn\.Module"):
         isonomy.run(isonomy.make_config(**(SMALL | change)))
     assert not evil.exists()
+
+
+NET = """
+import torch
+open('was-here', 'w').close()
+class Net(torch.nn.Linear):
+    def __init__(self, inputs, outputs):
+        super().__init__(inputs, outputs)
+"""
+
+
+@pytest.mark.slow
+def test_a_foreign_run_is_not_resumed_with_its_code(evil):
+    (evil.parent / "net.py").write_text(NET)
+    isonomy.trust("net")
+    config = isonomy.make_config(**(SMALL | {"model": "net:Net", "excess": {"clusters": "none"}}))
+    isonomy.run(config, "run")
+    RunFolder(evil.parent / "run").reopen()
+    evil.unlink()
+    command = [sys.executable, "-m", "isonomy.cli", "resume", "run"]
+    env = {name: value for name, value in os.environ.items() if name != TRUST}
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "'net:Net' is not part of isonomy" in done.stderr
+    assert not evil.exists()
+    done = subprocess.run([*command, "--trust", "net"], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert evil.exists()
 
 
 def test_what_is_trusted_is_imported(evil):

@@ -186,6 +186,7 @@ def check_equal_to_loop(place: Place, app: str = "") -> None:
     for who in place.names:
         place.join(who)
     assert place.ends("organiser") == 0, place.logs()
+    assert "without confirming it" not in place.said("organiser")
     for who in place.names:
         assert place.ends(who) == 0, place.logs()
     expected = model(simulate(place))

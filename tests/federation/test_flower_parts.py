@@ -16,11 +16,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federation.participants import CONFIG, NAMES, write_tables
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.preference.praffl import PraFFL
 from isonomy.core import tree
 from isonomy.errors import ConfigError
-from isonomy.federation.flower import codec
+from isonomy.federation.flower import codec, superlink
 from isonomy.federation.flower.phase_runner import AlgorithmPhases
 from isonomy.federation.flower.state_store import StateStore
 from isonomy.federation.flower.superlink import loopback_only, parse
@@ -226,6 +227,30 @@ def test_what_the_command_line_refuses(
     assert done.exit_code == 2, done.output
     assert said in done.output
     assert not list(tmp_path.iterdir())
+
+
+def test_serve_that_is_interrupted_before_training_names_the_command_that_continues_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("flwr")
+    from typer.testing import CliRunner
+
+    from isonomy.cli import app
+    from isonomy.federation import organiser
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(superlink, "running", interrupted)
+    write_tables(tmp_path / "tables", NAMES)
+    (tmp_path / "trial.toml").write_text(CONFIG)
+    where = ["--insecure", "--address", "127.0.0.1:9092"]
+    words = ["serve", "trial.toml", "--to", "run", *where, "--clients", ",".join(NAMES)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 130, done.output
+    assert "Stopped; continue with `isonomy serve --resume run`, with the --keys" in done.output
+    assert organiser.reopen(tmp_path / "run").names == list(NAMES)
 
 
 def test_a_config_that_is_of_no_tables_is_refused(tmp_path: Path) -> None:

@@ -135,6 +135,29 @@ def test_another_host_and_an_expired_certificate_are_told_apart(
     keys.check_certificate(tmp_path / "host" / "server.crt", "0.0.0.0")
 
 
+def test_too_many_requests_of_one_key_are_refused_as_busy(gate: Running) -> None:
+    """The requests before it are not finished; another participant is served."""
+    context = ssl.create_default_context(cafile=str(gate.keys / "ca.crt"))
+    signed = keys.signed_headers(gate.keys / "north")
+    with contextlib.ExitStack() as stack:
+        for _ in range(gateway.AT_ONCE):
+            one = http.client.HTTPSConnection("127.0.0.1", gate.port, timeout=30, context=context)
+            stack.callback(one.close)
+            one.putrequest("POST", "/v1/fleet/push")
+            for name, value in (*signed.items(), ("content-length", "1000")):
+                one.putheader(name, value)
+            one.endheaders(b"x")
+        until = time.monotonic() + 20
+        while (got := ask(gate, signed))[0] == 200 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert (got[0], got[1]["reason"]) == (503, "busy")
+        assert ask(gate, keys.signed_headers(gate.keys / "south"))[0] == 200
+    until = time.monotonic() + 60
+    while ask(gate, signed)[0] != 200:
+        assert time.monotonic() < until
+        time.sleep(0.2)
+
+
 def test_large_requests_of_strangers_are_not_read(gate: Running) -> None:
     """Fifty at once, none of which is finished: a participant is still served."""
     context = ssl.create_default_context(cafile=str(gate.keys / "ca.crt"))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import sqlite3
 import threading
 import time
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,11 +17,18 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from flwr.app import RecordDict
+from flwr.common.serde import recorddict_to_proto
+from flwr.server.superlink.linkstate import sql_linkstate
 from flwr.server.superlink.linkstate.sql_linkstate import SqlLinkState
 from flwr.supercore import sql_mixin
 from flwr.supercore.corestate.sql_corestate import SqlCoreState
 from flwr.supercore.error import FlowerError
 from flwr.supercore.object_store.sql_object_store import SqlObjectStore
+from flwr.supercore.state.schema.linkstate_models import MessageIns, MessageRes, Node
+from flwr.superlink.federation import NoOpFederationManager
+from sqlalchemy import text
+from starlette.middleware import base
 
 from isonomy.federation.flower import patient_superlink
 from isonomy.federation.flower.patient_superlink import (
@@ -28,8 +37,10 @@ from isonomy.federation.flower.patient_superlink import (
     NODES,
     REMEMBERED,
     SECONDS,
+    free_requests,
     idle_layers,
     keep_connections,
+    keep_replies,
     remember_nodes,
     skip_idle_layers,
     wait_longer,
@@ -135,6 +146,41 @@ def test_the_node_of_a_key_is_remembered_for_a_while(monkeypatch: pytest.MonkeyP
     assert state.get_node_id_by_public_key(b"north") is None
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_reply_is_taken_though_its_sender_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    """Nodes 7 and 8 have gone offline; node 7 replied before, and node 9 has not replied yet."""
+    name = "check_node_availability_for_in_message"
+    monkeypatch.setattr(sql_linkstate, name, getattr(sql_linkstate, name))  # to restore them
+    monkeypatch.setattr(SqlLinkState, "get_message_res", SqlLinkState.get_message_res)
+    monkeypatch.setattr(SqlLinkState, "_check_stored_messages", lambda *_: None)  # of federations
+    if kept:
+        keep_replies()
+    path = str(tmp_path / "state.db")
+    store = SqlObjectStore(path)
+    state = SqlLinkState(path, NoOpFederationManager(), store)
+    state.initialize()
+    now, run = time.time(), 5
+    about = {"run_id": run, "group_id": "", "created_at": now, "ttl": 60.0, "delivered_at": ""}
+    content = recorddict_to_proto(RecordDict()).SerializeToString()
+    about |= {"message_type": "query", "content": content, "error": None}
+    with state.session() as session:
+        session.execute(text("PRAGMA foreign_keys = OFF"))  # there is no run
+    with state.session() as session:
+        for node, until in ((7, now - 1), (8, now - 1), (9, now + 60)):
+            session.add(Node(node_id=node, online_until=until, status="offline"))
+            to = {"src_node_id": 1, "dst_node_id": node, "reply_to_message_id": ""}
+            session.add(MessageIns(message_id=f"to {node}", **to, **about))
+        back = {"src_node_id": 7, "dst_node_id": 1, "reply_to_message_id": "to 7"}
+        session.add(MessageRes(message_id="from 7", **back, **about))
+    got = state.get_message_res({"to 7", "to 8", "to 9"}, run)
+    gone = {one.metadata.reply_to_message_id for one in got if one.has_error()}
+    there = [one.metadata.message_id for one in got if not one.has_error()]
+    assert (gone, there) == (({"to 8"}, ["from 7"]) if kept else ({"to 7", "to 8"}, []))
+    state._engine.dispose()  # type: ignore[union-attr]
+
+
 def test_connections_to_the_database_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,3 +244,56 @@ def test_layers_are_skipped_only_where_they_do_nothing(monkeypatch: pytest.Monke
             assert ran == (["app"] if path.startswith(idle) else before[layer, path][0])
             assert sent == before[layer, path][1]  # the same response, headers and all
             assert before[layer, path][0][0] == "layer"
+
+
+def test_a_request_is_freed_when_it_was_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Python's search for reference cycles, which may come half an hour later."""
+    monkeypatch.setattr(base._CachedRequest, "__init__", base._CachedRequest.__init__)  # to restore
+    free_requests()
+    bodies, requests = [], []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        bodies.append((await receive())["body"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"reply"})
+
+    async def dispatch(request: Any, call_next: Any) -> Any:
+        await request.body()
+        requests.append(weakref.ref(request))
+        return await call_next(request)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"a model", "more_body": False}
+
+    async def send(message: Any) -> None:
+        pass
+
+    layer = base.BaseHTTPMiddleware(app, dispatch)
+    gc.disable()
+    try:
+        asyncio.run(layer({"type": "http", "headers": []}, receive, send))
+        assert bodies == [b"a model"]
+        assert requests[0]() is None
+    finally:
+        gc.enable()
+
+
+def test_old_objects_in_cycles_are_freed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patient_superlink, "COLLECT", 0.01)
+    request, ended = Clock(), threading.Event()
+    request.itself = request  # type: ignore[attr-defined]
+    kept = weakref.ref(request)
+    gc.collect()  # now it is old
+    del request
+    gc.disable()
+    thread = threading.Thread(target=patient_superlink.collect_all, args=(ended,))
+    try:
+        thread.start()
+        until = time.monotonic() + 30
+        while kept() is not None and time.monotonic() < until:
+            time.sleep(0.01)
+        assert kept() is None
+    finally:
+        gc.enable()
+        ended.set()
+        thread.join()

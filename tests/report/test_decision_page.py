@@ -64,6 +64,8 @@ def facts(**changes: Any) -> dict[str, Any]:
         "also_known": [],
         "impossible": "",
         "likeliest": None,
+        "better_unshown": None,
+        "cautions": [],
         "candidates": [row("FedAvg, trial 0", 0.85, 0.04), row(NASTY, 0.8, None, "missed")],
         "points": [row("FedAvg, trial 0", 0.85, 0.04), row(NASTY, 0.8, 0.2, "missed")],
         "methods": [

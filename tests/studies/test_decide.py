@@ -21,6 +21,7 @@ from isonomy.studies.selection import (
     WORTH,
     Candidate,
     Wish,
+    better_but_unshown,
     constant_candidate,
     select,
     times_to_show,
@@ -74,6 +75,22 @@ def test_the_best_candidate_that_keeps_the_margin_is_chosen():
         "fair",
         "fair and worse",
     ]
+
+
+def test_a_better_model_that_cannot_be_confirmed_is_named_with_what_it_needs():
+    """Only one that meets the requirement as measured, and is better by more than chance."""
+    rows = [
+        candidate("unfair", 0.9, 0.2),
+        candidate("near the bound", 0.85, 0.095),
+        candidate("hardly better", 0.801, 0.095),
+        candidate("fair", 0.8, 0.02),
+    ]
+    found = better_but_unshown(WISH, select(WISH, rows, times=1.0))
+    assert found is not None
+    assert found.candidate.method == "near the bound"
+    assert times_to_show(WISH, found, 1.0) > 1
+    for without in (rows[:1] + rows[2:], rows[:1]):
+        assert better_but_unshown(WISH, select(WISH, without, times=1.0)) is None
 
 
 def test_the_margin_follows_from_the_number_of_examples():
@@ -230,6 +247,36 @@ def test_the_same_request_gives_the_same_answer_from_the_runs_that_are_there(dec
     )
     same = ("outcome", "chosen", "answers", "candidates", "points")
     assert {k: again.facts[k] for k in same} == {k: found.facts[k] for k in same}
+
+
+def test_a_feature_that_reveals_the_label_is_named_beside_the_answer(tmp_path):
+    """Otherwise the answer is a yes with an accuracy that no use of the model will have."""
+    pd = pytest.importorskip("pandas")
+    draw = np.random.default_rng(0)
+    label = draw.integers(0, 2, 600)
+    rows = pd.DataFrame(
+        {
+            "bank": draw.choice(["north", "south"], 600),
+            "sex": draw.choice(["f", "m"], 600),
+            "income": draw.normal(label * 0.2, 1.0),
+            "collected": np.where(label == 1, "by court", "no"),
+            "default": label,
+        }
+    )
+    federation = isonomy.federation(rows, label="default", client="bank", protected=["sex"])
+    config = isonomy.make_config(rounds=2, model={"name": "logistic"})
+    found = isonomy.decide(
+        config,
+        tmp_path / "leak",
+        require=["accuracy >= 0.5"],
+        methods=["fedavg"],
+        trials=1,
+        data=federation,
+    )
+    (warning,) = [line for line in found.lines if line.startswith("Warning: ")]
+    assert "A feature may reveal the label" in warning
+    assert "collected" in warning
+    assert warning[9:] in found.facts["data"]["warnings"]
 
 
 def test_what_cannot_be_met_ends_in_a_no_with_the_nearest_trade_offs(tmp_path):

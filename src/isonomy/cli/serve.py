@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -60,6 +61,7 @@ def serve(
     from isonomy.errors import ConfigError
     from isonomy.federation import organiser
     from isonomy.federation.flower import processes, superlink
+    from isonomy.runs.signals import Stopped
     from isonomy.runs.training import method_label
 
     processes.need_local_sockets("isonomy serve")
@@ -91,21 +93,25 @@ def serve(
 
     shell.exit_on_sigterm()
     job = Job(method_label(plan.config), plan.config.seed, plan.config.rounds)
-    with (
-        show_progress([job], quiet=quiet) as listener,
-        superlink.running(
-            place / "flower",
-            address,
-            keys=None if insecure else keys,
-            names=plan.names,
-            known=plan.about["nodes"],
-            save=save,
-        ) as (transport, nodes),
-    ):
-        listener.note(f"participants can join at {address}.")
-        record = organiser.conduct(
-            plan, transport, nodes=nodes, wait=wait, timeout=timeout, listeners=[listener]
-        )
+    try:
+        with (
+            show_progress([job], quiet=quiet) as listener,
+            superlink.running(
+                place / "flower",
+                address,
+                keys=None if insecure else keys,
+                names=plan.names,
+                known=plan.about["nodes"],
+                save=save,
+            ) as (transport, nodes),
+        ):
+            listener.note(f"participants can join at {address}.")
+            record = organiser.conduct(
+                plan, transport, nodes=nodes, wait=wait, timeout=timeout, listeners=[listener]
+            )
+    except KeyboardInterrupt:  # before training, which ends its round when it is interrupted
+        text = f"stopped; continue with {plan.place.to_continue}."
+        raise Stopped(text, signal.SIGINT) from None
     output.print_run(record)
     output.print_verdict(record)
     output.print_status(f"run: {place}")

@@ -61,6 +61,8 @@ class Group(TyperGroup):
             if not os.environ.get(DEBUG) and (text := _of_the_machine(error)):
                 fail(text, IsonomyError.exit_code)
             _unexpected(error)
+        if code == INTERRUPTED:  # typer's own exit after Ctrl-C
+            fail("interrupted.", INTERRUPTED)
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:

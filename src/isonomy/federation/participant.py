@@ -48,7 +48,7 @@ from isonomy.runs.saved_model import card_of
 Decide = Callable[[Charter], bool]
 NOT_FITTING = (
     "its table and your example (data.path) differ in a column or in values of a group or of the "
-    "label; ask there"
+    "label; ask that participant for its message, and correct the table or the example"
 )
 
 

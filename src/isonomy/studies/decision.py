@@ -22,6 +22,7 @@ from isonomy.report.decision import write_page
 from isonomy.runs.build import Setting, versions
 from isonomy.runs.files import write_atomically
 from isonomy.runs.finished import FinishedRun
+from isonomy.runs.private import allowed
 from isonomy.studies.compare import slug
 from isonomy.studies.proofs import Proofs
 from isonomy.studies.selection import (
@@ -29,6 +30,7 @@ from isonomy.studies.selection import (
     Judged,
     Selection,
     Wish,
+    better_but_unshown,
     constant_candidate,
     perfect_candidate,
     times_to_show,
@@ -36,7 +38,9 @@ from isonomy.studies.selection import (
 )
 
 JSON, PAGE, MODEL = "decision.json", "decision.html", "model"
+KEY, PLAN = "noise.key", "privacy-plan.json"  # of a decision with a bound on epsilon
 TRIALS, WITH_RULE = "trials", "with-rule"
+GRAVE = ("leak", "label-absent")  # kinds of warnings about data that belong beside the answer
 
 
 @dataclass(frozen=True)
@@ -93,9 +97,14 @@ def written(
     passes: int,
     seconds: float,
     command: str,
+    privacy: dict[str, Any] | None = None,
 ) -> Decision:
-    """Write model, decision.json and decision.html; the model only if everything is met."""
-    met = bool(answers) and all(one.status == "met" for one in answers)
+    """Write model, decision.json and decision.html; the model only if everything is met.
+
+    `privacy` is the section of a decision with a bound on epsilon.
+    """
+    met = counts is not None and all(one.status == "met" for one in answers)
+    met = met and (privacy is None or privacy["status"] == "met")
     place.mkdir(parents=True, exist_ok=True)
     check_folder(place)
     if (place / MODEL).exists():
@@ -103,6 +112,7 @@ def written(
     models: list[str] = []
     if met and run is not None and selection.chosen is not None:
         models = _export(place, run, selection.chosen.candidate)
+    cautions, others = data_warnings(setting)
     facts: dict[str, Any] = {
         "format": 1,
         "outcome": "met" if met else "none",
@@ -110,7 +120,9 @@ def written(
             "requirements": [one.text for one in wish.requirements],
             "objective": _objective_text(wish),
             "titles": [one.target.title for one in wish.requirements],
+            "epsilon": "" if privacy is None else f"epsilon <= {privacy['bound']:g}",
         },
+        "privacy": privacy,
         "level": LEVEL,
         "power": POWER,
         "chosen": _row(selection.chosen) if selection.chosen else None,
@@ -122,6 +134,7 @@ def written(
         "impossible": proofs.impossible,  # "any kind", "this kind", or "" if nothing is proved
         "nearest": [_row(one) for one in selection.nearest],
         "likeliest": _likeliest(wish, selection, times),
+        "better_unshown": _better_unshown(wish, selection, times),
         "candidates": [_row(one) for one in _shown(wish, selection)],
         "points": [_point(one) for one in selection.judged],
         "methods": [asdict(one) for one in methods],
@@ -129,7 +142,12 @@ def written(
         "by_group": _by_group(counts),
         "by_client": _by_client(counts, run),
         "too_few": _too_few(wish, selection, times),
-        "data": _data(setting),
+        "data": _data(
+            setting,
+            [*cautions, *others],
+            sizes=privacy is None or privacy["level"] == "example",
+        ),
+        "cautions": cautions,
         "models": models,
         "passes": passes,
         "seconds": round(seconds, 1),
@@ -149,7 +167,8 @@ def check_folder(place: Path) -> None:
     if place.exists() and not place.is_dir():
         raise RunError(f"'{place}' is not a folder; choose another one with --to.")
     found = sorted(path.name for path in place.iterdir()) if place.exists() else []
-    other = [name for name in found if name not in (JSON, PAGE, MODEL, TRIALS, WITH_RULE)]
+    known = (JSON, PAGE, MODEL, TRIALS, WITH_RULE, KEY, PLAN)
+    other = [name for name in found if name not in known]
     if other or (MODEL in found and JSON not in found):
         raise RunError(
             f"'{place}' is not empty and not a decision (it holds '{(other or [MODEL])[0]}'); "
@@ -209,6 +228,15 @@ def _likeliest(wish: Wish, selection: Selection, times: float) -> dict[str, Any]
     needed = _needed(times_to_show(wish, one, times), examples)
     number = sum(selection.judged[i].standing != "missed" for i in selection.useful)
     return {**_row(one), "needed": needed, "number": number}
+
+
+def _better_unshown(wish: Wish, selection: Selection, times: float) -> dict[str, Any] | None:
+    """A model with a better objective that the test examples are too few to confirm."""
+    one = better_but_unshown(wish, selection)
+    if one is None:
+        return None
+    examples = round(int(one.candidate.counts.sizes.sum()) * times)
+    return {**_row(one), "needed": _needed(times_to_show(wish, one, times), examples)}
 
 
 def _point(one: Judged) -> dict[str, Any]:
@@ -306,8 +334,8 @@ def _by_group(counts: Counts | None) -> list[dict[str, Any]]:
 
 def _by_client(counts: Counts | None, run: FinishedRun | None) -> list[dict[str, Any]]:
     """Every client's accuracy on its test examples, with its own 95 % interval."""
-    if counts is None or run is None:
-        return []
+    if counts is None or run is None or len(counts) != len(run.clients):
+        return []  # with noise, nothing may be known of single clients
     target = read_target("accuracy", ())
     out = []
     for k, name in enumerate(run.clients):
@@ -371,17 +399,32 @@ def _shows(requirement: Requirement, cells: Cells, alpha: float) -> bool:
     return requirement.holds(high if requirement.sign == "<=" else low)
 
 
-def _data(setting: Setting) -> dict[str, Any]:
+def _data(setting: Setting, warnings: list[str], *, sizes: bool) -> dict[str, Any]:
     federation = setting.federation
     return {
         "source": federation.source,
         "clients": len(federation),
-        "sizes": {split: int(federation.sizes(split).sum()) for split in SPLITS},
+        "sizes": {s: int(federation.sizes(s).sum()) for s in SPLITS} if sizes else None,
         "attributes": {a.name: [str(level) for level in a.levels] for a in federation.attributes},
         "labels": [str(label) for label in federation.labels],
         "notes": list(federation.notes),
-        "warnings": list(federation.warnings),
+        "warnings": warnings,
     }
+
+
+def data_warnings(setting: Setting) -> tuple[list[str], list[str]]:
+    """Warnings about the data that can make every answer worthless, and the others.
+
+    Without a permission to describe private data, only those of the loader are known.
+    """
+    loaded = list(setting.federation.warnings)
+    if not allowed(setting, "description"):
+        return [], loaded
+    from isonomy.data.profile import describe  # imports scipy, which is slow
+
+    found = describe(setting.federation).warnings
+    grave = [one.text for one in found if one.kind in GRAVE]
+    return grave, [one.text for one in found if one.kind not in GRAVE]
 
 
 # --- text ----------------------------------------------------------------------------------------
@@ -389,7 +432,7 @@ def _data(setting: Setting) -> dict[str, Any]:
 
 def _lines(facts: Mapping[str, Any], place: Path) -> list[str]:
     """The answer in a few lines that need no explanation."""
-    number = len(facts["asked"]["requirements"])
+    number = len(facts["asked"]["requirements"]) + (facts["privacy"] is not None)
     every = "the requirement" if number == 1 else f"all {number} requirements"
     out = []
     if facts["outcome"] == "met":
@@ -416,6 +459,8 @@ def _lines(facts: Mapping[str, Any], place: Path) -> list[str]:
         out.append(f"No: it could not be shown that {facts['chosen']['name']} meets {every}.")
     out += [f"Proved: {text}" for text in facts["proved"]] if facts["outcome"] == "none" else []
     out += [answer_line(one) for one in facts["answers"]]
+    if facts["privacy"] is not None:
+        out.append(epsilon_line(facts["privacy"]))
     if not facts["answers"]:
         out += [_nearest_line(facts, one) for one in facts["nearest"][:3]]
     if not facts["impossible"]:
@@ -428,6 +473,14 @@ def _lines(facts: Mapping[str, Any], place: Path) -> list[str]:
             f"{objective['low']:.3f} to {objective['high']:.3f}); a constant prediction has "
             f"{constant['objective']:.3f} on validation examples."
         )
+    better = facts["better_unshown"]
+    if facts["outcome"] == "met" and better is not None:
+        out.append(
+            f"{better['name']} has {objective['name']} {better['objective']:.3f} on validation "
+            f"examples and meets {every} there, but {better['needed']} test examples would be "
+            "needed to show it."
+        )
+    out += [f"Warning: {text}" for text in facts["cautions"]]
     where = place / PAGE
     if facts["models"]:
         many = len(facts["models"]) > 1
@@ -450,6 +503,18 @@ def answer_line(one: Mapping[str, Any]) -> str:
     if one["needed"]:
         text += f"; {one['needed']} test examples would be needed"
     return f"{text}."
+
+
+def epsilon_line(privacy: Mapping[str, Any]) -> str:
+    """The answer to a bound on epsilon as a sentence."""
+    trainings = sum(one["phase"] == "training" for one in privacy["releases"])
+    others = len(privacy["releases"]) - trainings
+    return (
+        f"epsilon <= {privacy['bound']:g}: {privacy['status']} ({privacy['epsilon']:g} at delta = "
+        f"{privacy['delta']:g} for {privacy['level']}s, computed for "
+        f"{'the training' if trainings == 1 else f'all {trainings} trainings'} and {others} other "
+        "releases of this decision)."
+    )
 
 
 def _between(low: float, high: float | None) -> str:

@@ -152,9 +152,14 @@ def constant_candidate(counts: Counts) -> Candidate:
     total = labels[:, 0].sum(0)
     cells = np.zeros_like(counts.counts)
     cells[..., int(total.argmax())] = labels
+    noise = counts.noise
+    if noise is not None:
+        spread = np.zeros_like(noise.variance)
+        spread[..., int(total.argmax())] = noise.variance.sum(-1)
+        noise = noise._replace(variance=spread)
     each = -np.log(np.maximum(total, 1) / max(total.sum(), 1))
     powers = np.stack([(labels * each**k).sum(-1) for k in (2, 3)], -1)
-    made = Counts(cells, labels * each, counts.attributes, powers)
+    made = Counts(cells, labels * each, counts.attributes, powers, noise)
     return Candidate("Constant prediction", {}, None, made, constant=True)
 
 
@@ -162,7 +167,11 @@ def perfect_candidate(counts: Counts) -> Candidate:
     """The prediction of every label itself, from any candidate's counts."""
     labels = counts.counts.sum(-1)
     cells = labels[..., None] * np.eye(labels.shape[-1], dtype=np.int64)
-    made = Counts(cells, np.zeros(counts.loss.shape), counts.attributes)
+    noise = counts.noise
+    if noise is not None:
+        spread = noise.variance.sum(-1)[..., None] * np.eye(labels.shape[-1])
+        noise = noise._replace(variance=spread)
+    made = Counts(cells, np.zeros(counts.loss.shape), counts.attributes, noise=noise)
     return Candidate("Perfect prediction", {}, None, made)
 
 
@@ -186,6 +195,26 @@ class Selection:
         """The useful candidate that meets the requirements as measured and likeliest on test."""
         found = [self.judged[i] for i in self.useful if self.judged[i].standing != "missed"]
         return max(found, key=lambda one: (one.chance, -one.shortfall), default=None)
+
+
+def better_but_unshown(wish: Wish, selection: Selection) -> Judged | None:
+    """The useful candidate with an objective better than the chosen one's, by more than chance.
+
+    It meets the requirements as measured, but does not keep the margin that test examples need to
+    confirm it. None if there is none, or if nothing was chosen.
+    """
+    chosen = selection.chosen
+    if chosen is None:
+        return None
+
+    def clearly(one: Judged) -> bool:
+        low, high = wish.objective.limits(Cells.of(one.candidate.counts), 1 - POWER)
+        worst = low if wish.better == "higher" else high
+        return wish.gain(worst) > wish.gain(chosen.objective)
+
+    useful = [selection.judged[i] for i in sorted(selection.useful)]
+    found = [one for one in useful if one.standing == "possible" and clearly(one)]
+    return max(found, key=lambda one: (wish.gain(one.objective), one.chance), default=None)
 
 
 def select(wish: Wish, candidates: Sequence[Candidate], times: float) -> Selection:

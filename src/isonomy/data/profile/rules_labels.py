@@ -43,7 +43,8 @@ def leaks(at: Findings) -> Iterator[Caution]:
     if not found:
         return
     one = found[0]
-    more = f" (as do {len(found) - 1} more)" if len(found) > 1 else ""
+    others = len(found) - 1
+    more = f" ({others} other feature{'s' * (others > 1)} may, too)" if others else ""
     if not at.labels:
         text = f"'{at.columns[one.column]}' has a correlation of {one.auc:.3f} with the target"
     elif one.share is not None:

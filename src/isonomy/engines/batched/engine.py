@@ -26,7 +26,7 @@ from isonomy.core.task import Batch, Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
 from isonomy.data.federation import Federation
-from isonomy.engines.base import Engine, EngineOptions, Note, States
+from isonomy.engines.base import Engine, EngineOptions, Note
 from isonomy.engines.batched.memory import keep_freed
 from isonomy.engines.batched.refused_phases import explained
 from isonomy.engines.batched.runner import shared
@@ -121,7 +121,7 @@ class Batched(Engine):
         if len(self.held) < self.shares:
             none = torch.arange(0)
             held = torch.cat([none, *(self.members(share) for share in self.held)]).sort().values
-        self.states = States(initial, len(self.federation), held, self.place)
+        self.hold(initial, held)
 
     @property
     def share_of(self) -> Tensor | None:
@@ -148,7 +148,7 @@ class Batched(Engine):
     def load(self, shards: Sequence[Callable[[], Tree]]) -> None:
         """Give every client its state."""
         for share, shard in enumerate(shards):
-            self.states.put(self.members(share), tree.like(self.states.stacked, shard()))
+            self.states.put(self.members(share), tree.like(self.states.initial, shard()))
 
     def take_notes(self) -> list[str]:
         """Why compilation was given up, if it was."""
@@ -180,7 +180,7 @@ class Batched(Engine):
 
     def _sorted(self, ask: Ask, ids: Tensor) -> Ask:
         """The question to some of its clients, the largest first."""
-        order = torch.argsort(-self.federation.sizes()[ids], stable=True)
+        order = torch.argsort(-self.federation.sizes(clients=ids), stable=True)
         part = ask.to(ids[order])  # ids ascend, so ties have one order
         return replace(part, each=self.place.put(part.each))
 
@@ -189,7 +189,7 @@ class Batched(Engine):
             value, state = self._run(ask, first, last)
             ids = ask.ids[first:last]
             self.states.put(ids, state)
-            yield Replies(value, ids, self.federation.sizes()[ids])
+            yield Replies(value, ids, self.federation.sizes(clients=ids))
 
     def _cuts(self, ask: Ask, most: int) -> Iterator[tuple[int, int]]:
         """Chunk borders: at most `most` clients, or fewer if large clients need the memory."""

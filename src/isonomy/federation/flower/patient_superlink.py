@@ -5,7 +5,8 @@ that is not enough on a busy machine, the request fails; if it was a request of 
 runs the ServerApp, that process ends, and the federation with it. Two of the writes that Flower
 makes with nearly every request are made once a second here, the node of a key is remembered for a
 few seconds, connections to the database are kept, and requests pass by layers of the server that
-do nothing with them. Together these halve the processor time of a round.
+do nothing with them. Together these halve the processor time of a round. Memory does not grow with
+the rounds, because a request is freed when it was answered.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ import gc
 import threading
 import time
 from collections import Counter
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
+
+from isonomy.federation.light_memory import trim
 
 SECONDS = 60  # Flower repeats requests that have no answer after 30 s, but not those that fail
 EVERY = 1.0  # seconds between writes that can wait
 REMEMBERED = 5.0  # seconds for which the node of a key is not looked up again
 NODES, APPS = "/v1/fleet/", "/v1/runtime/"  # paths of participants' and of the ServerApp's requests
+COLLECT = 60.0  # seconds between searches for all objects that are not used any more
 CONNECTIONS = 8  # to the database that are kept; each has a cache of its own
 CACHE = 1000  # kB of each cache; the database has a few MB
 
@@ -91,6 +96,41 @@ def remember_nodes() -> None:
     setattr(SqlLinkState, look_up.__name__, remembered)
 
 
+def keep_replies() -> None:
+    """Take the reply of a node that has gone offline since.
+
+    Flower reports such a node as unavailable, also if its reply is there. At the end of a run all
+    participants answer and leave at once, mostly before the ServerApp asks for their replies.
+    """
+    from flwr.server.superlink.linkstate import sql_linkstate
+    from sqlalchemy import select
+
+    take = sql_linkstate.SqlLinkState.get_message_res
+    name = "check_node_availability_for_in_message"
+    check = getattr(sql_linkstate, name)
+    reply_to = sql_linkstate.MessageResModel.reply_to_message_id
+    answered: ContextVar[set[str]] = ContextVar("answered")
+
+    def check_unanswered(inquired_in_message_ids: set[str], *given: Any, **options: Any) -> Any:
+        there = inquired_in_message_ids & answered.get(set())
+        inquired_in_message_ids -= there
+        errors = check(inquired_in_message_ids, *given, **options)
+        inquired_in_message_ids |= there
+        return errors
+
+    def take_all(self: Any, message_ids: set[str], run_id: int) -> Any:
+        with self.session() as session:
+            there = session.scalars(select(reply_to).where(reply_to.in_(message_ids)))
+            token = answered.set(set(there))
+            try:
+                return take(self, message_ids, run_id)
+            finally:
+                answered.reset(token)
+
+    setattr(sql_linkstate, name, check_unanswered)
+    setattr(sql_linkstate.SqlLinkState, take.__name__, take_all)
+
+
 def keep_connections() -> None:
     """Keep more connections to the database than Flower, with a smaller cache (64 MB there)."""
     from flwr.supercore import sql_mixin
@@ -135,14 +175,43 @@ def _passing_by(call: Any, paths: tuple[str, ...]) -> Any:
     return passing_by
 
 
+def free_requests() -> None:
+    """Free a request, with its body, when it was answered.
+
+    Starlette's class of requests keeps a generator that it never uses, and that refers back to the
+    request. Requests with their bodies, several MB for a model, would therefore stay until Python
+    looks for reference cycles among old objects, which can take half an hour.
+    """
+    from starlette.middleware import base
+
+    request: Any = getattr(base, "_CachedRequest")  # noqa: B009
+    make = request.__init__
+
+    def made(self: Any, scope: Any, receive: Any) -> None:
+        make(self, scope, receive)
+        self._wrapped_rc_stream = None
+
+    request.__init__ = made
+
+
 def collect_less_often() -> None:
     """Let Python look for reference cycles less often: that was a quarter of the SuperLink's time.
 
     What was imported is not examined any more, and new objects only after some thousands of them.
+    Python chooses the time for old objects by their number. A request that was interrupted can be
+    among them, with a body of several MB, so all objects are examined once in COLLECT seconds.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    threading.Thread(target=collect_all, args=(threading.Event(),), daemon=True).start()
+
+
+def collect_all(ended: threading.Event) -> None:
+    """Free what is not used any more, and return it to the system, once in COLLECT seconds."""
+    while not ended.wait(COLLECT):
+        gc.collect()
+        trim()
 
 
 class _Due:
@@ -168,8 +237,10 @@ def main() -> None:
     wait_longer()
     write_less_often()
     remember_nodes()
+    keep_replies()
     keep_connections()
     skip_idle_layers()
+    free_requests()
     collect_less_often()
     flower_superlink()
 
