@@ -143,6 +143,11 @@ ROWS: dict[str, Row] = {
         client_fair.fedmgda,
         variants=({"eta": 0.3}, {"epsilon": 1.0, "weight": "size", "normalise": False}),
     ),
+    "fedpf": Row(
+        group_fair.fedpf,
+        variants=({"iterations": 2, "epsilon": 1.0}, {"iterations": 3, "slack": 0.0, "eta": 5.0}),
+        classes=(2,),
+    ),
     "fedprox": Row(_mu_zero_is_fedavg, variants=({"mu": 0.5},)),
     "finetune": Row(
         personal.finetune, variants=({"lam": 0.5, "epochs": 2}, {"steps": 3, "lr": 0.05})
@@ -229,6 +234,10 @@ ROWS: dict[str, Row] = {
     ),
     "prac_fedeba": Row(client_fair.prac_fedeba, variants=({"theta": 0.0, "tau": 0.5},)),
     "propfair": Row(client_fair.propfair, variants=({"M": 2.0}, {"M": 1.2, "beyond": "flat"})),
+    "puffle": Row(
+        group_fair.puffle,
+        variants=({"target": 0.02, "momentum": 0.5, "newest": 0.5}, {"lam": 0.3, "decay": 0.5}),
+    ),
     "q_fedavg": Row(client_fair.q_fedavg, variants=({}, {"q": 5.0, "lipschitz": 2.0})),
     "q_fedsgd": Row(
         client_fair.q_fedsgd,
