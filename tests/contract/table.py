@@ -77,6 +77,9 @@ ROWS: dict[str, Row] = {
         variants=({"pace": 1.0}, {"basis": "cells", "tau": 0.01, "penalty": 5.0}),
         classes=(2,),
     ),
+    "aaggff": Row(
+        client_fair.aaggff, variants=({}, {"setting": "device", "cdf": "normal", "eta": 0.5})
+    ),
     "afl": Row(client_fair.afl, variants=({"gamma": 0.5}, {"update": "model", "report": "last"})),
     "equifl": Row(
         group_fair.equifl,
@@ -131,6 +134,11 @@ ROWS: dict[str, Row] = {
         classes=(2,),
     ),
     "fedfv": Row(client_fair.fedfv, variants=({"alpha": 0.3}, {"alpha": 0.0, "tau": 2})),
+    "fedheal": Row(client_fair.fedheal, variants=({"tau": 0.6},)),
+    "fedlf": Row(
+        client_fair.fedlf,
+        variants=({}, {"gradient": "full", "layers": False, "history": False, "fair": False}),
+    ),
     "fedma": Row(
         matched.fedma,
         variants=(
@@ -138,6 +146,10 @@ ROWS: dict[str, Row] = {
             {"average": "posterior", "start": "own", "output": "equal", "grow": 1.0},
         ),
         worlds=(deep_world,),
+    ),
+    "fedmdfg": Row(
+        client_fair.fedmdfg,
+        variants=({"theta": 0.01, "s": 2}, {"theta": 0.5, "s": 1, "history": False}),
     ),
     "fedmgda": Row(
         client_fair.fedmgda,
@@ -149,6 +161,7 @@ ROWS: dict[str, Row] = {
         classes=(2,),
     ),
     "fedprox": Row(_mu_zero_is_fedavg, variants=({"mu": 0.5},)),
+    "fedpw": Row(client_fair.fedpw),
     "finetune": Row(
         personal.finetune, variants=({"lam": 0.5, "epochs": 2}, {"steps": 3, "lr": 0.05})
     ),
