@@ -58,6 +58,9 @@ SHOWN = {
         "client.accuracy.worst10",
         "group.sex.demographic_parity",
         "group.sex.equal_opportunity",
+        "group.race.balanced_accuracy.White",
+        "group.race.balanced_accuracy.Black",
+        "group.race.balanced_accuracy.Amer-Indian-Eskimo",
     ),
     "fashion_mnist": ("accuracy", "client.accuracy.worst10", "client.accuracy.std"),
 }

@@ -89,8 +89,8 @@ def test_equal_losses_keep_weights_equal_and_scale_does_not_matter() -> None:
     assert torch.allclose(one, other, atol=1e-9)
 
 
-def test_the_response_of_devices_is_unbiased() -> None:
-    """The mean of the gradients' first term over all cohorts is that of full participation."""
+def test_a_step_of_devices_by_hand() -> None:
+    """Every cohort of two in four; over all of them, the responses have the right sum."""
     K, m = 4, 2
     r = torch.tensor([0.1, 0.2, 0.3, 0.6], dtype=torch.float64)
     pairs = torch.combinations(torch.arange(K), m)
@@ -105,7 +105,6 @@ def test_the_response_of_devices_is_unbiased() -> None:
         rate = math.sqrt(math.log(K)) / (2.5 * math.sqrt(2))
         assert moved.p.numpy() == pytest.approx(torch.softmax(rate * expected, 0).numpy())
     shift = total / len(pairs) - r
-    # each client is in half of the cohorts; the mean of the others' means is no part of its own
     assert float(shift.sum()) == pytest.approx(0, abs=1e-12)
 
 

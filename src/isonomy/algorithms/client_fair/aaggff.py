@@ -14,9 +14,9 @@ A = 4 and B = K/4:
 
     p <- argmin over the simplex of sum <g_t, p> + A/2 |p|^2 + B/2 sum <g_t, p - p_t>^2
 
-`setting = "device"` (AAggFF-D, a share C of the clients in each round), with C_2 = C and a response
-that is unbiased over cohorts, r_bar + (r_i - r_bar) / C for clients of the cohort and r_bar for
-others (r_bar is the cohort's mean), linearised at r_bar, in round t = 1, 2, ...:
+`setting = "device"` (AAggFF-D, a share C of the clients in each round), with C_2 = C and the doubly
+robust response r_bar + (r_i - r_bar) / C for clients of the cohort and r_bar for others (r_bar is
+the cohort's mean), linearised at r_bar, in round t = 1, 2, ...:
 
     p proportional to exp(-sqrt(log K) / ((2 + C) sqrt(t + 1)) sum g_t)
 

@@ -155,9 +155,11 @@ def directions(vectors: Tensor, widths: list[int]) -> Tensor:
         centre = torch.full((len(part),), 1 / len(part), dtype=torch.float64)
         products = gram(part)
         d = min_norm(products, centre, 1.0) @ part
-        if float(d.square().sum()) > ZERO * float(products.diagonal().mean()) or len(layers) == 1:
+        if float(d.square().sum()) > ZERO * float(products.diagonal().mean()):
             done.append(d)
             at += 1
+        elif len(layers) == 1:  # nothing lowers all objectives
+            return torch.zeros_like(d)
         elif at + 1 < len(layers):
             layers[at : at + 2] = [torch.cat(layers[at : at + 2], 1)]
         else:
