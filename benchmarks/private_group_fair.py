@@ -1,10 +1,10 @@
 """PUFFLE and FedPF beside FedAvg on ADULT, with and without privacy, over seeds.
 
-    python benchmarks/private_group_fair.py OUT.jsonl            all cases that OUT.jsonl does not have
+    python benchmarks/private_group_fair.py OUT.jsonl            all cases that it does not have
     python benchmarks/private_group_fair.py OUT.jsonl --table    the table, from OUT.jsonl
 
-Ten clients that differ in their shares of labels (Dirichlet, 0.5), logistic regression, 15 rounds of
-one local epoch with batches of 256, groups by sex, which is not a feature.
+Ten clients that differ in their shares of labels (Dirichlet, 0.5), logistic regression, 15 rounds
+of one local epoch with batches of 256, groups by sex, which is not a feature.
 """
 
 from __future__ import annotations
