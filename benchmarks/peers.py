@@ -140,6 +140,9 @@ def measured(name: str, peers: list[str], cache: Path, turns: int) -> list[dict]
                     print(error, file=sys.stderr)
                     continue
                 found.setdefault(peer, []).append(record)
+                each = statistics.median(record["each"])
+                shown = f"{name} {peer}: {each:.4f} s a round, first after {record['first']:.1f} s"
+                print(shown, file=sys.stderr, flush=True)
             if "isonomy" in chosen and turn == 0:  # as many rounds as the slow ones, to compare
                 work = Path(folder) / f"{FEWER}.npz"
                 if work.exists():

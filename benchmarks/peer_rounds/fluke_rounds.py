@@ -7,10 +7,11 @@ import contextlib
 import torch
 
 # torchvision of the package index is for GPUs; beside a torch for the CPU its import fails because
-# this operation is missing, which nothing here uses
+# these operations are missing, which nothing here uses
 with contextlib.suppress(RuntimeError):
     _library = torch.library.Library("torchvision", "DEF")
-    _library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    for _name in ("nms", "qnms"):
+        _library.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 from fluke import DDict, FlukeENV
 from fluke.algorithms.ditto import Ditto
