@@ -191,8 +191,10 @@ class EngineConfig(Section):
         "(auto: on disk if all of them are more than 32 MB)",
     )
     compile: bool = Field(False, description="compile local steps (needs a C++ compiler)")
-    threads: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="torch threads; auto: 1 for small models"
+    threads: Annotated[int, Field(ge=1)] | Literal["auto", "probe"] = Field(
+        "auto",
+        description="torch threads; probe: a short timing chooses 1 or all cores; auto: 1 for "
+        "small models, probe for others",
     )
 
     @model_validator(mode="before")

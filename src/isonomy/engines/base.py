@@ -78,7 +78,7 @@ class Engine(ABC):
     - `take_notes` and `take_faults` report what happened since the last call;
     - `saved` and `restore` keep in a checkpoint what an identical continuation needs;
     - `settled` is called when checkpoints were written;
-    - `prepare` says which local work the rounds have.
+    - `prepare` says which local work the rounds have, `try_threads` how many threads it may use.
 
     If several processes compute a run together, each has an engine that holds the states of its own
     clients, and the methods under "several processes" join their results.
@@ -143,6 +143,9 @@ class Engine(ABC):
 
     def settled(self, round: int) -> None:  # noqa: B027
         """The run will not go back to before `round` rounds: a checkpoint of them exists."""
+
+    def try_threads(self, most: int) -> None:  # noqa: B027
+        """The run may use so many of torch's threads; an engine may find out whether they help."""
 
     def prepare(self, work: Work) -> None:  # noqa: B027
         """The local work of the rounds, before `reset`; an engine may divide clients by it."""

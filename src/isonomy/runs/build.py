@@ -503,7 +503,8 @@ def _thaw(value: Any) -> Any:
 def engine_of(setting: Setting, note: Note = lambda _: None) -> Engine:
     """The config's engine; sets the number of torch's threads to what the config says."""
     config = setting.config
-    torch.set_num_threads(_threads(setting))
+    threads = _threads(setting)
+    torch.set_num_threads(threads)
     several = ranks.current() is not None
     made = registry.make(
         "distributed" if several else config.engine.name,
@@ -515,16 +516,22 @@ def engine_of(setting: Setting, note: Note = lambda _: None) -> Engine:
     )
     made.states_in = config.engine.states
     made.prepare(config.local)
+    if config.engine.threads in ("auto", "probe"):
+        made.try_threads(threads)
     return made
 
 
 def _threads(setting: Setting) -> int:
+    """The number of threads, or the most that a probe may choose."""
     asked = setting.config.engine.threads
-    if asked != "auto":
+    if asked not in ("auto", "probe"):
         return asked
+    each = max(1, _CORES // ranks.on_this_machine())
+    if asked == "probe":
+        return each
     numbers = sum(p.numel() for p in setting.params.values())
     conv = any(isinstance(m, nn.modules.conv._ConvNd) for m in setting.task.net.modules())
-    return max(1, _CORES // ranks.on_this_machine()) if conv or numbers > SMALL else 1
+    return each if conv or numbers > SMALL else 1
 
 
 _CORES = torch.get_num_threads()

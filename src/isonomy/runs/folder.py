@@ -221,7 +221,10 @@ class RunFolder:
         path = self.path / name
         with reading(path):
             lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-            return [dict(json.loads(line)) for line in lines if line.endswith(b"\n")]
+            found = [dict(json.loads(line)) for line in lines if line.endswith(b"\n")]
+            if not all(isinstance(line.get("round"), int) for line in found):
+                raise ValueError("a line without the number of its round")
+            return found
 
     def rewind(self, round: int) -> None:
         """Remove what was written after `round` rounds, so that they can be repeated."""
@@ -236,7 +239,7 @@ class RunFolder:
                 self.write(name, _text(kept))
             joined = self.path / "clients.parquet"
             if joined.exists():  # the run was killed at its end: go back to parts
-                table = pq.read_table(joined)
+                table = _read_clients(joined)
                 early = table.filter(pc.field("round") <= round)
                 for part in self._parts():  # they are in the table, if the kill was before
                     part.unlink()  # their deletion
@@ -259,9 +262,9 @@ class RunFolder:
         whole = self.path / "clients.parquet"
         with reading(whole):
             if whole.exists():
-                return pq.read_table(whole)
+                return _read_clients(whole)
             parts = self._parts()
-            return pa.concat_tables([pq.read_table(p) for p in parts]) if parts else None
+            return pa.concat_tables([_read_clients(p) for p in parts]) if parts else None
 
     def _join_clients(self) -> None:
         """Write the tables of all evaluations as one; a long one in groups of rows."""
@@ -297,7 +300,11 @@ class RunFolder:
         """The fronts' columns; empty if none was measured."""
         path = self.path / "front.parquet"
         with reading(path):
-            return dict(pq.read_table(path).to_pydict()) if path.exists() else {}
+            found = dict(pq.read_table(path).to_pydict()) if path.exists() else {}
+            for column in found.values():
+                if len({len(cell) for cell in column if isinstance(cell, list)}) > 1:
+                    raise ValueError("counts of different lengths in one column")
+            return found
 
     def write_excess(self, found: dict[str, Any]) -> None:
         """Write the clients' excess risk at the end of the run."""
@@ -487,6 +494,16 @@ def _parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table.combine_chunks(), sink)
     return bytes(sink.getvalue().to_pybytes())
+
+
+def _read_clients(path: Path) -> pa.Table:
+    """A table of clients; raises RunError if it is damaged."""
+    with reading(path):
+        table = pq.read_table(path)
+        rounds = table.column("round")
+        if not pa.types.is_integer(rounds.type) or rounds.null_count:
+            raise ValueError("a row without the number of its round")
+        return table
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from isonomy.runs.build import Setting, versions
 from isonomy.runs.files import write_atomically
 from isonomy.runs.finished import FinishedRun
 from isonomy.runs.private import allowed
+from isonomy.studies import earlier
 from isonomy.studies.compare import slug
 from isonomy.studies.proofs import Proofs
 from isonomy.studies.selection import (
@@ -105,13 +106,6 @@ def written(
     """
     met = counts is not None and all(one.status == "met" for one in answers)
     met = met and (privacy is None or privacy["status"] == "met")
-    place.mkdir(parents=True, exist_ok=True)
-    check_folder(place)
-    if (place / MODEL).exists():
-        shutil.rmtree(place / MODEL)  # exported by an earlier decision: `check_folder` made sure
-    models: list[str] = []
-    if met and run is not None and selection.chosen is not None:
-        models = _export(place, run, selection.chosen.candidate)
     cautions, others = data_warnings(setting)
     facts: dict[str, Any] = {
         "format": 1,
@@ -148,12 +142,19 @@ def written(
             sizes=privacy is None or privacy["level"] == "example",
         ),
         "cautions": cautions,
-        "models": models,
         "passes": passes,
         "seconds": round(seconds, 1),
         "repeat": {"command": command, "seed": setting.config.seed, "versions": versions()},
         "config": setting.config.plain(),
     }
+    place.mkdir(parents=True, exist_ok=True)
+    check_folder(place)
+    facts["earlier"] = earlier.set_aside(place, _plain(facts), (JSON, PAGE, MODEL))
+    if (place / MODEL).exists():
+        shutil.rmtree(place / MODEL)  # of the same decision: `check_folder` made sure
+    facts["models"] = []
+    if met and run is not None and selection.chosen is not None:
+        facts["models"] = _export(place, run, selection.chosen.candidate)
     facts["lines"] = list(_lines(facts, place))
     write_atomically(place / JSON, json.dumps(_plain(facts), indent=1, allow_nan=False).encode())
     write_page(_plain(facts), place / PAGE)
@@ -167,7 +168,7 @@ def check_folder(place: Path) -> None:
     if place.exists() and not place.is_dir():
         raise RunError(f"'{place}' is not a folder; choose another one with --to.")
     found = sorted(path.name for path in place.iterdir()) if place.exists() else []
-    known = (JSON, PAGE, MODEL, TRIALS, WITH_RULE, KEY, PLAN)
+    known = (JSON, PAGE, MODEL, TRIALS, WITH_RULE, KEY, PLAN, earlier.EARLIER)
     other = [name for name in found if name not in known]
     if other or (MODEL in found and JSON not in found):
         raise RunError(
@@ -481,6 +482,8 @@ def _lines(facts: Mapping[str, Any], place: Path) -> list[str]:
             "needed to show it."
         )
     out += [f"Warning: {text}" for text in facts["cautions"]]
+    if facts["answers"] and facts["earlier"]:
+        out.append(earlier.line(facts["earlier"], facts["level"]))
     where = place / PAGE
     if facts["models"]:
         many = len(facts["models"]) > 1

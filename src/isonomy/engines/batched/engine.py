@@ -38,6 +38,7 @@ from isonomy.errors import ConfigError
 CACHED = 5 * 2**20  # bytes of parameters in a chunk: about the size of a processor's cache
 FEWEST, MOST = 16, 1024  # clients in a chunk of a light model
 MEMORY = 256 * 2**20  # bytes a chunk may take
+PADDING = 200_000  # examples: more of it in the batch plans of a chunk costs more than a new chunk
 HEAVY = 4e6  # floating-point operations per step above which arithmetic outweighs overhead
 HUGE = 1e9  # operations per step above which many clients at once only cost memory
 CANDIDATES = (1, 4, 16)  # chunks that the probe tries for heavy models
@@ -76,6 +77,8 @@ class Batched(Engine):
         self.chunk = chunk
         self.programs = shared(compile)
         self.chunks = dict(chunks or {})
+        self.threads: int | None = None  # that a probe found
+        self._most_threads = 1
         self._flops: float | None = None
         self._bytes = max(1, sum(p.numel() * p.element_size() for p in task.net.parameters()))
 
@@ -155,13 +158,22 @@ class Batched(Engine):
         trouble, self.programs.trouble = self.programs.trouble, None
         return [] if trouble is None else [f"compilation failed, continuing without it: {trouble}"]
 
+    def try_threads(self, most: int) -> None:
+        """Before the first training, find out whether 1 or so many threads are faster."""
+        self._most_threads = most
+
     def saved(self) -> dict[str, Any]:
-        """The chunks that probes found, and the number of shares."""
-        return {"chunks": self.chunks, **({"shares": self.shares} if self.shares > 1 else {})}
+        """The chunks and the number of threads that probes found, and the number of shares."""
+        shares = {"shares": self.shares} if self.shares > 1 else {}
+        threads = {"threads": self.threads} if self.threads is not None else {}
+        return {"chunks": self.chunks, **shares, **threads}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Use the chunks of an earlier probe, and as many shares as there were."""
+        """Use what earlier probes found, and as many shares as there were."""
         self.chunks = dict(saved.get("chunks") or {})
+        if saved.get("threads") is not None:
+            self.threads = int(saved["threads"])
+            torch.set_num_threads(self.threads)
         self.divide(int(saved.get("shares", 1)), self.joint)
         self.reset(self.initial)
 
@@ -175,6 +187,7 @@ class Batched(Engine):
             found = [ask.ids[share_of[ask.ids] == share] for share in self.held]
             parts = [self._sorted(ask, ids) for ids in found if len(ids)]
         most = self._chunk(ask, parts)
+        self._choose_threads(parts, most)
         for part in parts:
             yield from self._chunks(part, most)
 
@@ -198,14 +211,18 @@ class Batched(Engine):
         width = max(self.federation.x[0].numel(), 1)
         work = ask.work
         first, n, held, passes = 0, 0, 0, 0  # of the chunk's clients: the largest of each
+        real = 0  # examples of the chunk's clients
         for i, sizes in enumerate(splits):
             n, held = max(n, sizes[0]), max(held, *sizes)
             passes = max(passes, work.passes(sizes[0]))
+            real += sizes[0]
             plan = 32 * passes * n + 16 * work.count(n) * work.width(n)
             lanes = i + 1 - first
-            if lanes > 1 and (lanes > most or lanes * (plan + 4 * held * width) > MEMORY):
+            full = lanes > most or lanes * (plan + 4 * held * width) > MEMORY
+            if lanes > 1 and (full or passes * (lanes * n - real) > PADDING):
                 yield first, i
                 first, n, held, passes = i, sizes[0], max(sizes), work.passes(sizes[0])
+                real = sizes[0]
         yield first, len(splits)
 
     def _run(self, ask: Ask, first: int, last: int) -> tuple[Any, State]:
@@ -244,6 +261,33 @@ class Batched(Engine):
             found = self.division.everyone(lambda: self._probe(parts[0]) if parts else 0)
             self.chunks[name] = next(chunk for chunk in found if chunk)
         return self.chunks[name]
+
+    def _choose_threads(self, parts: list[Ask], chunk: int) -> None:
+        """Set the number of torch's threads, in the first exchange of a run that may use several.
+
+        Results may depend on the number, in rounding. So it is the same in all processes, and kept.
+        """
+        if self.threads is not None or self._most_threads == 1:
+            return
+        found = self.division.everyone(lambda: self._probe_threads(parts[0], chunk) if parts else 0)
+        self.threads = next(number for number in found if number)
+        torch.set_num_threads(self.threads)
+
+    def _probe_threads(self, ask: Ask, chunk: int) -> int:
+        """1, unless all threads are clearly faster now; other work on the machine matters."""
+        small = replace(ask, work=replace(ask.work, steps=2))
+        last = min(chunk, len(ask.ids))
+        numbers = (1, self._most_threads)
+        spent = dict.fromkeys(numbers, float("inf"))
+        for turn in range(4):  # the first one traces and warms up
+            for number in numbers:
+                torch.set_num_threads(number)
+                begin = time.perf_counter()
+                self._run(small, 0, last)
+                if turn:
+                    spent[number] = min(spent[number], time.perf_counter() - begin)
+        one, several = (spent[number] for number in numbers)
+        return numbers[1] if several < 0.9 * one else 1
 
     def _heaviness(self, ask: Ask) -> float:
         """The number of floating-point operations in one client's step, counted, not timed."""

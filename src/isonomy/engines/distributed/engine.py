@@ -93,6 +93,10 @@ class Distributed(Engine):
         """Divide clients by this work."""
         self.inner.prepare(work)
 
+    def try_threads(self, most: int) -> None:
+        """The threads of each rank."""
+        self.inner.try_threads(most)
+
     def reset(self, initial: State) -> None:
         """Give every client of this rank the same initial state."""
         self.inner.states_in, self.inner.scratch = self.states_in, self.scratch

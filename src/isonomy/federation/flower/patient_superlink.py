@@ -103,12 +103,13 @@ def keep_replies() -> None:
     participants answer and leave at once, mostly before the ServerApp asks for their replies.
     """
     from flwr.server.superlink.linkstate import sql_linkstate
+    from flwr.supercore.state.schema.linkstate_models import MessageRes
     from sqlalchemy import select
 
     take = sql_linkstate.SqlLinkState.get_message_res
     name = "check_node_availability_for_in_message"
     check = getattr(sql_linkstate, name)
-    reply_to = sql_linkstate.MessageResModel.reply_to_message_id
+    reply_to = MessageRes.reply_to_message_id
     answered: ContextVar[set[str]] = ContextVar("answered")
 
     def check_unanswered(inquired_in_message_ids: set[str], *given: Any, **options: Any) -> Any:
