@@ -51,7 +51,7 @@ federation: .venv/developing
 
 pages: .venv/developing
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'selenium>=4.20,<5'
-	$(BIN)/python -m pytest -m slow tests/report/test_pages_in_chromium.py tests/report/test_decision_in_chromium.py
+	$(BIN)/python -m pytest -m slow tests/report/test_*_in_chromium.py
 
 soak: .venv/developing
 	PYTHONPATH=tests $(BIN)/python -m soak --rounds $(ROUNDS) --seed $(SEED)

@@ -1,6 +1,7 @@
 """How often a decision is right, on data from a known generator, and what it costs in accuracy.
 
     python benchmarks/decisions.py --draws 100
+    python benchmarks/decisions.py --draws 60 --epsilon 4 --methods fedavg,local --trials 1
 
 Every draw makes the tables of five clients from a known population, draws requirements around what
 is attainable, and asks `isonomy.decide`. The chosen model and every other candidate are then
@@ -9,6 +10,9 @@ measured on 100,000 examples of the population. Reported are
 - how often a model was called "met" that does not meet the requirements in the population,
 - how often there was a yes, of the draws in which some candidate meets them,
 - the accuracy lost against an oracle that chooses among the same candidates by the population.
+
+With `--epsilon`, every decision is differentially private within it (level `example`); of the
+candidates with rules for their decisions, only a chosen one is measured on the population.
 """
 
 from __future__ import annotations
@@ -86,11 +90,19 @@ def in_population(candidate, setting) -> Cells:
     values = RunFolder(candidate.folder).config().plain()
     values["data"]["path"] = setting["path"]
     there = opened(RunFolder(candidate.folder), build(parse(values)))
-    rule = None if candidate.rule is None else fitted_rule(there, candidate.rule)
+    there.engine.guard = None  # the population is not that of the private run
+    if candidate.rule is None:
+        rule = None
+    elif there.setting.privacy is None:
+        rule = fitted_rule(there, candidate.rule)
+    else:
+        rule = RunFolder(setting["with_rule"]).model().rule
     return Cells.of(there.counts("test", candidate.preference, rule))
 
 
-def one(seed: int, size: int, methods: list[str], trials: int) -> dict[str, object]:
+def one(
+    seed: int, size: int, methods: list[str], trials: int, epsilon: float | None
+) -> dict[str, object]:
     """One decision, and what the population says about it."""
     rng = np.random.default_rng(seed)
     wanted = rng.choice(list(BOUNDS), size=2, replace=False)
@@ -101,15 +113,18 @@ def one(seed: int, size: int, methods: list[str], trials: int) -> dict[str, obje
         found = isonomy.decide(
             config_of(folder / "tables"),
             folder / "decision",
-            require=required,
+            require=required if epsilon is None else [*required, f"epsilon <= {epsilon}"],
             methods=methods,
             trials=trials,
         )
         wishes = [read_requirement(text, ["sex"]) for text in required]
         accuracy = read_target("accuracy", ["sex"])
         setting = {"path": str(folder / "population")}
+        setting["with_rule"] = str(folder / "decision" / "with-rule")
         chosen, best, yes = found.selection.chosen, None, False
         for judged in found.selection.judged:
+            if epsilon is not None and judged.candidate.rule and judged is not chosen:
+                continue
             cells = in_population(judged.candidate, setting)
             right = all(wish.holds(wish.target.value(cells)) for wish in wishes)
             value = accuracy.value(cells)
@@ -128,6 +143,7 @@ def one(seed: int, size: int, methods: list[str], trials: int) -> dict[str, obje
             "accuracy": mine if yes else None,
             "oracle": best,
             "statuses": [answer.status for answer in found.answers],
+            "epsilon": (found.facts["privacy"] or {}).get("epsilon"),
         }
 
 
@@ -138,12 +154,13 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=3000, help="rows of each client")
     parser.add_argument("--trials", type=int, default=2)
     parser.add_argument("--methods", default="fedavg,fedfb,equifl,local")
+    parser.add_argument("--epsilon", type=float, help="bound of a private decision")
     parser.add_argument("--json", type=Path, help="also write one line per draw to this file")
     given = parser.parse_args()
     torch.set_num_threads(1)
     rows, started = [], time.monotonic()
     for seed in range(given.first, given.first + given.draws):
-        rows.append(one(seed, given.size, given.methods.split(","), given.trials))
+        rows.append(one(seed, given.size, given.methods.split(","), given.trials, given.epsilon))
         if given.json:
             with given.json.open("a") as file:
                 file.write(json.dumps(rows[-1]) + "\n")

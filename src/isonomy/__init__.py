@@ -40,7 +40,7 @@ from isonomy.api import (
     run,
     trust,
 )
-from isonomy.api_data import federation
+from isonomy.api_data import federation, pack
 from isonomy.api_results import figures, frame, table, write_report
 from isonomy.api_search import check, decide, suggest, sweep, tune
 
@@ -84,6 +84,7 @@ __all__ = [
     "load_model",
     "make_config",
     "methods",
+    "pack",
     "phase",
     "postprocess_run",
     "predictor",

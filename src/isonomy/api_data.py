@@ -6,6 +6,7 @@ Heavy imports are inside the functions, so that importing this module is fast.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -70,6 +71,27 @@ def federation(
     memory.register(made)
     made.federation()  # so that mistakes are found here
     return made
+
+
+def pack(data: Any, folder: Path | str) -> Federation:
+    """Write data to a new folder, from which runs map them into memory; see docs/many-clients.md.
+
+    `data` is what `federation` returns, or an iterable of `Federation.from_tensors(...)` with some
+    clients each, which are written one after the other. Use them with `data = {name = "packed",
+    path = folder}`.
+
+    >>> import tempfile, torch
+    >>> from isonomy import Federation
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     x, y = torch.randn(40, 3), torch.arange(40) % 2
+    ...     halves = (Federation.from_tensors(x, y, [name] * 40) for name in ("a", "b"))
+    ...     list(pack(halves, folder).names)
+    ['a', 'b']
+    """
+    from isonomy.data.frames import Frames
+    from isonomy.data.packed import pack as write
+
+    return write(data.federation() if isinstance(data, Frames) else data, folder)
 
 
 def data_table(data: Any) -> dict[str, Any]:

@@ -17,6 +17,9 @@ from isonomy.algorithms.preference.hetpfl import HetPFL
 from isonomy.algorithms.preference.praffl import PraFFL
 from isonomy.blocks import objectives, pareto, preferences, trade_off
 from isonomy.core import random
+from isonomy.core.batches import Plan
+from isonomy.core.client import Client, Message, Reply, State
+from isonomy.core.phase import phase
 from isonomy.core.task import Batch, Task
 from isonomy.core.work import Work
 from isonomy.engines.base import Engine
@@ -95,6 +98,44 @@ def test_rounds_of_different_cohorts_are_compared_on_the_same_clients() -> None:
     hard = {"volume": torch.tensor(0.7), "before": torch.tensor(0.6), "clients": torch.tensor(2.0)}
     better, score = trade_off.improved(hard, torch.tensor(0.5))
     assert (float(better), float(score)) == (1, pytest.approx(0.35))
+
+
+def test_steps_are_joined_so_that_every_row_is_used_once() -> None:
+    """Five steps of 100 rows become two of 300: the last one begins again to be full."""
+    rows = torch.arange(500).reshape(5, 100)
+    plan = trade_off._wider(Plan(rows, torch.ones(5, 100), torch.tensor(5)))
+    assert plan.rows.shape == (2, 300)
+    assert int(plan.count) == 2
+    assert plan.rows.flatten()[:500].tolist() == list(range(500))
+    assert plan.rows.flatten()[500:].tolist() == list(range(100))
+    short = trade_off._wider(Plan(rows, torch.ones(5, 100), torch.tensor(1)))  # others are padding
+    assert int(short.count) == 1
+    assert short.rows[0].tolist() == 3 * list(range(100))
+
+
+@pytest.mark.parametrize("kind", [Loop, Batched])
+def test_rounds_are_compared_on_rows_from_all_of_the_validation_examples(
+    kind: type[Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients with more rows than are measured use every so many of them, others all of theirs."""
+    monkeypatch.setattr(trade_off, "MEASURED", 4)
+    data = federation(sizes=(12, 7), validation=9)
+    engine = kind(TASK, data, seed=3)
+    engine.reset(())
+
+    @phase("gather", x="examples", weight="examples")
+    def seen(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+        batch = trade_off._some_validation(client)
+        return {"x": batch.x, "weight": batch.weight}, client.state
+
+    found = engine.cohort(engine.everyone(), work=SHORT, round=0).gather(seen, {}).value
+    assert found["weight"].sum(1).tolist() == [4, 4]
+    for k in range(2):
+        own = data.x[data.rows(k, "validation")]
+        assert torch.equal(found["x"][k], own[[0, 2, 4, 6]])  # floor(i 9 / 4)
+    monkeypatch.setattr(trade_off, "MEASURED", 9)
+    again = engine.cohort(engine.everyone(), work=SHORT, round=0).gather(seen, {}).value
+    assert torch.equal(again["x"][1], data.x[data.rows(1, "validation")])
 
 
 # --- why the sampler has no baseline --------------------------------------------------------------

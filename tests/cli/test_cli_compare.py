@@ -7,8 +7,9 @@ import signal
 
 import isonomy
 from isonomy.cli.output import DIVERGED
+from isonomy.errors import TrainingError
 from isonomy.runs.listener import Listener
-from isonomy.studies import compare
+from isonomy.studies import parallel
 
 BAD = """
 [[compare.methods]]
@@ -33,16 +34,14 @@ def test_a_method_that_diverges_stays_in_the_table_and_sets_the_exit_code(place,
 
 
 def test_some_seeds_that_diverge_are_a_warning(place, cli, monkeypatch):
-    real = compare.run_or_resume
+    real = parallel.run_or_resume
 
     def fails_once(plan, listener):
         if plan[0].seed == 1:
-            raise compare.TrainingError(
-                "round 2: training diverged; lower local.lr, and run again."
-            )
+            raise TrainingError("round 2: training diverged; lower local.lr, and run again.")
         real(plan, listener)
 
-    monkeypatch.setattr(compare, "run_or_resume", fails_once)
+    monkeypatch.setattr(parallel, "run_or_resume", fails_once)
     result = cli("compare", "tiny.toml", "--to", "out", "--seeds", "2")
     assert "Warning: fedavg diverged in 1 of 2 runs." in result.stderr
     assert "seed 1: diverged in round 2: lower local.lr" in result.stdout

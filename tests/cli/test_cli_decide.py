@@ -36,7 +36,9 @@ def test_mistakes_are_refused_before_anything_runs(cli, place):
         ((), "no requirement was given"),
         (("--require", "fairness <= 1"), "unknown quantity 'fairness'"),
         (("--require", "accuracy >= 0.5", "--maximise", "demographic_parity"), "use minimise"),
-        (("--require", "epsilon <= 4"), "which no ledger counts"),
+        (("--require", "epsilon >= 4"), "less epsilon is better"),
+        (("--require", "epsilon <= 4", "--maximise", "epsilon"), "not maximised"),
+        (("--require", "epsilon <= 4", "--require", "loss <= 1"), "losses have no bound"),
     ]:
         result = cli("decide", "tiny.toml", *words, *SHORT, code=2)
         assert message in result.output

@@ -6,11 +6,18 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from isonomy.algorithms.average.fedavg import FedAvg
+from isonomy.algorithms.client_fair.aaggff import AAggFF
 from isonomy.algorithms.client_fair.afl import AFL
 from isonomy.algorithms.client_fair.fedeba import FedEBA
 from isonomy.algorithms.client_fair.fedfv import FedFV
+from isonomy.algorithms.client_fair.fedheal import FedHEAL
+from isonomy.algorithms.client_fair.fedlf import FedLF
+from isonomy.algorithms.client_fair.fedmdfg import FedMDFG
 from isonomy.algorithms.client_fair.fedmgda import FedMGDA
+from isonomy.algorithms.client_fair.fedpw import FedPW
 from isonomy.algorithms.client_fair.prac_fedeba import PracFedEBA
 from isonomy.algorithms.client_fair.propfair import PropFair
 from isonomy.algorithms.client_fair.q_fedavg import QFedAvg
@@ -22,6 +29,7 @@ from isonomy.contract.world import world
 from isonomy.core.algorithm import Algorithm
 
 EQUAL = FedAvg(weight="equal")
+ALONE = [torch.tensor([5])] * 3
 
 
 def _model(got: Outcome) -> Any:
@@ -97,3 +105,35 @@ def propfair(transport: Transport) -> None:
 def fedfv(transport: Transport) -> None:
     """Where everybody keeps its update and nobody is remembered, FedFV is FedAvg."""
     check_same_run(FedFV(alpha=1.0, tau=0), EQUAL, transport, exactly=False)
+
+
+def aaggff(transport: Transport) -> None:
+    """One client: its response is the mean, so all weights stay equal, and it trains as FedAvg."""
+    for setting in ("silo", "device"):
+        one = AAggFF(setting=setting)  # type: ignore[arg-type]
+        check_same_run(one, FedAvg(), transport, cohorts=ALONE, exactly=False, part=_model)
+
+
+def fedmdfg(transport: Transport) -> None:
+    """One client and one step size: gradient descent on all its examples."""
+    where = replace(world(), work=replace(world().work, steps=1, batch=0))
+    one, other = FedMDFG(s=0, history=False), FedAvg()
+    got, expected = (_model(run(a, transport, where, cohorts=ALONE)) for a in (one, other))
+    close(got, expected, "FedMDFG with one client")
+
+
+def fedlf(transport: Transport) -> None:
+    """One client, without memory of others: FedAvg, also layer by layer."""
+    for layers in (True, False):
+        one = FedLF(layers=layers)
+        check_same_run(one, FedAvg(), transport, cohorts=ALONE, exactly=False, part=_model)
+
+
+def fedheal(transport: Transport) -> None:
+    """Neither a mask nor weights: FedAvg."""
+    check_same_run(FedHEAL(tau=-1.0, beta=0.0), EQUAL, transport, exactly=False, part=_model)
+
+
+def fedpw(transport: Transport) -> None:
+    """Weights that do not move, and no change dropped: FedAvg."""
+    check_same_run(FedPW(beta=0.0, r=0.0), EQUAL, transport, exactly=False, part=_model)

@@ -16,9 +16,11 @@ from isonomy.algorithms.group_fair.fairfed import FairFed
 from isonomy.algorithms.group_fair.fcfl import FCFL
 from isonomy.algorithms.group_fair.fedfair import FedFair
 from isonomy.algorithms.group_fair.fedfb import FedFB
+from isonomy.algorithms.group_fair.fedpf import FedPF
 from isonomy.algorithms.group_fair.gifair import GIFAIR
 from isonomy.algorithms.group_fair.lft_ensemble import LFTEnsemble
 from isonomy.algorithms.group_fair.lft_fedavg import LFTFedAvg
+from isonomy.algorithms.group_fair.puffle import PUFFLE
 from isonomy.algorithms.personal.local import Local
 from isonomy.contract.checks import check_same_run
 from isonomy.contract.running import Outcome, Transport, close, field, run
@@ -102,3 +104,13 @@ def fcfl(transport: Transport) -> None:
         _model(run(a, transport, where, cohorts=ALONE)) for a in (FCFL(epsilon=math.inf), FedAvg())
     )
     close(got, expected, "FCFL without a bound")
+
+
+def puffle(transport: Transport) -> None:
+    """A regulariser of weight 0: FedAvg."""
+    check_same_run(PUFFLE(lam=0.0), FedAvg(), transport, part=_model)
+
+
+def fedpf(transport: Transport) -> None:
+    """One iteration, whose multipliers had no effect yet: FedAvg, whatever the responses are."""
+    check_same_run(FedPF(iterations=1, epsilon=0.5), FedAvg(), transport, part=_model)

@@ -77,6 +77,9 @@ ROWS: dict[str, Row] = {
         variants=({"pace": 1.0}, {"basis": "cells", "tau": 0.01, "penalty": 5.0}),
         classes=(2,),
     ),
+    "aaggff": Row(
+        client_fair.aaggff, variants=({}, {"setting": "device", "cdf": "normal", "eta": 0.5})
+    ),
     "afl": Row(client_fair.afl, variants=({"gamma": 0.5}, {"update": "model", "report": "last"})),
     "equifl": Row(
         group_fair.equifl,
@@ -131,6 +134,11 @@ ROWS: dict[str, Row] = {
         classes=(2,),
     ),
     "fedfv": Row(client_fair.fedfv, variants=({"alpha": 0.3}, {"alpha": 0.0, "tau": 2})),
+    "fedheal": Row(client_fair.fedheal, variants=({"tau": 0.6},)),
+    "fedlf": Row(
+        client_fair.fedlf,
+        variants=({}, {"gradient": "full", "layers": False, "history": False, "fair": False}),
+    ),
     "fedma": Row(
         matched.fedma,
         variants=(
@@ -139,11 +147,21 @@ ROWS: dict[str, Row] = {
         ),
         worlds=(deep_world,),
     ),
+    "fedmdfg": Row(
+        client_fair.fedmdfg,
+        variants=({"theta": 0.01, "s": 2}, {"theta": 0.5, "s": 1, "history": False}),
+    ),
     "fedmgda": Row(
         client_fair.fedmgda,
         variants=({"eta": 0.3}, {"epsilon": 1.0, "weight": "size", "normalise": False}),
     ),
+    "fedpf": Row(
+        group_fair.fedpf,
+        variants=({"iterations": 2, "epsilon": 1.0}, {"iterations": 3, "slack": 0.0, "eta": 5.0}),
+        classes=(2,),
+    ),
     "fedprox": Row(_mu_zero_is_fedavg, variants=({"mu": 0.5},)),
+    "fedpw": Row(client_fair.fedpw),
     "finetune": Row(
         personal.finetune, variants=({"lam": 0.5, "epochs": 2}, {"steps": 3, "lr": 0.05})
     ),
@@ -229,6 +247,10 @@ ROWS: dict[str, Row] = {
     ),
     "prac_fedeba": Row(client_fair.prac_fedeba, variants=({"theta": 0.0, "tau": 0.5},)),
     "propfair": Row(client_fair.propfair, variants=({"M": 2.0}, {"M": 1.2, "beyond": "flat"})),
+    "puffle": Row(
+        group_fair.puffle,
+        variants=({"target": 0.02, "momentum": 0.5, "newest": 0.5}, {"lam": 0.3, "decay": 0.5}),
+    ),
     "q_fedavg": Row(client_fair.q_fedavg, variants=({}, {"q": 5.0, "lipschitz": 2.0})),
     "q_fedsgd": Row(
         client_fair.q_fedsgd,

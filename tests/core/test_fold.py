@@ -228,7 +228,7 @@ def test_ladder_is_never_below_what_is_active(active: int, rungs: tuple[int, ...
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_long_uneven_lanes_run_down_to_one(nested: bool) -> None:
-    """The longest lane runs alone, without lanes in its operations and without Python."""
+    """The longest lane runs alone, without lanes in its operations."""
     counts = torch.tensor([90, 50, 48, 7, 7, 3, 3, 2, 2, 1])
     w = numbers("w", 10, 3, 2) if nested else numbers("w", 10, 2)
 
@@ -243,7 +243,37 @@ def test_long_uneven_lanes_run_down_to_one(nested: bool) -> None:
 
     programs = both(run)
     assert programs.traced == 4  # of 10, 8, 4 and 1 lanes: two lanes are left for two steps only
-    assert sum(isinstance(p.call, torch.jit.ScriptFunction) for p in programs._cache.values()) == 2
+
+
+def test_a_step_that_is_used_often_becomes_faster_with_the_same_bits() -> None:
+    """Its rows are then looked up for many steps at once, and it runs without Python."""
+    pool, w = numbers("pool", 40, 3), numbers("w", 4, 3)
+    counts = torch.tensor([45, 45, 40, 2])
+    rows = (numbers("rows", 4, 45, 5).abs() * 1000).long() % 40
+
+    def run() -> Any:
+        def client(w: Tensor, rows: Tensor, count: Tensor) -> Tensor:
+            def body(w: Tensor, at: Tensor) -> Tensor:
+                x, weight = torch.nn.functional.embedding(at, pool), (at > 3).to(torch.float32)
+
+                def loss(v: Tensor) -> Tensor:
+                    return ((x * v).tanh().sum(-1) * weight).sum() / weight.sum().clamp(min=1)
+
+                return w - 0.1 * grad(loss)(w)
+
+            ended: Tensor = fold(body, w, rows, count)
+            return ended
+
+        return vmap(client)(w, rows, counts)
+
+    programs, expected = Programs(), run()
+    results = []
+    for _ in range(10):
+        with torch.no_grad(), using(programs):
+            results.append(run())
+    assert torch.allclose(results[0], expected, atol=1e-6)
+    assert programs.faster == programs.traced == 1
+    assert all(torch.equal(results[0], result) for result in results)
 
 
 def test_a_program_that_the_interpreter_changes_is_kept() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -92,6 +93,10 @@ def kinds():
         "arrow's reader": (arrow.to_reader(), True),
         "dict of pandas": (dict(reversed(parts.items())), False),
         "dict of polars": ({name: polars.from_pandas(part) for name, part in parts.items()}, False),
+        "dict of arrow": (
+            {n: pa.Table.from_pandas(part, preserve_index=False) for n, part in parts.items()},
+            False,
+        ),
     }
 
 
@@ -115,6 +120,11 @@ def test_hugging_face_data_sets(files):
     assert same(
         isonomy.run(config(), data=isonomy.federation(given, client="site", **ROLES)), files[1][0]
     )
+    each = {
+        name: datasets.Dataset.from_pandas(part.drop(columns="site"), preserve_index=False)
+        for name, part in frame.groupby("site")
+    }
+    assert same(isonomy.run(config(), data=isonomy.federation(each, **ROLES)), files[1][0])
     coded = given.class_encode_column("ill")
     again = isonomy.federation(coded, client="site", **ROLES)
     assert same(isonomy.run(config(), data=again), files[1][0])
@@ -139,6 +149,7 @@ def test_partitioners_of_flwr_datasets(files):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # files of datasets
 def test_a_federated_dataset_of_flwr_datasets(tmp_path):
     federated = pytest.importorskip("flwr_datasets").FederatedDataset
     path = tmp_path / "all.csv"
@@ -203,22 +214,34 @@ def test_a_partition_divides_one_frame_as_it_divides_a_file(files):
     assert len(set(made.clients["name"])) == 4
 
 
-def test_all_studies_take_data(tmp_path):
+def test_all_studies_give_the_results_of_the_file(files, tmp_path):
     given = isonomy.federation(hospitals(), client="site", **ROLES)
-    swept = isonomy.sweep(config(), {"local.lr": [0.1, 0.2]}, data=given, algorithms=["fedavg"])
+    there = {"data": given}
+    read = config(path=str(files[0]), client="site", **ROLES)
+    swept, of_file = (
+        isonomy.sweep(made, {"local.lr": [0.1, 0.2]}, algorithms=["fedavg"], **more)
+        for made, more in ((config(), there), (read, {}))
+    )
     assert [one.config["local"]["lr"] for one in swept] == [0.1, 0.2]
     assert {one.config["data"]["digest"] for one in swept} == {given.digest}
-    tuned = isonomy.tune(config(), ["fedavg"], data=given, trials=2)
-    assert len(tuned.trials) == 2
-    decision = isonomy.decide(
-        config(),
-        tmp_path / "d",
-        require=["accuracy >= 0.5"],
-        trials=1,
-        methods=["fedavg"],
-        data=given,
+    assert all(same(a, b) for a, b in zip(swept, of_file, strict=True))
+    tuned, of_file = (
+        isonomy.tune(made, ["fedavg"], trials=2, **more).trials
+        for made, more in ((config(), there), (read, {}))
+    )
+    assert len(tuned) == 2
+    assert [one.plain() for one in tuned] == [one.plain() for one in of_file]
+    asked = {"require": ["accuracy >= 0.5"], "trials": 1, "methods": ["fedavg"]}
+    decision, of_file = (
+        isonomy.decide(made, tmp_path / name, **asked, **more)
+        for made, name, more in ((config(), "memory", there), (read, "file", {}))
     )
     assert decision.outcome == "met"
+    assert decision.answers == of_file.answers
+    one, two = (made.model / "model.safetensors" for made in (decision, of_file))
+    assert one.read_bytes() == two.read_bytes()
+    one, two = (json.loads((made.model / "card.json").read_text()) for made in (decision, of_file))
+    assert {name for name in one if one[name] != two[name]} == {"data", "seal"}  # where it is from
 
 
 @pytest.mark.slow

@@ -210,6 +210,18 @@ def test_impossible(name):
         PARTITIONS[name].function(rows, 2, 0, minimum=0)
 
 
+def test_shards_of_different_counts():
+    """Sorted labels in ten shards of one label each; clients have 1, 2, 2, 2 and 3 of them."""
+    labels = np.arange(200) % 10
+    parts = partition.shards(Rows(labels), 5, 0, counts=(1, 2, 2, 2, 3))
+    assert [len(set(labels[p.numpy()])) for p in parts] == [1, 2, 2, 2, 3]
+    assert sorted(np.concatenate(parts)) == list(range(200))
+    with pytest.raises(ConfigError, match="counts has 2 numbers for 5 clients"):
+        partition.shards(Rows(labels), 5, 0, counts=(1, 2))
+    with pytest.raises(ConfigError, match=r"counts is \[0, 2\]"):
+        partition.shards(Rows(labels), 2, 0, counts=(0, 2))
+
+
 def test_shards_that_do_not_reach_the_minimum():
     with pytest.raises(DataError, match="as few as 4 rows"):
         partition.shards(Rows(np.arange(29) % 2), 5, 0, each=2, minimum=5)

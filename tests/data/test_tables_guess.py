@@ -298,6 +298,9 @@ def test_reasons_and_doubts_of_a_label():
     assert reason == "two values, a typical name, last column; others: readmitted"
     assert len(doubts) == 1
     assert "readmitted may also be" in doubts[0]
+    amount = number("income", np.linspace(1, 90_000.5, 100))
+    _, doubts = guess_label.label_reason(amount, [text("relapse", two, last=True)])
+    assert "relapse may also be" in doubts[0]
     reason, doubts = guess_label.label_reason(text("smoker", two), [])
     assert reason == "two values"
     assert "no column has a typical name" in doubts[0]

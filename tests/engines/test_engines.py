@@ -22,6 +22,7 @@ from isonomy.core.phase import phase
 from isonomy.core.task import Task
 from isonomy.core.work import Work
 from isonomy.data.federation import Federation, build
+from isonomy.engines import base
 from isonomy.engines.base import Engine, Meter, States, dropout, sample
 from isonomy.engines.batched.engine import Batched
 from isonomy.engines.batched.program import Programs
@@ -101,6 +102,15 @@ def test_sample_is_distinct_sorted_and_a_function_of_seed_and_round(how: Any) ->
         assert torch.equal(ids, sample(federation, 7, seed=seed, round=r, how=how))
         draws.append(tuple(ids.tolist()))
     assert len(set(draws)) == len(draws)
+
+
+@pytest.mark.parametrize("how", ["uniform", "size"])
+def test_draws_among_many_clients_have_the_same_chances(how: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(base, "MANY", 0)  # as with more than 65,536 clients
+    sizes = [1, 2, 30, 4, 13, 1, 7, 9]
+    expected = in_turn(sizes, 2) if how == "size" else [1 / 4] * 8
+    for a, b in zip(frequencies(federation_of(*sizes), 2, how=how), expected, strict=True):
+        assert abs(a - b) < tolerance(b)
 
 
 def test_sample_of_all_or_more_is_everyone() -> None:

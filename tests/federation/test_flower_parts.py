@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -315,3 +317,18 @@ def test_the_folder_of_a_participant_is_its_owners_alone(tmp_path: Path) -> None
     home.mkdir(mode=0o755)
     with locked(home):
         assert stat.S_IMODE(home.stat().st_mode) == 0o700
+
+
+def test_answers_of_flower_have_no_colours(monkeypatch, tmp_path):
+    """Notebooks and CI systems ask every program for colours; Flower prints its JSON with rich."""
+    from isonomy.federation.flower.processes import environment
+
+    script = "import rich; rich.print_json('{\"success\": true}')"
+    command = [sys.executable, "-c", script]
+    for name in ("FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "TTY_COMPATIBLE"):
+        monkeypatch.setenv(name, "1")
+    coloured = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "\x1b[" in coloured
+    env = environment(tmp_path)
+    plain = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
+    assert json.loads(plain) == {"success": True}

@@ -216,7 +216,7 @@ def test_names_of_attributes_may_have_brackets():
         ("accuracy >= much", "'much' is not a number"),
         ("worst_client_loss <= 0", "a loss is above 0"),
         ("accuracy(sex) >= 0.5", "has no attribute"),
-        ("epsilon <= 4", "which no ledger counts"),
+        ("epsilon <= 4", "not measured on examples"),
     ],
 )
 def test_what_cannot_be_required(text, message):

@@ -160,9 +160,12 @@ def test_example_level_counts_every_client(tmp_path):
 
 
 REFUSED = [
-    (("privacy.allow=[]",), "metrics are measured without noise"),
+    (("privacy.shares={training=0.5}",), "unknown name 'training'"),
+    (("privacy.shares={evaluation=0.9}",), "nothing is left for training"),
+    (("privacy.ranges={x1=[0.0, 1.0]}",), "fitted with noise"),
     (("privacy.allow=['evaluations']",), "unknown name 'evaluations'"),
-    (("data=german", "data.clients=5"), "was fitted to the clients' data without noise"),
+    (("data=german", "data.clients=5"), "fewer than two values of the label"),
+    (("data=german", "data.clients=5", "privacy.prepared=x"), "cannot be read"),
     (("defence=median",), "has no noise"),
     (("cohort.dropout=0.1",), "who drops out is not counted"),
     (("cohort.sampling=size", "cohort.size=3"), "tells the clients' sizes"),
@@ -196,12 +199,6 @@ def test_what_cannot_be_private_is_refused(overrides, text):
 def test_a_real_federation_is_refused():
     with pytest.raises(ConfigError, match="simulations only"):
         coverage.check(config(), remote=True)
-
-
-def test_an_evaluation_that_is_not_counted_is_caught(monkeypatch):
-    monkeypatch.setattr(coverage, "_check_coverage", lambda *_: None)
-    with pytest.raises(RuntimeError, match="without noise"):
-        api.run(config("privacy.allow=[]"))
 
 
 def test_what_is_not_covered_is_listed_and_the_rest_left_out():

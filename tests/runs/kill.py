@@ -35,6 +35,11 @@ CASES = {
         "cohort": {"size": 3, "sampling": "size"},
         "excess": {"steps": 20},
     },
+    "states on disk": {
+        "algorithm": "fmtl",
+        "engine": {"states": "disk"},
+        "cohort": {"size": 2},
+    },
 }
 
 

@@ -36,6 +36,15 @@ assert 0.3 < record.metrics["accuracy"] <= 1
 assert isonomy.resume("runs/one").metrics == record.metrics
 results = isonomy.compare(config, "runs/two", algorithms=["fedavg", "local"], seeds=1)
 isonomy.write_report(results, "report.html")
+with open("all.csv", "w") as file:
+    file.write("site,sex,x,ill\\n")
+    file.writelines(f"{i % 3},{'fm'[i % 2]},{i % 7},{int(i % 7 > 3)}\\n" for i in range(300))
+own = {"path": "all.csv", "client": "site", "label": "ill", "protected": ["sex"]}
+tables = isonomy.make_config(data=own, rounds=1, excess={"clusters": "none"})
+decision = isonomy.decide(
+    tables, "runs/three", require=["accuracy >= 0.5"], trials=1, methods=["fedavg"]
+)
+assert decision.outcome == "met"
 isonomy.export("runs/one", "model")
 done = CliRunner().invoke(app, ["doctor"])
 assert done.exit_code == 0, done.output

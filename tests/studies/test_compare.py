@@ -217,7 +217,7 @@ def _numbered(plan):
 
 
 def test_a_process_that_is_killed_is_a_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr(parallel, "_one", _ended)
+    monkeypatch.setattr(parallel, "_claimed", _ended)
     chosen = methods(parse(BASE))
     with pytest.raises(RunError, match=r"was killed.*--jobs"):
         run_all(chosen, [0], tmp_path, jobs=2)

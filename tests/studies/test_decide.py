@@ -245,8 +245,31 @@ def test_the_same_request_gives_the_same_answer_from_the_runs_that_are_there(dec
         methods=["fedavg", "local"],
         trials=2,
     )
-    same = ("outcome", "chosen", "answers", "candidates", "points")
+    same = ("outcome", "chosen", "answers", "candidates", "points", "lines")
     assert {k: again.facts[k] for k in same} == {k: found.facts[k] for k in same}
+    assert not (found.folder / "earlier").exists()
+
+
+def test_another_request_in_the_folder_keeps_the_earlier_answer_and_counts_it(tmp_path):
+    def ask(*require):
+        return isonomy.decide(
+            small(), tmp_path / "all", require=require, methods=["fedavg"], trials=1
+        )
+
+    first = ask("accuracy >= 0.6")
+    assert first.outcome == "met"
+    page = (first.folder / "decision.html").read_bytes()
+    second = ask("accuracy >= 0.999")  # no candidate: the test examples are not used
+    assert second.outcome == "none"
+    kept = tmp_path / "all" / "earlier" / "1"
+    assert (kept / "decision.html").read_bytes() == page
+    assert isonomy.load_model(kept / "model")
+    assert not any("used" in line and "before" in line for line in second.lines)
+    third = ask("accuracy >= 0.55")
+    assert third.outcome == "met"
+    assert [one["requirements"] for one in third.facts["earlier"]] == [["accuracy >= 0.6"]]
+    assert any(line.startswith("The test examples were used once before") for line in third.lines)
+    assert json.loads((kept.parent / "2" / "decision.json").read_text())["outcome"] == "none"
 
 
 def test_a_feature_that_reveals_the_label_is_named_beside_the_answer(tmp_path):

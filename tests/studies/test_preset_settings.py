@@ -140,3 +140,13 @@ def test_afl_is_the_same_two_rows_in_every_preset() -> None:
     own, trained = {"name": "afl", "gamma": 0.01}, {"update": "model"}
     for name, rows in found.items():
         assert rows == [(own | trained, False), (own, True)], name
+
+
+def test_fusion_stands_beside_the_even_mean_and_the_best_client() -> None:
+    """FusionNet alone cannot be judged: a single client may do as well."""
+    wanted = {"mean", "net", "tuned", "best"}
+    rows = find("hetpfl-table4").methods
+    for setting in ("SYNTHETIC", "COMPAS", "BANK", "ADULT"):
+        methods = [m["algorithm"] for m in rows if m["setting"] == setting]
+        learnt = {m["fusion"] for m in methods if "kappa" not in m}  # those with PSA
+        assert learnt == wanted, setting

@@ -1,6 +1,7 @@
 """Results as data: kept by method, setting and seed, and the pages that are made from them."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from isonomy.studies import results
 from isonomy.studies.reproduce import find, methods_of
 
 ROOT = Path(__file__).parents[2]
+TYPED = "*Typed from an earlier run:*"
 
 
 def row(method="FedAvg", setting="equal weights", seed=0, *, faa=0.8, complete=True, **more):
@@ -70,6 +72,47 @@ def test_a_table_has_means_spreads_and_lost_runs(tmp_path):
     made = results.table(find("focus-synthetic"), rows, names=["faa"]).markdown()
     assert "| FedAvg | equal weights | 0.958 | 0.850 ± 0.071 | 2 (1 diverged) |" in made
     assert "FedProx" not in made  # not run
+
+
+def test_a_grid_has_means_and_deviations_by_setting(tmp_path):
+    rows = [
+        row(method, setting, seed, metrics={"accuracy": mean, "client.accuracy.std": spread})
+        for method, setting, seed, mean, spread in (
+            ("global", "clean", 0, 0.8, 0.1),
+            ("global", "clean", 1, 0.9, 0.3),
+            ("local", "clean", 0, 0.9, 0.1),
+            ("local", "A1 20 %", 0, 0.7, 0.1),
+        )
+    ]
+    assert find("fmtl-vehicle").pair == ("accuracy", "client.accuracy.std")
+    results.keep(tmp_path / "fmtl-vehicle.json", "fmtl-vehicle", rows)
+    page = "<!-- results: fmtl-vehicle layout=grid -->\n<!-- end of results -->\n"
+    made = results.filled(page, tmp_path)
+    assert "| method | clean | A1 20 % |" in made
+    assert "| global | 0.850 (.200) | – |" in made  # means over two seeds
+    assert "| local | **0.900 (.100)** | **0.700 (.100)** |" in made  # the largest difference
+    assert "FMTL" not in made  # not run
+    assert "4 runs" in made
+    for wrong in ("fmtl-vehicle layout=list", "focus-synthetic layout=grid"):
+        with pytest.raises(ConfigError, match="grid"):
+            results.filled(page.replace("fmtl-vehicle layout=grid", wrong), tmp_path)
+
+
+def typed_tables(text):
+    """The tables of a page with six or more decimal numbers outside of the marks, and what is
+    written before each."""
+    text = results._BLOCK.sub("", text)
+    for found in re.finditer(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        if len(re.findall(r"(?<![\d.])0?\.\d\d+", found[0])) >= 6:
+            yield text[: found.start()].rstrip().rpartition("\n")[2], found[0].partition("\n")[0]
+
+
+def test_tables_of_results_that_are_typed_say_so():
+    """Results of presets are generated; an older table is marked until it is run again."""
+    pages = [ROOT / "docs" / "presets.md", *sorted((ROOT / "docs" / "algorithms").glob("*.md"))]
+    for page in pages:
+        for before, head in typed_tables(page.read_text(encoding="utf-8")):
+            assert before == TYPED, f"{page.name}: {head}"
 
 
 def test_a_lead_has_its_paired_test():

@@ -19,10 +19,10 @@ from isonomy.core.examples import SPLITS
 from isonomy.data.federation import Federation
 from isonomy.errors import ConfigError, RunError, TrainingError
 from isonomy.runs import build
-from isonomy.runs.files import locked
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.listener import Listener
 from isonomy.studies import parallel
+from isonomy.studies.claims import claimed
 from isonomy.studies.compare import methods
 from isonomy.studies.search import Trial
 from isonomy.studies.tuned import Tuned
@@ -310,9 +310,9 @@ def test_overwrite_replaces_the_trials_and_nothing_else(tmp_path):
     assert (tmp_path / "mine.txt").read_text() == "kept"
 
 
-def test_two_processes_do_not_tune_in_one_folder(tmp_path):
-    with locked(tmp_path), pytest.raises(RunError, match="another process is tuning"):
-        isonomy.tune(parse(BASE), ["fedavg"], tmp_path, trials=1)
+def test_trials_that_another_process_makes_are_not_deleted(tmp_path):
+    with claimed(tmp_path / "fedavg"), pytest.raises(RunError, match="is tuning in"):
+        isonomy.tune(parse(BASE), ["fedavg"], tmp_path, trials=1, overwrite=True)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from isonomy.errors import ConfigError
 from isonomy.models import hypernet as nets
 
 ROWS = 256  # fewest rows in a step of an interpolated hypernet
+MEASURED = 1024  # largest number of a client's validation rows on which rounds are compared
 DRAWS = 4096  # random points that estimate a hypervolume of more than two objectives
 OBJECTIVES_OPTION = (
     f"the objectives: error, then one or more of {', '.join(SINGLE_RATE)}, with an attribute as in "
@@ -257,13 +258,14 @@ def train_hypernet(
 
 
 def _wider(plan: Plan) -> Plan:
-    """The plan with `ROWS` or more rows in a step: those of the next steps are added to it."""
+    """The plan with `ROWS` or more rows in a step: successive steps are joined to one."""
     steps, batch = plan.rows.shape
     more = max(1, -(-ROWS // batch))
-    at = (torch.arange(steps).unsqueeze(-1) + torch.arange(more)) % plan.count.clamp(min=1)
-    return plan._replace(
-        rows=plan.rows[at].reshape(steps, -1), weight=plan.weight[at].reshape(steps, -1)
-    )
+    fewer = -(-steps // more)
+    first = more * torch.arange(fewer).unsqueeze(-1)
+    at = (first + torch.arange(more)) % plan.count.clamp(min=1)  # the last one may begin again
+    rows, weight = plan.rows[at].reshape(fewer, -1), plan.weight[at].reshape(fewer, -1)
+    return Plan(rows, weight, -(-plan.count // more))
 
 
 def front_volume(
@@ -295,12 +297,31 @@ def front_volume(
 def validation_volume(
     task: Task, psi: Params, hypernet: Tensor, client: Client, terms: Terms, rays: int
 ) -> Tensor:
-    """The hypervolume of a client's front on its validation examples, 0 if it has none."""
-    batch, make = client.validation, nets.maker(task, psi)
+    """The hypervolume of a client's front on its validation examples, 0 if it has none.
+
+    If there are more than `MEASURED`, it is that on so many of them.
+    """
+    batch, make = _some_validation(client), nets.maker(task, psi)
     rows = batch._replace(x=nets.features(task, psi, batch.x))
-    draws = client.uniform("volume", (DRAWS, len(terms.objectives)))
+    draws = torch.zeros(0)
+    if len(terms.objectives) > 2:
+        draws = client.uniform("volume", (DRAWS, len(terms.objectives)))
     volume = front_volume(task, lambda ray: make(hypernet, ray), rows, terms, rays, draws)
     return volume * (batch.weight.sum() > 0)
+
+
+def _some_validation(client: Client) -> Batch:
+    """Up to `MEASURED` of the client's validation rows, the same in every round.
+
+    They are spread evenly over all of them, whatever the order in which the rows are stored.
+    """
+    if client.widths[1] <= MEASURED:
+        return client.validation
+    size, place = client.sizes[1], torch.arange(MEASURED)
+    at = torch.where(size > MEASURED, place * size // MEASURED, place)
+    real = place < size
+    rows = torch.where(real, client.starts[1] + at, client.starts[0])
+    return client.pool.batch(rows, real.to(torch.float32))
 
 
 def compared(

@@ -32,8 +32,9 @@ def decide(
         typer.Option(
             "--require",
             metavar="REQUIREMENT",
-            help="A bound that must hold, e.g. 'demographic_parity(sex) <= 0.05' or "
-            "'worst_client_accuracy >= 0.75'. May be repeated; replaces those of the config.",
+            help="A bound that must hold, e.g. 'demographic_parity(sex) <= 0.05', "
+            "'worst_client_accuracy >= 0.75' or 'epsilon <= 4'. May be repeated; replaces those of "
+            "the config.",
         ),
     ] = None,
     maximise: Annotated[
@@ -83,6 +84,10 @@ def decide(
     Methods are tuned with the same number of trials each. The choice is made on validation examples
     with a margin, and the chosen model is measured once on the test examples. With a yes, the model
     is exported and the exit code is 0; with a no, it is 3. The page decision.html has the evidence.
+
+    With 'epsilon <= E', everything that the decision releases (preprocessing, all trials, choice
+    and test) is differentially private within E, and every method is tried once unless --trials is
+    given, because each training costs budget.
 
     Example: isonomy decide quickstart
 

@@ -47,7 +47,11 @@ def reproduce(
     ] = None,
     methods: Annotated[
         str | None,
-        typer.Option("--methods", metavar="A,B", help="Run only the methods with these labels."),
+        typer.Option(
+            "--methods",
+            metavar="A,B",
+            help="Run only the methods with these labels; give one that has a comma to --only.",
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,

@@ -28,9 +28,11 @@ def suggest(
 ) -> None:
     """Suggest lam for FMTL, or zeta for PFFL, from measurements of all clients.
 
-    lam follows from the variance within and between clients (a Gaussian model), after training by
-    federated averaging. zeta has a range: from the least worst-group loss that the model can have,
-    which is proved if it is linear, to that of the model without constraints.
+    lam is the value of the least loss on held-out examples, among the one that follows from the
+    variance within and between clients (a Gaussian model), a few powers of ten, and the global
+    model. Without validation examples, a fifth of the training examples is held out. zeta has a
+    range: from the least worst-group loss that the model can have, which is proved if it is linear,
+    to that of the model without constraints.
 
     Example: isonomy suggest quickstart rounds=20 --for lam
     """

@@ -54,6 +54,36 @@ class PrivacyConfig(Section):
         description="what may leave clients without noise, and is then listed as not covered: "
         "preprocessing, evaluation, validation, excess, description, verdict",
     )
+    ranges: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]] = Field(
+        default_factory=dict,
+        description="known ranges of columns of numbers, e.g. {age = [17, 90]}: they are scaled by "
+        "them, and nothing is released; other columns get noisy ranges, means and variances",
+    )
+    categories: dict[str, list[str]] = Field(
+        default_factory=dict,
+        description="known values of columns of categories, of the label and of protected columns, "
+        "e.g. {sex = ['Female', 'Male']}; of others, values with large noisy counts are used",
+    )
+    evaluate: Literal["last", "every", "never"] = Field(
+        "last",
+        description="when metrics are measured with noise, unless 'evaluation' is allowed without: "
+        "after the last round, at every evaluation, or never",
+    )
+    counted: int = Field(
+        50,
+        ge=1,
+        description="validation and test examples of a client that noisy metrics use at most, at "
+        "level 'client'; the noise is in proportion to it",
+    )
+    shares: dict[str, Annotated[float, Field(gt=0, lt=1)]] = Field(
+        default_factory=dict,
+        description="parts of the budget, as shares of 1 / noise^2: preprocessing (0.1), "
+        "evaluation (0.1) and, in a decision, validation (0.1) and test (0.1); training has the "
+        "rest",
+    )
+    prepared: str = Field(
+        "", description="the preprocessing that was fitted with noise; set by the program"
+    )
     seed: int | None = Field(
         None,
         ge=0,

@@ -185,9 +185,16 @@ class EngineConfig(Section):
         "cpu",
         description="where clients' data, states and training are; auto: a GPU, if any",
     )
+    states: Literal["auto", "memory", "disk"] = Field(
+        "auto",
+        description="where clients' states are kept: all in memory, or those that changed on disk "
+        "(auto: on disk if all of them are more than 32 MB)",
+    )
     compile: bool = Field(False, description="compile local steps (needs a C++ compiler)")
-    threads: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="torch threads; auto: 1 for small models"
+    threads: Annotated[int, Field(ge=1)] | Literal["auto", "probe"] = Field(
+        "auto",
+        description="torch threads; probe: a short timing chooses 1 or all cores; auto: 1 for "
+        "small models, probe for others",
     )
 
     @model_validator(mode="before")
@@ -204,6 +211,12 @@ class EvaluateConfig(Section):
     )
     split: Literal["train", "validation", "test"] = Field(
         "test", description="examples to evaluate on"
+    )
+    clients: int | None = Field(
+        None,
+        ge=1,
+        description="number of clients to evaluate, drawn once by the seed (all if unset); metrics "
+        "then are estimates from these clients",
     )
     bootstrap: int = Field(
         1000, ge=0, description="bootstrap resamples of clients for intervals; 0: no intervals"
@@ -334,8 +347,8 @@ class DecideConfig(Section):
 
     require: list[str] = Field(
         default_factory=list,
-        description="bounds that must hold, e.g. 'demographic_parity(sex) <= 0.05' or "
-        "'worst_client_accuracy >= 0.75'",
+        description="bounds that must hold, e.g. 'demographic_parity(sex) <= 0.05', "
+        "'worst_client_accuracy >= 0.75' or 'epsilon <= 4'",
     )
     maximise: str = Field("accuracy", description="quantity to maximise among what meets them")
     minimise: str | None = Field(None, description="quantity to minimise instead")
@@ -432,7 +445,7 @@ class Config(Section):
         plain["data"] = {k: v for k, v in plain["data"].items() if k != "path"}
         if self.local.schedule != "cosine":
             del plain["rounds"]
-        for key in ("workers", "timeout"):  # the result does not depend on them
+        for key in ("workers", "timeout", "states"):  # the result does not depend on them
             del plain["engine"][key]
         if self.engine.device == "cpu":  # as in runs of versions without this key
             del plain["engine"]["device"]

@@ -102,8 +102,7 @@ class Ask:
         """The same question to some of its clients."""
         if self.each is None and self.weights is None:
             return replace(self, ids=ids)
-        place = {int(k): i for i, k in enumerate(self.ids)}
-        at = torch.tensor([place[int(k)] for k in ids], dtype=torch.int64)
+        at = _positions(self.ids, ids)
         each = None if self.each is None else tree.take(self.each, at)
         weights = None if self.weights is None else self.weights[at]
         return replace(self, ids=ids, each=each, weights=weights)
@@ -397,15 +396,17 @@ class Cohort:
 
     def _ask(self, ask: Ask) -> Iterator[Any]:
         """The replies, in chunks: of the clients of this process, if there are several."""
-        waiting = set(self.ids.tolist())
+        waiting = self.ids.sort().values
+        left = torch.ones(len(waiting), dtype=torch.bool)
         for chunk in self._exchange(ask):
-            ids = chunk.ids.tolist()
-            if len(set(ids)) < len(ids) or not waiting.issuperset(ids):
+            at = torch.searchsorted(waiting, chunk.ids).clamp(max=max(len(waiting) - 1, 0))
+            known = bool((waiting[at] == chunk.ids).all()) and bool(left[at].all())
+            if not known or len(torch.unique(at)) < len(at):
                 raise RuntimeError(
                     "the engine returned a reply twice, or from a client that was not asked"
                 )
-            waiting.difference_update(ids)
-            if ids:
+            left[at] = False
+            if len(chunk.ids):
                 _check_parts(ask.declared, chunk.value)
                 yield chunk
 

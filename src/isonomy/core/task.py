@@ -17,6 +17,10 @@ Params = Any
 
 Loss = Literal["cross_entropy", "logistic", "hinge", "squared"]
 
+Each = Callable[["Task", Params, "Batch"], tuple[Tensor, Tensor]]
+"""A function of single examples: for each of a batch a number [n], to differentiate, and a
+statistic [n, ...] of norm at most 1. Neither may depend on other examples of the batch."""
+
 
 def probabilities(loss: str, outputs: Tensor) -> Tensor | None:
     """The probability of each class [n, classes]; None if the loss defines none."""
@@ -99,6 +103,16 @@ class Task:
     def loss(self, params: Params, batch: Batch) -> Tensor:
         """The mean loss over the real examples of a batch."""
         return (self.losses(params, batch) * batch.weight).sum() / batch.weight.sum().clamp(min=1)
+
+    def examples_mean(self, each: Each, params: Params, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The means over the real examples of what `each` computes, for `grad(..., has_aux=True)`.
+
+        With privacy of examples, the gradient of the first and the value of the second have noise.
+        """
+        number, statistic = each(self, params, batch)
+        weight, total = batch.weight, batch.weight.sum().clamp(min=1)
+        mean = (weight @ statistic.flatten(1)).reshape(statistic.shape[1:]) / total
+        return (number * weight).sum() / total, mean.detach()
 
     def decide(self, outputs: Tensor) -> Tensor:
         """The predicted class of each example (0 for regression)."""

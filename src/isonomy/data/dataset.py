@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from isonomy.errors import DataError
 class Request:
     """A checked and complete request for a data set.
 
-    `clients` is 0 if the partition determines their number.
+    `clients` is 0 if the partition determines their number. `fit` fits the preprocessing of tables
+    in place of `isonomy.data.tables.fit.fit`, if it is given.
     """
 
     clients: int
@@ -27,6 +28,7 @@ class Request:
     partition_options: Mapping[str, Any]
     options: Mapping[str, Any]
     progress: Progress | None = None
+    fit: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ class Dataset:
     """A named data set: how it is loaded, its options, and its description.
 
     `clients` and `partition` are the defaults; `partitions` are those it supports; `protected`
-    names its default attributes. `files` are the alternatives of files to download, and `facts`
+    names its default attributes. `parts` yields the same clients, some at a time, if the data set
+    can be made in that way. `files` are the alternatives of files to download, and `facts`
     computes the known properties of downloaded files.
     """
 
@@ -79,4 +82,5 @@ class Dataset:
     partitions: Mapping[str, Partition]
     files: tuple[tuple[File, ...], ...] = ()
     facts: Callable[[Sequence[Path]], list[Fact]] | None = None
+    parts: Callable[[Request], Iterator[Federation]] | None = None
     example: str = ""  # of a config, if name and clients do not suffice

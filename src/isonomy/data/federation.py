@@ -6,9 +6,9 @@ range. Nothing is padded: a client costs only the memory of its own rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +16,16 @@ from torch import Tensor
 
 from isonomy.core.examples import SPLITS, Attribute, DataShape, Split
 from isonomy.errors import DataError
+
+
+class Pages(Protocol):
+    """The mapped pages of packed data."""
+
+    def fetch(self, ranges: Tensor) -> None:
+        """Start to read the rows of some clients, whose splits lie at `ranges`."""
+
+    def release(self) -> None:
+        """Give back the memory of all pages; they are read again when they are needed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +43,7 @@ class Federation:
     ranges: Tensor
     classes: int
     attributes: tuple[Attribute, ...] = ()
-    names: tuple[str, ...] = ()
+    names: Sequence[str] = ()
     labels: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     clusters: tuple[int, ...] | None = None
@@ -42,6 +52,8 @@ class Federation:
     warnings: tuple[str, ...] = ()  # about the data, shown before training
     preprocessing: Mapping[str, Any] | None = None  # how rows of a table became x, as JSON
     origin: str = ""  # where files were read from; not part of a result
+    digest: str = ""  # of packed data, whose values were checked when they were packed
+    pages: Pages | None = None  # of packed data, which are mapped
 
     def __post_init__(self) -> None:
         rows = self.x.shape[0]
@@ -51,7 +63,9 @@ class Federation:
                 f"{tuple(self.groups.shape)}; give one label and {len(self.attributes)} group "
                 "values per row."
             )
-        empty = [self.name(k) for k in range(len(self)) if self.size(k, "train") == 0]
+        if self.digest:
+            return
+        empty = [self.name(k) for k in (self.sizes() == 0).nonzero().flatten().tolist()]
         if empty:
             raise DataError(
                 f"data '{self.source}': no training examples at {', '.join(empty[:5])}; give "
@@ -132,10 +146,28 @@ class Federation:
         start, stop = self.ranges[client, SPLITS.index(split)].tolist()
         return int(stop - start)
 
-    def sizes(self, split: Split = "train") -> Tensor:
-        """Return the number of examples of every client in a split."""
-        at = self.ranges[:, SPLITS.index(split)]
+    def sizes(self, split: Split = "train", clients: Tensor | None = None) -> Tensor:
+        """Return the number of examples in a split, of every client or of some."""
+        ranges = self.ranges if clients is None else self.ranges[clients]
+        at = ranges[:, SPLITS.index(split)]
         return at[:, 1] - at[:, 0]
+
+    def row_numbers(self, clients: Tensor, split: Split = "train") -> Tensor:
+        """Return the rows of some clients' split, client by client.
+
+        >>> made = Federation.from_tensors(
+        ...     torch.zeros(5, 1), [0, 0, 0, 1, 1], [0, 0, 1, 1, 1], splits=["train"] * 5
+        ... )
+        >>> made.row_numbers(torch.tensor([1, 0])).tolist()
+        [2, 3, 4, 0, 1]
+        """
+        sizes = self.sizes(split, clients)
+        before = self.ranges[clients, SPLITS.index(split), 0] - sizes.cumsum(0) + sizes
+        return before.repeat_interleave(sizes) + torch.arange(int(sizes.sum()))
+
+    def blocks(self, most: int = 1 << 16) -> Iterator[Tensor]:
+        """Yield all clients' numbers, at most so many at a time."""
+        yield from torch.split(torch.arange(len(self)), most)
 
     def rows(self, client: int, split: Split = "train") -> slice:
         """Return the rows of a client's split in the flat tensors."""

@@ -97,6 +97,7 @@ class Frames:
             seed=request.seed,
             fractions=fractions,
             source="tables in memory",
+            fit=request.fit,
         )
 
     def __repr__(self) -> str:

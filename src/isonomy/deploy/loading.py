@@ -12,7 +12,6 @@ import torch
 
 from isonomy import algorithms
 from isonomy.config.schema import Config
-from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.capabilities import LearnsFront, objectives
 from isonomy.core.client import State
@@ -132,7 +131,7 @@ def load(
     state: State
     if client is not None:
         at = client_number(card.clients, client)
-        name, state = card.clients[at], tree.take(saved.clients, at)
+        name, state = card.clients[at], saved.state(at)
     elif examples is None and not algorithm.personal(saved.server):
         state = None if isinstance(algorithm, LearnsFront) else ()
     else:

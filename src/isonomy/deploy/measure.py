@@ -39,6 +39,8 @@ def measured(place: RunFolder, loaded: ClientModel, model: Model) -> Model:
     """
     config, card = loaded.config, model.card
     split = config.evaluate.split
+    if config.privacy.level != "none" and "evaluation" not in config.privacy.allow:
+        return _private(model, place, loaded, split)
     try:
         setting = build.build(config)
         require_same_data(place, setting)
@@ -62,6 +64,17 @@ def measured(place: RunFolder, loaded: ClientModel, model: Model) -> Model:
     notes = (*card.notes, *federation.notes, *federation.warnings)
     update = {"measured": metrics, "data": data, "notes": notes}
     return replace(model, card=card.model_copy(update=update))
+
+
+def _private(model: Model, place: RunFolder, loaded: ClientModel, split: Split) -> Model:
+    """The model with the noisy metrics of its private run; nothing is measured without noise."""
+    found = tuple(one for one in _recorded(place, loaded, split) if one.metrics)
+    note = (
+        f"trained with differential privacy of {loaded.config.privacy.level}s; "
+        f"{'metrics have noise' if found else 'no metrics were measured with the model'}"
+    )
+    update = {"measured": found, "notes": (*model.card.notes, note)}
+    return replace(model, card=model.card.model_copy(update=update))
 
 
 def _names(federation: Federation) -> list[str]:
@@ -138,7 +151,9 @@ def _recorded(place: RunFolder, loaded: ClientModel, split: Split) -> tuple[Meas
             split=split, rows=sum(sizes), clients=len(last), by="run", metrics=_metrics(known)
         )
         return (every,)
-    at = next(i for i in last if columns["name"][i] == loaded.client)
+    at = next((i for i in last if columns["name"][i] == loaded.client), None)
+    if at is None:
+        return ()  # a private run may have measured nothing of single clients
     skip = ("round", "client", "name", "split", "size", "malicious", "cluster", "hv")
     own = {k: v[at] for k, v in columns.items() if k not in skip and isinstance(v[at], float)}
     return (

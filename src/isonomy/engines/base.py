@@ -10,8 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,50 +27,9 @@ from isonomy.core.tree import Tree
 from isonomy.core.work import Work
 from isonomy.data.federation import Federation
 from isonomy.engines.devices import Name, Place, to_host
+from isonomy.engines.states import Known, SparseStates, States, Where, blocks, make_states
 
 T = TypeVar("T")
-
-
-class States:
-    """Clients' private states, stacked; only the client's own phase reads its row.
-
-    `held` are the clients whose states are here, in ascending order; None: all of them. They are on
-    the device of `place`.
-    """
-
-    def __init__(
-        self,
-        initial: State,
-        clients: int,
-        held: Tensor | None = None,
-        place: Place | None = None,
-    ) -> None:
-        self.held = held
-        self.place = Place() if place is None else place
-        initial = self.place.put(initial)
-        count = clients if held is None else len(held)
-        self.stacked: Tree = tree.tmap(
-            lambda t: t.unsqueeze(0).expand(count, *t.shape).clone(), initial
-        )
-        self.empty = not tree.leaves(initial)
-
-    def take(self, ids: Tensor) -> Tree:
-        """The states of some clients, stacked."""
-        return tree.take(self.stacked, self._rows(ids))
-
-    def put(self, ids: Tensor, new: Tree) -> None:
-        """Replace the states of some clients."""
-        if self.empty and tree.leaves(new):
-            raise ValueError("a phase returned a state, but init_client made none")
-        if not self.empty:
-            at = self._rows(ids)
-            new = self.place.put(new)
-            tree.tmap(lambda s, v: s.index_copy_(0, at, v.to(s.dtype)), self.stacked, new)
-
-    def _rows(self, ids: Tensor) -> Tensor:
-        rows = ids if self.held is None else torch.searchsorted(self.held, ids)
-        found: Tensor = self.place.put(rows)
-        return found
 
 
 @dataclass(frozen=True)
@@ -101,6 +62,10 @@ class EngineOptions(Protocol):
         """The number of shares that clients are divided into."""
 
 
+MANY = 1 << 16  # clients above which a cohort is drawn without a number for each client
+
+FETCHED = 4096  # clients whose mapped rows are read in advance, at most
+
 Note = Callable[[str], None]
 
 
@@ -113,7 +78,7 @@ class Engine(ABC):
     - `take_notes` and `take_faults` report what happened since the last call;
     - `saved` and `restore` keep in a checkpoint what an identical continuation needs;
     - `settled` is called when checkpoints were written;
-    - `prepare` says which local work the rounds have.
+    - `prepare` says which local work the rounds have, `try_threads` how many threads it may use.
 
     If several processes compute a run together, each has an engine that holds the states of its own
     clients, and the methods under "several processes" join their results.
@@ -122,6 +87,9 @@ class Engine(ABC):
     name: str
     remote: ClassVar[bool] = False  # whether examples and states are on the clients' machines
     leads: bool = True  # whether this process writes the run's folder; one of several does
+    guard: ServerSide | None = None  # innermost around every exchange; see `privacy.guard`
+    states_in: Where = "memory"  # where clients' states are kept
+    scratch: Path | None = None  # folder for states on disk while the run lasts; None: temporary
 
     @classmethod
     def make(
@@ -140,11 +108,17 @@ class Engine(ABC):
         self.seed = seed
         self.pool: Pool = self.place.put(Pool(federation.x, federation.y, federation.groups))
         self._task = self.place.task(task)
-        self.states = States((), len(federation))
+        self.states: States | SparseStates = States((), len(federation))
 
     def reset(self, initial: State) -> None:
         """Give every client the same initial state."""
-        self.states = States(initial, len(self.federation), place=self.place)
+        self.hold(initial, None)
+
+    def hold(self, initial: State, held: Tensor | None) -> None:
+        """Give the clients that are held here (None: all) the same initial state."""
+        self.states = make_states(
+            initial, len(self.federation), held, self.place, self.states_in, self.scratch
+        )
 
     @abstractmethod
     def exchange(self, ask: Ask) -> Iterator[Replies]:
@@ -169,6 +143,9 @@ class Engine(ABC):
 
     def settled(self, round: int) -> None:  # noqa: B027
         """The run will not go back to before `round` rounds: a checkpoint of them exists."""
+
+    def try_threads(self, most: int) -> None:  # noqa: B027
+        """The run may use so many of torch's threads; an engine may find out whether they help."""
 
     def prepare(self, work: Work) -> None:  # noqa: B027
         """The local work of the rounds, before `reset`; an engine may divide clients by it."""
@@ -205,7 +182,33 @@ class Engine(ABC):
 
     def load(self, shards: Sequence[Callable[[], Tree]]) -> None:
         """Give clients the states that `shards` returned; the process that leads has `shards`."""
-        self.states.put(self.everyone(), tree.like(self.states.stacked, shards[0]()))
+        self.states.put(self.everyone(), tree.like(self.states.initial, shards[0]()))
+
+    def some_states(self, which: Literal["known", "changed"]) -> Iterator[Known]:
+        """States of clients, a block at a time, in the process that leads; if states are sparse.
+
+        "known": of those that have another than the initial one; "changed": whose state changed
+        since the last call of `settle_states`.
+        """
+        states = self.states
+        assert isinstance(states, SparseStates)
+        for ids in blocks(states.known() if which == "known" else states.changed()):
+            yield ids, to_host(states.take(ids))
+
+    def known_clients(self) -> Tensor:
+        """The clients that have another state than the initial one, of all processes, ascending."""
+        assert isinstance(self.states, SparseStates)
+        return torch.cat(self.everywhere(self.states.known())).sort().values
+
+    def settle_states(self) -> None:
+        """What `some_states("changed")` yields was saved, or was read from a checkpoint."""
+        if isinstance(self.states, SparseStates):
+            self.states.settle()
+
+    def load_some(self, known: Iterator[Known]) -> None:
+        """Give clients the states that `some_states` yielded; the process that leads has them."""
+        for ids, found in known:
+            self.states.put(ids, tree.like(self.states.initial, found))
 
     # --- cohorts ------------------------------------------------------------------------------
 
@@ -229,14 +232,17 @@ class Engine(ABC):
         `final` says that all rounds are done. With `whole`, middleware of the server side sees
         the replies of all clients, also where several processes compute them.
         """
+        pages = self.federation.pages
+        if pages is not None and len(ids) <= FETCHED:
+            pages.fetch(self.federation.ranges[ids])
         division = self.division
         exchange: Exchange = division.whole(self.exchange) if whole else self.exchange
-        for wrapper in wrap:
+        for wrapper in (*(() if self.guard is None else (self.guard,)), *wrap):
             exchange = wrapper(exchange)
         return Cohort(
             exchange,
             ids,
-            self.federation.sizes()[ids],
+            self.federation.sizes(clients=ids),
             work=work,
             round=round,
             rate=work.lr if rate is None else rate,
@@ -311,6 +317,9 @@ def sample(
     By size: without replacement, each next client with probability proportional to its size
     among those left (Gumbel's trick on log sizes). "poisson": every client with probability
     `count` / clients, independently, so that `count` is only the expected number.
+
+    With more than MANY clients, clients are drawn one after the other, with replacement, and the
+    first `count` different ones are taken: the same distribution, without a number for each client.
     """
     clients = len(federation)
     if how == "poisson":
@@ -318,11 +327,34 @@ def sample(
         return (u < count / clients).nonzero().squeeze(-1)
     if count >= clients:
         return torch.arange(clients)
+    if clients > MANY and count <= clients // 4:
+        return _drawn(federation, count, random.key(seed, round), how)
     u = random.uniform(random.key(seed, round), "cohort", (clients,)).double()
     score = -torch.log(-torch.log(u))
     if how == "size":
         score = score + federation.sizes().double().log()
     return score.topk(count).indices.sort().values
+
+
+def _drawn(
+    federation: Federation, count: int, key: Tensor, how: Literal["uniform", "size"]
+) -> Tensor:
+    """The first `count` different clients of a sequence of independent draws, in ascending order.
+
+    For a client in proportion to its size, a training example is drawn.
+    """
+    ends = federation.sizes().cumsum(0) if how == "size" else None
+    among = len(federation) if ends is None else int(ends[-1])
+    drawn = torch.arange(0)
+    for attempt in range(1_000):
+        bits = random.bits(key, f"cohort {attempt}", (2 * count + 16,))
+        more = (bits >> 1 & (2**62 - 1)) % among
+        at = more if ends is None else torch.searchsorted(ends, more, right=True)
+        drawn = torch.cat([drawn, at])
+        first = np.unique(drawn.numpy(), return_index=True)[1]
+        if len(first) >= count:
+            break
+    return drawn[torch.from_numpy(np.sort(first)[:count])].sort().values
 
 
 # --- server-side middleware ---------------------------------------------------------------------

@@ -30,4 +30,4 @@ class Loop(Engine):
                 value, state = self.run_phase(ask, message, lane, parts["shared"])
             self.states.put(ids, tree.tmap(lambda t: t.unsqueeze(0), state))
             value = tree.tmap(lambda t: t.unsqueeze(0), value)
-            yield Replies(value, ids, self.federation.sizes()[ids])
+            yield Replies(value, ids, self.federation.sizes(clients=ids))

@@ -35,7 +35,8 @@ def shares_of(federation: Federation, count: int, work: Work) -> Tensor:
     """
     sizes = federation.sizes()
     order = torch.argsort(-sizes, stable=True)
-    each = np.array([work.count(n) * work.width(n) for n in sizes[order].tolist()], np.int64)
+    kinds, kind = torch.unique(sizes[order], return_inverse=True)
+    each = np.array([work.count(n) * work.width(n) for n in kinds.tolist()], np.int64)[kind.numpy()]
     low, high = 0, int(ALONE * each.max() + each.sum())
     while low < high:  # the least bound under which the groups are enough
         middle = (low + high) // 2

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -142,13 +142,25 @@ class Tally:
         )
 
 
+class Noise(NamedTuple):
+    """The noise in counts: its variance in every cell, of the shape of the counts.
+
+    Noise in different cells of a client's groups is independent and normal. `later` is how many
+    times as large the variance will be in the counts of the test examples.
+    """
+
+    variance: Floats
+    later: float = 1.0
+
+
 @dataclass(frozen=True, eq=False)
 class Counts:
     """Every client's counts of one split.
 
     `counts[k, g, y, p]` is the number of examples of client k in row g with label y and
     predicted class p; `loss[k, g, y]` is the sum of their losses. `powers[k, g]` are the sums of
-    the squares and of the cubes of all losses of the row, None if these were not measured.
+    the squares and of the cubes of all losses of the row, None if these were not measured. With
+    `noise`, the counts are released under differential privacy: real numbers, perhaps negative.
 
     >>> page = {"counts": [[[[3, 1], [0, 4]]]], "loss": [[[2.0, 1.0]]]}
     >>> both = Counts.of(page) + Counts.of(page)
@@ -160,6 +172,7 @@ class Counts:
     loss: Floats
     attributes: tuple[Attribute, ...] = ()
     powers: Floats | None = None
+    noise: Noise | None = None
 
     def __post_init__(self) -> None:
         rows = 1 + sum(len(a.levels) for a in self.attributes)
@@ -173,7 +186,10 @@ class Counts:
             raise DataError(f"loss sums of shape {self.loss.shape}: give {shape[:3]}.")
         if self.powers is not None and self.powers.shape != (*shape[:2], 2):
             raise DataError(f"powers of shape {self.powers.shape}: give {(*shape[:2], 2)}.")
-        object.__setattr__(self, "counts", self.counts.astype(np.int64, copy=False))
+        if self.noise is None:
+            object.__setattr__(self, "counts", self.counts.astype(np.int64, copy=False))
+        elif self.noise.variance.shape != shape:
+            raise DataError(f"noise of shape {self.noise.variance.shape}: give {shape}.")
         object.__setattr__(self, "loss", self.loss.astype(np.float64, copy=False))
 
     @classmethod
@@ -225,8 +241,12 @@ class Counts:
 
     def pooled(self) -> Counts:
         """All clients' examples together, as one client."""
+        noise = self.noise
+        if noise is not None:
+            noise = noise._replace(variance=noise.variance.sum(0, keepdims=True))
         return replace(
             self,
+            noise=noise,
             counts=self.counts.sum(0, keepdims=True),
             loss=self.loss.sum(0, keepdims=True),
             powers=None if self.powers is None else self.powers.sum(0, keepdims=True),
@@ -237,7 +257,10 @@ class Counts:
         at = np.atleast_1d(np.asarray(clients))
         at = at if at.dtype == np.bool_ else at.astype(np.int64)
         powers = None if self.powers is None else self.powers[at]
-        return replace(self, counts=self.counts[at], loss=self.loss[at], powers=powers)
+        noise = self.noise
+        if noise is not None:
+            noise = noise._replace(variance=noise.variance[at])
+        return replace(self, counts=self.counts[at], loss=self.loss[at], powers=powers, noise=noise)
 
     @property
     def classes(self) -> int:

@@ -12,6 +12,9 @@ so they have confidence limits from the number of examples alone:
                                 the largest of all pairs', the lower limit that of the pairs at
                                 alpha / (2 number of pairs)
     a mean of proportions       limits of a sum by the same method
+    counts with noise           the limits above, at half of alpha, of the least favourable counts
+                                that the noise allows: hits and misses, each beyond its noise with
+                                a quarter of alpha (an eighth, where two proportions are compared)
     a mean loss                 limits from sums of losses, squares and cubes
                                 (`isonomy.core.confidence`); they are approximate
     the largest of mean losses  as the least of proportions, with the ends exchanged
@@ -26,7 +29,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from statistics import NormalDist
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -141,15 +145,19 @@ class Cells(NamedTuple):
     counts: Floats
     source: Counts
     times: float = 1.0  # how many times as many as were counted
+    variance: Floats | None = None  # of the noise in the counts
 
     @classmethod
     def of(cls, counts: Counts) -> Cells:
         """The counts of every client."""
-        return cls(counts.counts.astype(np.float64), counts)
+        noise = None if counts.noise is None else counts.noise.variance
+        return cls(counts.counts.astype(np.float64), counts, variance=noise)
 
     def scaled(self, times: float) -> Cells:
-        """So many times as many examples with the same rates."""
-        return Cells(self.counts * times, self.source, self.times * times)
+        """So many times as many test examples with the same rates, and with the tests' noise."""
+        noise = self.source.noise
+        later = None if noise is None else noise.variance * noise.later
+        return Cells(self.counts * times, self.source, self.times * times, later)
 
     @property
     def loss(self) -> Floats:
@@ -176,6 +184,25 @@ class Family(NamedTuple):
     size: Floats
     names: tuple[str, ...]
     powers: Floats | None = None
+
+
+class Box(NamedTuple):
+    """Hits and misses of proportions, with the standard deviations of their noise."""
+
+    hits: Floats
+    misses: Floats
+    hit_noise: Floats
+    miss_noise: Floats
+
+    def worst(self, alpha: float, numbers: int, *, more: bool) -> tuple[Floats, Floats]:
+        """Hits and sizes that are at least (`more`) or at most as favourable as the true ones.
+
+        With probability 1 - `alpha`, for proportions that depend on so many noisy numbers.
+        """
+        beyond = -NormalDist().inv_cdf(alpha / numbers) * (1 if more else -1)
+        hits = np.maximum(self.hits + beyond * self.hit_noise, 0.0)
+        misses = np.maximum(self.misses - beyond * self.miss_noise, 0.0)
+        return hits, hits + misses
 
 
 @dataclass(frozen=True)
@@ -249,6 +276,8 @@ class Target:
         for family in self.families(cells):
             known = family.size > 0
             rate = family.hits[known] / family.size[known]
+            if cells.variance is not None:
+                rate = rate.clip(0, 1)
             if self.quantity.form == "largest":
                 found += [float(rate.max())] if len(rate) else []
             elif self.quantity.form == "difference":
@@ -267,6 +296,8 @@ class Target:
         """
         if self.quantity.is_loss:
             return _loss_limits(self.families(cells)[0], alpha)
+        if cells.variance is not None:
+            return self._noisy_limits(cells, alpha)
         lows, highs = [], []
         families = [f for f in self.families(cells) if (f.size > 0).sum() >= self._fewest]
         for family in families:
@@ -284,6 +315,43 @@ class Target:
         if not families:
             return (0.0, 1.0)
         return max(lows), max(highs)  # one family, or the largest difference of several
+
+    def _boxes(self, cells: Cells) -> list[Box]:
+        """The proportions of each family with their noise."""
+        assert cells.variance is not None
+        spread = self.families(cells._replace(counts=cells.variance, variance=None))
+        out = []
+        for family, noise in zip(self.families(cells), spread, strict=True):
+            missed = np.maximum(noise.size - noise.hits, 0.0)
+            out.append(
+                Box(family.hits, family.size - family.hits, np.sqrt(noise.hits), np.sqrt(missed))
+            )
+        return out
+
+    def _noisy_limits(self, cells: Cells, alpha: float) -> tuple[float, float]:
+        """Limits from noisy counts: half of alpha for the noise, half for the examples.
+
+        The limits of exact counts rise with every hit and fall with every miss, so those of the
+        least favourable counts within the noise are limits too.
+        """
+        boxes = [box for box in self._boxes(cells) if len(box.hits) >= self._fewest]
+        lows, highs, half = [], [], alpha / 2
+        for box in boxes:
+            number = len(box.hits)
+            if self.quantity.form == "difference":
+                low, high = _noisy_difference(box, half, len(boxes))
+            elif self.quantity.form == "least":
+                low = float(bounds.exact(*box.worst(half, 2, more=False), half)[0].min())
+                each = half / number
+                high = float(bounds.exact(*box.worst(each, 2, more=True), each)[1].min())
+            else:
+                low = _mean(*box.worst(half, 2 * number, more=False), half)[0]
+                high = _mean(*box.worst(half, 2 * number, more=True), half)[1]
+            lows.append(low)
+            highs.append(high)
+        if not boxes:
+            return (0.0, 1.0)
+        return max(lows), max(highs)
 
     @property
     def _fewest(self) -> int:
@@ -323,6 +391,31 @@ def _largest_difference(
     return max(0.0, float(np.maximum(low, -high).max())), min(1.0, top)
 
 
+def _noisy_difference(box: Box, alpha: float, families: int) -> tuple[float, float]:
+    """Limits of the largest difference between two of these proportions, from noisy counts."""
+    first, second = np.triu_indices(len(box.hits), 1)
+
+    def ends(each: float) -> tuple[Floats, Floats]:
+        """The limits of every difference, each end missed with `each` by noise and by chance."""
+        up, down = box.worst(each, 4, more=True), box.worst(each, 4, more=False)
+        low = _difference(down, first, up, second, each)[0]
+        return low, _difference(up, first, down, second, each)[1]
+
+    low, high = ends(alpha)
+    top = float(np.maximum(high, -low).max())
+    low, high = ends(alpha / (2 * len(first) * families))
+    return max(0.0, float(np.maximum(low, -high).max())), min(1.0, top)
+
+
+def _difference(
+    one: tuple[Floats, Floats], first: Any, other: tuple[Floats, Floats], second: Any, alpha: float
+) -> tuple[Floats, Floats]:
+    """Limits of differences of proportions; from -1 to 1 where nothing may be left of one."""
+    pair = (one[0][first], one[1][first], other[0][second], other[1][second])
+    low, high = bounds.difference_limits(*pair, alpha)
+    return np.nan_to_num(low, nan=-1.0), np.nan_to_num(high, nan=1.0)
+
+
 def _mean(count: Floats, size: Floats, alpha: float) -> tuple[float, float]:
     """Limits of the mean of proportions; exact for one proportion."""
     if len(count) == 1:
@@ -348,9 +441,8 @@ def read_target(text: str, attributes: Sequence[str]) -> Target:
     name, attribute = name.strip(), rest.strip().removesuffix(")").strip()
     if name == "epsilon":
         raise ConfigError(
-            "epsilon: a decision trains many models and chooses by metrics without noise, which "
-            "no ledger counts, so it cannot bound epsilon; leave the requirement out, and train "
-            "the chosen method with privacy.level and privacy.epsilon."
+            "epsilon is not measured on examples; it can be required, as in epsilon <= 4, but not "
+            "maximised or minimised."
         )
     if name not in QUANTITIES:
         raise ConfigError(unknown("quantity", name, QUANTITIES))

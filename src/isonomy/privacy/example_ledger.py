@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from isonomy.core.cohort import Ask
+from isonomy.core.examples import Split
 from isonomy.core.work import Work
 from isonomy.privacy.accounting import Event, Events, epsilon
 from isonomy.privacy.examples import Batches, limit
@@ -44,8 +45,8 @@ class ExampleLedger:
         self.entries: list[dict[str, Any]] = []
         self.marks: list[dict[str, Any]] = []
         self.events: list[Counter[Event]] = [Counter() for _ in self.sizes]
+        self.measured: dict[str, Counter[Event]] = {}  # of the other splits, at every client
         self._trainings = 0
-        self._round: int | str | None = None
 
     def charge(self, ask: Ask) -> None:
         """Charge the training of an exchange; raises BudgetSpent if it is too much."""
@@ -78,11 +79,34 @@ class ExampleLedger:
             }
         )
 
+    def charge_everyone(self, split: Split, multiplier: float, entry: dict[str, Any]) -> None:
+        """Charge a release of every client about one split, whose examples are in no other."""
+        if split == "train":
+            later = [events + Counter({Event(multiplier): 1}) for events in self.events]
+            self._check(later)
+            self.events = later
+        else:
+            spent = self.measured.get(split, Counter()) + Counter({Event(multiplier): 1})
+            self._check([spent])
+            self.measured[split] = spent
+        self.entries.append({**entry, "split": split})
+
+    def _check(self, later: list[Counter[Event]]) -> None:
+        budget = self.terms.budget
+        if budget is None:
+            return
+        distinct = {tuple(sorted(events.items())) for events in later}
+        if max(self._epsilon(dict(one)) for one in distinct) > budget * (1 + 1e-9):
+            raise BudgetSpent(
+                f"the privacy budget (epsilon = {budget:g}) allows no further release; raise "
+                "privacy.epsilon or privacy.noise, or lower the number of rounds."
+            )
+
     def close_round(self) -> None:
         """A round is over."""
 
     def _epsilon(self, events: Events) -> float:
-        return epsilon(events, self.terms.delta, self.terms.accountant)
+        return epsilon(events, self.terms.usable, self.terms.accountant)
 
     def _groups(self) -> list[tuple[tuple[tuple[Event, int], ...], list[int]]]:
         """Clients with equal events together, those that spent most first (by a simple proxy)."""
@@ -96,8 +120,12 @@ class ExampleLedger:
         return sorted(found.items(), key=lambda item: (-cost[item[0]], item[1][0]))
 
     def epsilon(self) -> float:
-        """The largest epsilon of any client so far: of the three that spent most."""
-        return max(self._epsilon(dict(key)) for key, _ in self._groups()[:3])
+        """The largest epsilon of any example so far: of the three clients that spent most.
+
+        An example is in one split, so training and measurements on other splits do not add up.
+        """
+        trained = [self._epsilon(dict(key)) for key, _ in self._groups()[:3]]
+        return max(*trained, *map(self._epsilon, self.measured.values()), 0.0)
 
     def mark(self, round: int) -> None:
         """Record the largest epsilon after a round."""
@@ -115,6 +143,10 @@ class ExampleLedger:
             "entries": self.entries,
             "marks": self.marks,
             "events": events,
+            "measured": {
+                split: [[e.multiplier, n] for e, n in sorted(some.items())]
+                for split, some in self.measured.items()
+            },
             "trainings": self._trainings,
         }
 
@@ -123,6 +155,10 @@ class ExampleLedger:
         self.entries, self.marks = list(saved["entries"]), list(saved["marks"])
         self._trainings = int(saved["trainings"])
         self.events = [Counter({Event(*e): n for *e, n in one}) for one in saved["events"]]
+        self.measured = {
+            split: Counter({Event(z): n for z, n in some})
+            for split, some in saved["measured"].items()
+        }
 
     def plain(self) -> dict[str, Any]:
         """The ledger as JSON values: the promise, each client's epsilon, and every release."""
@@ -140,6 +176,10 @@ class ExampleLedger:
             "accountant": terms.accountant,
             "noise_multiplier": terms.multiplier,
             "batches": self.batches,
+            "by_split": {
+                "train": rounded_up(max(exact, default=0.0)),
+                **{name: rounded_up(self._epsilon(some)) for name, some in self.measured.items()},
+            },
             "clients": each,
             "epsilon_after": self.marks,
             "releases": self.entries,

@@ -22,7 +22,7 @@ from isonomy.privacy.accounting import Event, epsilon
 from isonomy.privacy.example_ledger import training_events
 from isonomy.privacy.examples import PrivateExamples
 from isonomy.privacy.ledger import Terms
-from isonomy.privacy.plan import Sampled, noise_and_rounds
+from isonomy.privacy.plan import Other, Sampled, noise_and_rounds
 from isonomy.privacy.rehearsal import CLIENTS, random_federation
 
 
@@ -133,8 +133,13 @@ def example_terms(
     *,
     rounds: int,
     sampled: Sampled,
+    other: Other | None = None,
 ) -> Terms:
-    """The terms: noise for the client whose examples would have the largest epsilon."""
+    """The terms: noise for the client whose examples would have the largest epsilon.
+
+    `other` is what is released beside training.
+    """
+    other = other or Other()
     if options.clip == "adaptive":
         raise ConfigError(
             "privacy.clip = 'adaptive' is for level 'client'; at level 'example' give the largest "
@@ -155,7 +160,9 @@ def example_terms(
     def of_client(z: float, k: int, done: int) -> Mapping[Event, int]:
         times = int(counts[done][k]) * training.rounds + training.final
         one = training_events(work, int(sizes[k]), z / training.calls**0.5, options.batches)
-        return Counter({event: n * times for event, n in one.items()})
+        found = Counter({event: n * times for event, n in one.items()})
+        found.update(Event(multiplier) for multiplier in (*other.prepared, *other.evaluations))
+        return found
 
     kinds = {(int(sizes[k]), int(counts[-1][k])): k for k in range(len(federation))}
 
@@ -164,10 +171,12 @@ def example_terms(
         return sum(n * e.rate**2 for e, n in whole.items())
 
     worst = sorted(kinds.values(), key=proxy)[-1]
-    noise, allowed = noise_and_rounds(options, lambda z, done: of_client(z, worst, done), rounds)
+    noise, allowed = noise_and_rounds(
+        options, lambda z, done: of_client(z, worst, done), rounds, other.reserved
+    )
     near = sorted(kinds.values(), key=proxy)[-3:-1]
     while options.epsilon is not None and any(
-        epsilon(of_client(noise, k, allowed), options.delta, options.accountant)
+        epsilon(of_client(noise, k, allowed), options.delta - other.reserved, options.accountant)
         > options.epsilon * (1 + 1e-9)
         for k in near
     ):
@@ -185,4 +194,6 @@ def example_terms(
         accountant=options.accountant,
         calls=training.calls,
         still=frozenset(training.still),
+        reserved=other.reserved,
+        evaluation=other.evaluation,
     )

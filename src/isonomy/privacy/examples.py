@@ -6,8 +6,13 @@ of `task.loss` on a batch of the client's plan, and this gradient is private:
 
     g = (sum of the examples' gradients, each clipped to C, + N(0, (z C)^2)) / expected batch
 
+`task.examples_mean` gives, in the same way, the gradient of another function of single examples
+together with the mean of a statistic of norm at most 1. The two are one Gaussian mechanism: the
+statistic has the share `STATISTIC` of it, so its sum gets noise N(0, z^2 / STATISTIC), and the sum
+of the gradients N(0, (z C)^2 / (1 - STATISTIC)).
+
 So everything that a phase computes, replies or stores is private, whatever it does with it. A phase
-that needs more than such gradients, such as a loss, replies NaN, and is refused before training
+that needs more than this, such as a loss, replies NaN, and is refused before training
 (`isonomy.privacy.example_plan`).
 
 In every step each example is in the batch with probability batch / size, independently of the
@@ -36,10 +41,12 @@ from isonomy.core.batches import Plan, counts
 from isonomy.core.client import Client, Message, Pool, Reply, State
 from isonomy.core.cohort import Ask
 from isonomy.core.phase import Phase
-from isonomy.core.task import Batch, Params, Task
-from isonomy.privacy.gradients import clipped_sum
+from isonomy.core.task import Batch, Each, Params, Task
+from isonomy.core.tree import Tree
+from isonomy.privacy.gradients import clipped_sum, clipped_sums
 
 _STEP = 2**32  # the number of a step, above the number of a row
+STATISTIC = 0.1  # the share of a statistic in the mechanism that it forms with a gradient
 Batches = Literal["poisson", "passes"]
 
 _calls = [0]  # gradients asked of the current batch; reset by every batch
@@ -143,19 +150,37 @@ class PrivateTask(Task):
 
     def loss(self, params: Params, batch: Batch) -> Tensor:
         """NaN; its gradient is private, if the batch is one of the client's plan."""
+        key, data, weight, share = self._drawn(batch)
+        fixed = tree.tmap(lambda t: t.detach(), params)
+        total = clipped_sum(self.inner, fixed, data, weight, self.clip, share)
+        return self._with_slope(total, params, key, self.noise * self.clip * share)
+
+    def examples_mean(self, each: Each, params: Params, batch: Batch) -> tuple[Tensor, Tensor]:
+        """NaN with a private gradient, and the private mean of the statistic."""
+        key, data, weight, share = self._drawn(batch)
+        fixed = tree.tmap(lambda t: t.detach(), params)
+        total, statistic = clipped_sums(self.inner, each, fixed, data, weight, self.clip, share)
+        apart = random.mix64(key ^ 1)  # the noise of the statistic is drawn apart
+        scale = self.noise * share / math.sqrt(STATISTIC)
+        noisy = statistic + normal(apart, statistic.numel(), scale).reshape(statistic.shape)
+        scale = self.noise * self.clip * share / math.sqrt(1 - STATISTIC)
+        return self._with_slope(total, params, key, scale), noisy
+
+    def _drawn(self, batch: Batch) -> tuple[Tensor, Batch, Tensor, Tensor]:
+        """The key of the noise, the examples of the batch, their weights, 1 / expected number."""
         call = _calls[0]
         _calls[0] += 1
         _most[0] = max(_most[0], _calls[0])
         step = batch.y[0] // _STEP
         key = random.mix64(self.key ^ random.mix64(step * 64 + call))
         rows, weight, expected = self._sampled(batch, step)
-        fixed = tree.tmap(lambda t: t.detach(), params)
-        data = self.pool.batch(rows, weight)
         share = torch.where(step > 0, 1 / expected, math.nan)  # NaN: not a batch of the plan
-        total = clipped_sum(self.inner, fixed, data, weight, self.clip, share)
+        return key, self.pool.batch(rows, weight), weight, share
+
+    def _with_slope(self, total: Tree, params: Params, key: Tensor, scale: Tensor) -> Tensor:
+        """NaN, whose gradient is the total with noise of this scale."""
         sizes = [t.numel() for t in tree.leaves(params)]
-        drawn = normal(key, sum(sizes), self.noise * self.clip * share)
-        pieces = iter(torch.split(drawn, sizes))
+        pieces = iter(torch.split(normal(key, sum(sizes), scale), sizes))
         slope = tree.tmap(lambda t: t + next(pieces).reshape(t.shape), total)
         return tree.dot(slope, params) + math.nan
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from isonomy.core import tree
-from isonomy.core.task import Batch, Params, Task
+from isonomy.core.task import Batch, Each, Params, Task
 from isonomy.core.tree import Tree
 
 
@@ -54,6 +54,38 @@ def _by_example(
         return Task.loss(task, p, one)
 
     each = vmap(grad(loss), in_dims=(None, 0, 0, 0))(params, batch.x, batch.y, batch.groups)
+    return _clipped(each, weight, clip, share)
+
+
+def clipped_sums(
+    task: Task,
+    each: Each,
+    params: Params,
+    batch: Batch,
+    weight: Tensor,
+    clip: float,
+    share: Tensor,
+) -> tuple[Tree, Tensor]:
+    """As `clipped_sum`, for any function of single examples, and the sum of their statistics.
+
+    `each` is given one example at a time, so what it computes cannot depend on others. Statistics
+    are clipped to norm 1.
+    """
+
+    def one(p: Params, x: Tensor, y: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
+        single = Batch(x.unsqueeze(0), y.unsqueeze(0), groups.unsqueeze(0), torch.ones(1))
+        number, statistic = each(task, p, single)
+        return number[0], statistic[0].detach()
+
+    slopes, statistics = vmap(grad(one, has_aux=True), in_dims=(None, 0, 0, 0))(
+        params, batch.x, batch.y, batch.groups
+    )
+    total = _clipped(slopes, weight, clip, share)
+    return total, tree.leaves(_clipped([statistics], weight, 1.0, share))[0]
+
+
+def _clipped(each: Tree, weight: Tensor, clip: float, share: Tensor) -> Tree:
+    """The weighted sum over the first axis of trees that are clipped one by one."""
     squares = torch.stack([t.flatten(1).square().sum(1) for t in tree.leaves(each)]).sum(0)
     factor = _factor(squares, weight, clip)
     good = factor > 0

@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from isonomy.core.examples import Split
 from isonomy.errors import IsonomyError
 from isonomy.privacy.accounting import Accountant, Event, epsilon, joint
 
@@ -44,6 +46,13 @@ class Terms:
     accountant: Accountant = "pld"
     calls: int = 1  # at level 'example': gradients of one batch
     still: frozenset[str] = frozenset()  # at level 'example': phases without gradients
+    reserved: float = 0.0  # the part of delta that the selection of values used
+    evaluation: float = 0.0  # noise multiplier of an evaluation; 0: there is none with noise
+
+    @property
+    def usable(self) -> float:
+        """The delta of everything that has noise."""
+        return self.delta - self.reserved
 
     @property
     def secret(self) -> bool:
@@ -54,7 +63,10 @@ class Terms:
     def neighbours(self) -> str:
         """Which data sets the promise compares, in words."""
         if self.level == "example":
-            return "data of a client with and without one example; sizes of clients are public"
+            return (
+                "data of a client with and without one example; sizes of clients, and the split "
+                "that a row is in, are public"
+            )
         if self.secret:
             return "federations with and without one client"
         return (
@@ -95,11 +107,16 @@ class Ledger:
             self.spent = most
         self.entries.append(entry)
 
+    def charge_everyone(self, split: Split, multiplier: float, entry: dict[str, Any]) -> None:
+        """Charge a release that is about all clients; the split does not matter."""
+        del split  # all of a client's examples count together
+        self.charge(torch.arange(self.terms.clients), multiplier, entry, final=True)
+
     def _check(self, events: Mapping[Event, int]) -> None:
         budget = self.terms.budget
         if budget is None:
             return
-        if epsilon(events, self.terms.delta, self.terms.accountant) > budget * (1 + 1e-9):
+        if epsilon(events, self.terms.usable, self.terms.accountant) > budget * (1 + 1e-9):
             raise BudgetSpent(
                 f"the privacy budget (epsilon = {budget:g}) allows no further release; raise "
                 "privacy.epsilon or privacy.noise, or lower the number of rounds."
@@ -121,7 +138,7 @@ class Ledger:
 
     def epsilon(self) -> float:
         """The epsilon of everything so far."""
-        return epsilon(self._all(self.spent), self.terms.delta, self.terms.accountant)
+        return epsilon(self._all(self.spent), self.terms.usable, self.terms.accountant)
 
     def mark(self, round: int) -> None:
         """Record the epsilon after a round."""
@@ -177,7 +194,7 @@ class Ledger:
         terms, found = self.terms, {}
         for k in np.argsort(-self.spent, kind="stable").tolist():
             one = np.zeros(1) + self.spent[k]
-            found[str(k)] = rounded_up(epsilon(self._all(one), terms.delta, terms.accountant))
+            found[str(k)] = rounded_up(epsilon(self._all(one), terms.usable, terms.accountant))
         return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
@@ -20,6 +21,16 @@ Sampled = Callable[[int], Tensor]
 """The clients of each round, if cohorts are known."""
 
 
+@dataclass(frozen=True)
+class Other:
+    """What a run releases beside training: noise multipliers, and the part of delta used."""
+
+    prepared: tuple[float, ...] = ()  # of the preprocessing
+    evaluations: tuple[float, ...] = ()  # of the evaluations that count with training
+    evaluation: float = 0.0  # of each evaluation; 0: none
+    reserved: float = 0.0
+
+
 def client_terms(
     options: PrivacyConfig,
     algorithm: Algorithm,
@@ -30,11 +41,13 @@ def client_terms(
     cohort: int,
     poisson: bool,
     sampled: Sampled,
+    other: Other | None = None,
 ) -> Terms:
     """The terms of client-level privacy; `cohort` is the (expected) number of clients in a round.
 
-    Raises ConfigError for what cannot be private.
+    `other` is what is released beside training. Raises ConfigError for what cannot be private.
     """
+    other = other or Other()
     _check_parts(options, algorithm, rehearsed)
     secret = poisson and cohort < clients
     if secret and rehearsed.known:
@@ -55,9 +68,11 @@ def client_terms(
             out[Event(z / each**0.5, rate)] = done
         if whole:
             out[Event(z / whole**0.5)] = 1
+        for multiplier in (*other.prepared, *other.evaluations):
+            out[Event(multiplier)] = out.get(Event(multiplier), 0) + 1
         return out
 
-    noise, allowed = noise_and_rounds(options, events, rounds)
+    noise, allowed = noise_and_rounds(options, events, rounds, other.reserved)
     return Terms(
         level="client",
         delta=options.delta,
@@ -69,14 +84,19 @@ def client_terms(
         releases=rehearsed.releases,
         final=rehearsed.final,
         accountant=options.accountant,
+        reserved=other.reserved,
+        evaluation=other.evaluation,
     )
 
 
 def noise_and_rounds(
-    options: PrivacyConfig, events: Callable[[float, int], Mapping[Event, int]], rounds: int
+    options: PrivacyConfig,
+    events: Callable[[float, int], Mapping[Event, int]],
+    rounds: int,
+    reserved: float = 0.0,
 ) -> tuple[float, int]:
     """The noise multiplier, given or found for epsilon, and the rounds that the budget allows."""
-    target, delta, how = options.epsilon, options.delta, options.accountant
+    target, delta, how = options.epsilon, options.delta - reserved, options.accountant
     if options.noise is None:
         if target is None:
             raise ConfigError(

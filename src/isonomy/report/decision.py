@@ -49,7 +49,8 @@ _QUESTIONS = (
     (
         "NIST AI RMF, MEASURE 2.10: privacy",
         "what each method reveals to the server",
-        "the legal basis of the processing; this page claims no differential privacy",
+        "the legal basis of the processing; unless a bound on epsilon was required, this page "
+        "claims no differential privacy",
     ),
     (
         "NIST AI RMF, MANAGE 1.1: whether to proceed",
@@ -79,6 +80,7 @@ def render(facts: Facts) -> str:
         _groups(facts),
         _clients(facts),
         _reveals(facts),
+        _privacy(facts),
         _limits(facts),
         _questions(),
         _repeat(facts),
@@ -115,9 +117,8 @@ def _answer(facts: Facts) -> str:
 
 def _requirements(facts: Facts) -> str:
     asked = facts["asked"]
-    text = (
-        f"{_listed(asked['requirements'])}; among the models that meet this, {asked['objective']}."
-    )
+    every = [*asked["requirements"], *([asked["epsilon"]] if asked.get("epsilon") else [])]
+    text = f"{_listed(every)}; among the models that meet this, {asked['objective']}."
     if not facts["answers"]:
         rows = [
             [one, title, "not measured on test examples"]
@@ -371,12 +372,64 @@ def _reveals(facts: Facts) -> str:
     )
 
 
+_RELEASES = {
+    "preprocessing:values_held": (
+        "preprocessing: values of columns",
+        "Gaussian noise on counts; shown above a threshold",
+    ),
+    "preprocessing:histograms": ("preprocessing: ranges of numbers", "Gaussian noise on counts"),
+    "preprocessing:moments": ("preprocessing: means and variances", "Gaussian noise on sums"),
+    "training": ("training of one trial", "Gaussian noise on clipped gradients or updates"),
+    "counts:validation": ("predictions on validation examples", "Gaussian noise on counts"),
+    "scores:validation": ("scores on validation examples", "Gaussian noise on counts"),
+    "counts:test": ("predictions on test examples", "Gaussian noise on counts"),
+}
+
+
+def _privacy(facts: Facts) -> str:
+    """What was released under a bound on epsilon; empty without one."""
+    found = facts.get("privacy")
+    if not found:
+        return ""
+    shown: dict[tuple[str, str, str], int] = {}
+    for one in found["releases"]:
+        alone = "" if one.get("epsilon") is None else f"{one['epsilon']:.3g}"
+        key = (str(one["phase"]), f"{float(one['multiplier']):.3g}", alone)
+        shown[key] = shown.get(key, 0) + 1
+    rows = [
+        [*_RELEASES.get(phase, (phase, "Gaussian noise on counts")), str(number), noise, alone]
+        for (phase, noise, alone), number in shown.items()
+    ]
+    parts = ", ".join(f"{name} {value}" for name, value in found["by_split"].items())
+    items = [
+        f"Neighbouring data: {found['neighbours']}.",
+        f"{found['composition']} Epsilon: {parts}.",
+        f"Accounting: {found['accountant']}.",
+        f"Taken as public: {', '.join(found['public'])}.",
+        *(f"Not shown: {text}." for text in found["left_out"]),
+        *(f"Not covered: {text}." for text in found["not_covered"]),
+        "Counts and rates on this page have noise; the intervals include it.",
+    ]
+    head = (
+        f"<p>{escape(facts['asked']['epsilon'])}: <b>{escape(found['status'])}</b>. Everything "
+        f"that this decision released together has epsilon = {found['epsilon']} at delta = "
+        f"{found['delta']}, for {escape(found['level'])}s.</p>"
+    )
+    heads = ["release", "mechanism", "times", "noise / sensitivity", "epsilon of one alone"]
+    return _section("Differential privacy", head + _table(heads, rows) + _list(items))
+
+
 def _limits(facts: Facts) -> str:
     data = facts["data"]
     sizes = data["sizes"]
+    shown = "numbers of examples are not shown"
+    if sizes is not None:
+        shown = (
+            f"{sizes['train']:,} training, {sizes['validation']:,} validation and "
+            f"{sizes['test']:,} test examples"
+        )
     items = [
-        f"Data: {data['source']}, {data['clients']} clients, {sizes['train']:,} training, "
-        f"{sizes['validation']:,} validation and {sizes['test']:,} test examples.",
+        f"Data: {data['source']}, {data['clients']} clients, {shown}.",
         "The answers are about these clients and about people like those in the test examples. For "
         "other clients, other people or a later time, nothing was measured.",
         "The intervals take the test examples of a client or group as independent draws; related "

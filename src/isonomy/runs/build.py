@@ -6,6 +6,7 @@ import math
 import os
 import platform
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import version
@@ -24,7 +25,7 @@ from isonomy.core.algorithm import Algorithm
 from isonomy.core.capabilities import GivesVerdict, LearnsFront
 from isonomy.core.dynamo import without_dynamo
 from isonomy.core.task import Params, Task
-from isonomy.data.datasets import DATASETS, load
+from isonomy.data.datasets import DATASETS, load, parts
 from isonomy.data.download.fetch import CACHE
 from isonomy.data.federation import Federation
 from isonomy.data.tables.federate import fingerprint
@@ -35,14 +36,16 @@ from isonomy.errors import ConfigError, FetchError, unknown
 from isonomy.models import make_task
 from isonomy.postprocess import METHODS, Method
 from isonomy.postprocess import make as make_postprocess
+from isonomy.privacy.evaluation import capped
 from isonomy.privacy.ledger import Terms
+from isonomy.privacy.noise import Key
 from isonomy.privacy.secure.check import check as check_secure
 from isonomy.robust import attacks, combiners
 from isonomy.robust.attacks import Attack
 from isonomy.robust.combiners import Combiner
 from isonomy.robust.defence import refusal
 from isonomy.robust.labels import Poison, malicious, poisoned
-from isonomy.runs import coverage, trackers
+from isonomy.runs import coverage, preparation, trackers
 from isonomy.runs.engine_check import check_engine
 from isonomy.runs.threshold_check import check_data, check_method
 
@@ -98,6 +101,7 @@ def build(
     algorithm, attack, defence = _method(config, remote=remote)
     check_engine(config, remote=remote)
     if federation is None:
+        coverage.check(config, remote=False)
         config = effective(config, note)
         federation = federation_of(config)
         if federation.origin not in ("", CACHE):
@@ -111,6 +115,8 @@ def build(
     if rules is not None:
         _check_postprocess(rules, federation, task)
     terms = coverage.terms_of(config, algorithm, task, federation, remote=remote)
+    if coverage.counts_few(config):
+        federation = capped(federation, config.privacy.counted, config.seed)
     params = task.init(config.seed)
     if federation not in _warned:
         _warned.add(federation)
@@ -122,7 +128,8 @@ def build(
     used, own = federation, ""
     if not remote:
         used = _poisoned(federation, tuple(bad.tolist()), labels_of(config), attack_seed(config))
-        own = fingerprint(federation) if config.data.name in ("tables", "memory") else ""
+        given = config.data.name in ("tables", "memory", "packed")
+        own = fingerprint(federation) if given else ""
     return Setting(
         config=config,
         federation=used,
@@ -356,12 +363,19 @@ def _poisoned(federation: Federation, who: tuple[int, ...], how: Poison, seed: i
 _warned: WeakSet[Federation] = WeakSet()  # whose warnings were shown: once, not for each run
 
 
-def effective(config: Config, note: Note = lambda _: None) -> Config:
-    """The config that is really run: with the fallback if the data cannot be downloaded, and with
-    the local work that the algorithm recommends where the config leaves it open.
+def effective(config: Config, note: Note = lambda _: None, *, key: Key | None = None) -> Config:
+    """The config that is really run: with the fallback if the data cannot be downloaded, with the
+    local work that the algorithm recommends where the config leaves it open, and, if the run is
+    private, with the preprocessing fitted with noise (of `key`, or of a new one).
 
     This is the config that a run's folder holds, so that a resumed run uses the same data.
     """
+    config = _reachable(config, note)
+    return preparation.with_preparation(config, lambda fit: _loaded(config, fit), key)
+
+
+def _reachable(config: Config, note: Note) -> Config:
+    """The config with recommended work, absolute paths, and data that can be had."""
     config = with_recommended_work(config)
     data = config.data
     path = data.options.get("path")
@@ -392,8 +406,40 @@ def federation_of(config: Config) -> Federation:
     data = config.data
     seed = config.seed if data.seed is None else data.seed
     stamp = _stamp(data.options.get("path"))
+    private = config.privacy.level != "none"
     return _load(
-        data.name, data.clients, seed, _freeze(data.partition), _freeze(data.options), stamp
+        data.name,
+        data.clients,
+        seed,
+        _freeze(data.partition),
+        _freeze(data.options),
+        stamp,
+        (config.privacy.level, config.privacy.prepared) if private else ("none", ""),
+    )
+
+
+def _loaded(config: Config, fit: Any) -> Federation:
+    """The config's examples with a preprocessing that `fit` fits."""
+    data = config.data
+    return load(
+        data.name,
+        clients=data.clients,
+        seed=config.seed if data.seed is None else data.seed,
+        partition=data.partition,
+        options=dict(data.options),
+        fit=fit,
+    )
+
+
+def parts_of(config: Config) -> Iterator[Federation]:
+    """The config's examples, some clients at a time if the data set can be made in that way."""
+    data = config.data
+    return parts(
+        data.name,
+        clients=data.clients,
+        seed=config.seed if data.seed is None else data.seed,
+        partition=data.partition,
+        options=data.options,
     )
 
 
@@ -411,11 +457,22 @@ def _stamp(path: Any) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=8)
 def _load(
-    name: str, clients: int | None, seed: int, partition: Any, options: Any, stamp: Any
+    name: str,
+    clients: int | None,
+    seed: int,
+    partition: Any,
+    options: Any,
+    stamp: Any,
+    prepared: tuple[str, str],
 ) -> Federation:
     del stamp  # part of the cache key only
     return load(
-        name, clients=clients, seed=seed, partition=_thaw(partition), options=_thaw(options) or {}
+        name,
+        clients=clients,
+        seed=seed,
+        partition=_thaw(partition),
+        options=_thaw(options) or {},
+        fit=preparation.fit_of(*prepared),
     )
 
 
@@ -446,7 +503,8 @@ def _thaw(value: Any) -> Any:
 def engine_of(setting: Setting, note: Note = lambda _: None) -> Engine:
     """The config's engine; sets the number of torch's threads to what the config says."""
     config = setting.config
-    torch.set_num_threads(_threads(setting))
+    threads = _threads(setting)
+    torch.set_num_threads(threads)
     several = ranks.current() is not None
     made = registry.make(
         "distributed" if several else config.engine.name,
@@ -456,17 +514,24 @@ def engine_of(setting: Setting, note: Note = lambda _: None) -> Engine:
         options=config.engine,
         note=note,
     )
+    made.states_in = config.engine.states
     made.prepare(config.local)
+    if config.engine.threads in ("auto", "probe"):
+        made.try_threads(threads)
     return made
 
 
 def _threads(setting: Setting) -> int:
+    """The number of threads, or the most that a probe may choose."""
     asked = setting.config.engine.threads
-    if asked != "auto":
+    if asked not in ("auto", "probe"):
         return asked
+    each = max(1, _CORES // ranks.on_this_machine())
+    if asked == "probe":
+        return each
     numbers = sum(p.numel() for p in setting.params.values())
     conv = any(isinstance(m, nn.modules.conv._ConvNd) for m in setting.task.net.modules())
-    return max(1, _CORES // ranks.on_this_machine()) if conv or numbers > SMALL else 1
+    return each if conv or numbers > SMALL else 1
 
 
 _CORES = torch.get_num_threads()

@@ -4,6 +4,7 @@
 is complete
 00000010.safetensors    the server's state and, with one share of clients, the clients' states
 00000010-3.safetensors  the states of the clients of share 3, if there are several shares
+states.rows, states.log the clients' states of all checkpoints, if they are many (`state_store`)
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from typing import Any
 from torch import Tensor
 
 from isonomy.core.tree import Tree, pack
+from isonomy.engines.states import Known
 from isonomy.runs.files import Description, decode, encode, write_atomically
+from isonomy.runs.state_store import LOG, ROWS, StateStore
 
-FILES = re.compile(r"\.?\d{8}(-\d+)?\.(json|safetensors)(\.partial)?")
+FILES = re.compile(r"\.?\d{8}(-\d+)?\.(json|safetensors)(\.partial)?|states\.(rows|log)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +33,8 @@ class Checkpoint:
     """A state that was saved after `round` rounds.
 
     `trees` are the server's state and the rule of decisions. `shards` read the clients' states
-    share by share. `damaged` has a sentence for each newer checkpoint that cannot be used.
+    share by share; with `store` they are in the store of states. `damaged` has a sentence for each
+    newer checkpoint that cannot be used.
     """
 
     round: int
@@ -38,6 +42,7 @@ class Checkpoint:
     extra: dict[str, Any]
     shards: list[Callable[[], Tree]]
     damaged: tuple[str, ...] = ()
+    store: StateStore | None = None
 
     @property
     def state(self) -> tuple[int, tuple[dict[str, Tensor], Any], dict[str, Any]]:
@@ -57,12 +62,18 @@ def save(
     trees: dict[str, Tree],
     extra: dict[str, Any],
     shards: Iterable[Tree],
+    changed: tuple[StateStore, Iterable[Known]] | None = None,
 ) -> None:
-    """Write a checkpoint; shards are made and written one at a time."""
+    """Write a checkpoint; shards are made and written one at a time.
+
+    With `changed`, clients' states are in a store, to which those that changed are added.
+    """
     stem = folder / f"{round:08d}"
     about: dict[str, Any] = {"round": round}
-    first, others = _first(shards)
-    if others is None:
+    first, others = _first(shards) if changed is None else (None, None)
+    if changed is not None:
+        about["states"] = changed[0].save(changed[1], _oldest(folder, before=round))
+    elif others is None:
         trees = {**trees, "clients": first}
     else:
         about["shards"] = []
@@ -79,18 +90,38 @@ def save(
 def prune(folder: Path, keep: int) -> None:
     """Delete all but the newest checkpoints, and what interrupted ones left."""
     kept = {f"{round:08d}" for round in rounds(folder)[:keep]}
+    stored = {ROWS, LOG} if _oldest(folder) is not None else set()
     for file in folder.iterdir():
-        if FILES.fullmatch(file.name) and file.name[:8] not in kept:
+        if FILES.fullmatch(file.name) and file.name[:8] not in kept and file.name not in stored:
             file.unlink(missing_ok=True)
 
 
-def load(folder: Path, round: int) -> Checkpoint:
-    """Read a checkpoint and verify all of its checksums."""
+def _oldest(folder: Path, before: int | None = None) -> int | None:
+    """The entries of the store's log at the oldest checkpoint that has it; None without any."""
+    if not (folder / LOG).exists():
+        return None
+    for round in sorted(rounds(folder)):
+        if before is None or round < before:
+            about = json.loads((folder / f"{round:08d}.json").read_text())
+            if "states" in about:
+                return int(about["states"]["entries"])
+    return None
+
+
+def load(folder: Path, round: int, initial: Tree = None) -> Checkpoint:
+    """Read a checkpoint and verify all of its checksums; `initial` is a client's first state."""
     stem = folder / f"{round:08d}"
     about = json.loads(stem.with_suffix(".json").read_text())
     trees = decode(stem.with_suffix(".safetensors").read_bytes(), about)
     shards: list[Callable[[], Tree]]
-    if "shards" in about:
+    store = None
+    if "states" in about:
+        shards = []
+        if initial is not None:
+            store = StateStore.read(folder, initial, about["states"])
+            for _ in store.states():
+                pass  # raises an error if one is damaged
+    elif "shards" in about:
         shards = [
             partial(_shard, _shard_file(stem, i), description)
             for i, description in enumerate(about["shards"])
@@ -100,7 +131,7 @@ def load(folder: Path, round: int) -> Checkpoint:
     else:
         clients = trees.pop("clients")
         shards = [lambda: clients]
-    return Checkpoint(round, trees, about["extra"], shards)
+    return Checkpoint(round, trees, about["extra"], shards, store=store)
 
 
 def _shard_file(stem: Path, number: int) -> Path:

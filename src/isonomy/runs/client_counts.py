@@ -14,7 +14,7 @@ from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.capabilities import LearnsFront
 from isonomy.core.client import Client, Message, Reply, State
-from isonomy.core.cohort import Replies
+from isonomy.core.cohort import NoReplies, Replies
 from isonomy.core.examples import Split
 from isonomy.core.phase import Phase, phase
 from isonomy.core.task import Batch, Task
@@ -29,6 +29,7 @@ from isonomy.metrics.values import Values
 from isonomy.postprocess import Rule
 
 PAGE = 1024  # examples at a time
+AT_ONCE = 1 << 16  # clients that are asked at once, at most
 
 
 def measure(
@@ -166,15 +167,16 @@ def count_answering(
     done: int = 0,
     rays: Tensor | None = None,
     using: Rule | Thresholds | None = None,
+    clients: Tensor | None = None,
 ) -> tuple[Counts, list[int]]:
     """The counts of every client that answered after `done` rounds, and their numbers.
 
     `rays` [clients, objectives] are the points of their fronts at which clients predict. Decisions
-    are those of the thresholds or the rule that is given.
+    are those of the thresholds or the rule that is given. `clients` are asked, None: all.
     """
     question = measure(algorithm, split, using=using)
-    replies = _asked(algorithm, server, engine, question, done, rays, using)
-    return _counts(replies, engine), [int(k) for k in replies.ids]
+    replies = _asked(algorithm, server, engine, question, done, rays, using, clients)
+    return _counts(replies, engine), replies.ids.tolist()
 
 
 def _counts(replies: Replies, engine: Engine) -> Counts:
@@ -193,19 +195,20 @@ def values_answering(
     done: int = 0,
     rays: Tensor | None = None,
     using: Rule | Thresholds | None = None,
+    clients: Tensor | None = None,
 ) -> tuple[Counts, Values, list[int]]:
     """The counts and values of every client that answered, and their numbers.
 
     As `count_answering`.
     """
     question = measure_values(algorithm, engine.task, split, using)
-    replies = _asked(algorithm, server, engine, question, done, rays, using)
+    replies = _asked(algorithm, server, engine, question, done, rays, using, clients)
     found, named = replies.value, engine.federation.attributes
     values = Values(
         Scores(found["scores"].numpy(), named) if "scores" in found else None,
         Errors(found["errors"].numpy(), named) if "errors" in found else None,
     )
-    return _counts(replies, engine), values, [int(k) for k in replies.ids]
+    return _counts(replies, engine), values, replies.ids.tolist()
 
 
 def scores_answering(
@@ -222,7 +225,7 @@ def scores_answering(
     """
     replies = _asked(algorithm, server, engine, measure_scores(algorithm, split), done, rays)
     found = Scores(replies.value["scores"].numpy(), engine.federation.attributes)
-    return found, [int(k) for k in replies.ids]
+    return found, replies.ids.tolist()
 
 
 def _asked(
@@ -233,13 +236,27 @@ def _asked(
     done: int,
     rays: Tensor | None,
     using: Rule | Thresholds | None = None,
+    clients: Tensor | None = None,
 ) -> Replies:
-    """Every client's reply to a measurement of its model."""
-    cohort = engine.cohort(engine.everyone(), work=Work(steps=1), round=done)
+    """Every client's reply to a measurement of its model, or those of some clients."""
+    ids = engine.everyone() if clients is None else clients
     message = {"model": algorithm.deployed(server)}
     each: Message = {} if rays is None else {"ray": rays}
     if isinstance(using, Rule):
         each["rule"] = using.stacked(len(engine.federation))
     elif using is not None:
         message["thresholds"] = using.tensor()
-    return cohort.gather(question, message, each=each or None)
+    found, pages = [], engine.federation.pages
+    for some in torch.split(ids, AT_ONCE):
+        cohort = engine.cohort(some, work=Work(steps=1), round=done)
+        own = {k: tree.take(v, some) for k, v in each.items()}
+        try:
+            found.append(cohort.gather(question, message, each=own or None))
+        except NoReplies:
+            if len(some) == len(ids):
+                raise
+        if pages is not None:
+            pages.release()
+    if not found:
+        raise NoReplies(f"round {done}: no client answered.")
+    return Replies(*(tree.concat(part) for part in zip(*found, strict=True)))

@@ -20,8 +20,10 @@ from isonomy.engines.base import sample
 from isonomy.errors import ConfigError, unknown
 from isonomy.privacy.example_plan import example_terms, rehearse_examples
 from isonomy.privacy.ledger import Terms
-from isonomy.privacy.plan import client_terms
+from isonomy.privacy.plan import Other, client_terms
+from isonomy.privacy.preprocessing import SHARES, share_of, whole_multiplier
 from isonomy.privacy.rehearsal import rehearse
+from isonomy.runs import preparation
 
 ALLOWED = {
     "preprocessing": "the preparation of the data was fitted without noise: means, ranges, "
@@ -58,6 +60,7 @@ def terms_of(
         return None
     check(config, remote=remote)
     _check_coverage(config, algorithm, federation)
+    other = beside_training(config)
     clients = len(federation)
     count, how = config.cohort.size or clients, config.cohort.sampling
 
@@ -67,7 +70,13 @@ def terms_of(
     if options.level == "example":
         training = rehearse_examples(algorithm, task, federation, config.local, options.batches)
         return example_terms(
-            options, training, federation, config.local, rounds=config.rounds, sampled=sampled
+            options,
+            training,
+            federation,
+            config.local,
+            rounds=config.rounds,
+            sampled=sampled,
+            other=other,
         )
     return client_terms(
         options,
@@ -78,13 +87,45 @@ def terms_of(
         cohort=count,
         poisson=how == "poisson",
         sampled=sampled,
+        other=other,
     )
+
+
+def evaluations(config: Config) -> int:
+    """How many noisy evaluations a private run makes."""
+    options, rounds, every = config.privacy, config.rounds, config.evaluate.every
+    if options.level == "none" or "evaluation" in options.allow or options.evaluate == "never":
+        return 0
+    return 1 if options.evaluate == "last" else -(-rounds // every)
+
+
+def counts_few(config: Config) -> bool:
+    """Whether only some validation and test examples of each client are used for metrics."""
+    return config.privacy.level == "client" and "evaluation" not in config.privacy.allow
+
+
+def beside_training(config: Config) -> Other:
+    """What a private run releases beside training: its preprocessing and its evaluations.
+
+    At level 'example' an evaluation on other examples than those of training does not add to
+    what training releases about an example, so it may use the whole budget.
+    """
+    options, number = config.privacy, evaluations(config)
+    prepared = tuple(float(one["multiplier"]) for one in preparation.releases(config))
+    reserved = preparation.reserved(config)
+    if not number:
+        return Other(prepared, reserved=reserved)
+    apart = options.level == "example" and config.evaluate.split != "train"
+    share = 1.0 if apart else share_of(options, "evaluation")
+    each = whole_multiplier(options) * (number / share) ** 0.5
+    return Other(prepared, () if apart else (each,) * number, each, reserved)
 
 
 def _refuse_unused(config: Config) -> None:
     """Raise ConfigError if a key is set that has no effect without a level."""
     given = config.privacy
-    for name in ("epsilon", "noise", "bounds", "largest", "allow", "seed"):
+    unused = ("epsilon", "noise", "bounds", "largest", "allow", "seed", "ranges", "categories")
+    for name in (*unused, "shares", "prepared"):
         if getattr(given, name):
             raise ConfigError(
                 f"privacy.{name} is set, but privacy.level is 'none'; set privacy.level = 'client' "
@@ -100,6 +141,13 @@ def check(config: Config, *, remote: bool) -> None:
     strange = [name for name in given.allow if name not in ALLOWED]
     if strange:
         raise ConfigError(f"privacy.allow: {unknown('name', strange[0], ALLOWED)}")
+    strange = [name for name in given.shares if name not in SHARES]
+    if strange:
+        raise ConfigError(f"privacy.shares: {unknown('name', strange[0], SHARES)}")
+    if sum(share_of(given, name) for name in SHARES) >= 1:
+        raise ConfigError(
+            "privacy.shares add up to 1 or more, so nothing is left for training; lower them."
+        )
     if remote:
         raise ConfigError(
             f"{about} works in simulations only; a real federation cannot add its noise yet: set "
@@ -152,16 +200,23 @@ def _check_cohorts(config: Config, about: str) -> None:
 def _check_coverage(config: Config, algorithm: Algorithm, federation: Federation) -> None:
     """Raise ConfigError for what would leave clients without noise and is not allowed."""
     allow = config.privacy.allow
-    if "preprocessing" not in allow and fitted(federation.preprocessing):
+    known = preparation.fits(config, federation)
+    if "preprocessing" not in allow and not known and fitted(federation.preprocessing):
         raise ConfigError(
             f"the preparation of '{federation.source}' was fitted to the clients' data without "
             "noise; use data that are already scaled, or accept it with privacy.allow = "
             "['preprocessing'], which lists it as not covered."
         )
-    if "evaluation" not in allow:
+    for name in ("ranges", "categories"):
+        if getattr(config.privacy, name) and not known:
+            raise ConfigError(
+                f"privacy.{name} is for tables whose preprocessing is fitted with noise; remove it."
+            )
+    if evaluations(config) and not federation.classes:
         raise ConfigError(
-            f"privacy.level = '{config.privacy.level}': metrics are measured without noise; accept "
-            "it with privacy.allow = ['evaluation'], which lists them as not covered."
+            f"privacy.level = '{config.privacy.level}': the errors of a regression have no bound, "
+            "so they cannot be measured with noise; set privacy.evaluate = 'never', or accept "
+            "metrics without noise with privacy.allow = ['evaluation']."
         )
     why = _validation(config, algorithm)
     if why and "validation" not in allow:
@@ -176,7 +231,8 @@ def _validation(config: Config, algorithm: Algorithm) -> str:
         return f"postprocess.name = '{config.postprocess.name}' is fitted"
     if isinstance(config.evaluate.threshold, str):
         return f"evaluate.threshold = '{config.evaluate.threshold}' is fitted"
-    if isinstance(algorithm, LearnsFront) and not tuple(getattr(algorithm, "preference", ())):
+    chooses = isinstance(algorithm, LearnsFront) and not tuple(getattr(algorithm, "preference", ()))
+    if chooses and ("evaluation" in config.privacy.allow or evaluations(config)):
         return f"the points of the front of '{algorithm.name}' are chosen"
     return ""
 
@@ -201,7 +257,8 @@ def fitted(preprocessing: Mapping[str, Any] | None) -> bool:
 def not_covered(config: Config, algorithm: Algorithm, federation: Federation) -> dict[str, str]:
     """What was released without noise, because the config allows it; by name."""
     used = {"evaluation": True, "excess": config.excess.clusters != "none", "description": True}
-    used["preprocessing"] = fitted(federation.preprocessing)
+    exact = fitted(federation.preprocessing) and not preparation.fits(config, federation)
+    used["preprocessing"] = exact
     used["validation"] = bool(_validation(config, algorithm))
     used["verdict"] = isinstance(algorithm, GivesVerdict)
     allow = config.privacy.allow
@@ -216,6 +273,12 @@ def not_covered(config: Config, algorithm: Algorithm, federation: Federation) ->
 def left_out(config: Config, algorithm: Algorithm) -> list[str]:
     """What is not measured, because it has no noise and is not allowed."""
     allow, out = config.privacy.allow, []
+    if "evaluation" not in allow and config.privacy.evaluate == "never":
+        out.append("all metrics (privacy.evaluate = 'never')")
+    elif "evaluation" not in allow:
+        out.append("losses, and metrics of scores such as AUC")
+        if config.privacy.level == "client":
+            out.append("metrics of single clients and differences between clients")
     if "excess" not in allow:
         out.append("excess risk and FAA")
     if "description" not in allow:

@@ -14,6 +14,7 @@ from torch import Tensor
 from isonomy.core.capabilities import FindsClusters, LearnsFront, objectives
 from isonomy.core.cohort import NoReplies
 from isonomy.core.preference import ray_of
+from isonomy.engines.base import sample
 from isonomy.errors import TrainingError
 from isonomy.metrics import Counts, client_loss, constant, excess, faa, per_client, summarise
 from isonomy.metrics.errors import has_errors
@@ -24,9 +25,11 @@ from isonomy.runs import front, surrogate, thresholds
 from isonomy.runs.build import Setting
 from isonomy.runs.client_counts import count_answering, values_answering
 from isonomy.runs.progress import Progress, found_clusters
+from isonomy.runs.results import listed
 
 Metrics = dict[str, float | None]
 Columns = dict[str, list[Any]]
+NO_ROUND = -1  # in whose place clients are drawn that are evaluated
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +65,7 @@ def evaluate(setting: Setting, now: Progress, *, last: bool) -> Evaluation:
     values = None
     try:
         used = thresholds.of_round(setting, now)
-        asked = (*where, used if now.rule is None else now.rule)
+        asked = (*where, used if now.rule is None else now.rule, evaluated(setting))
         if measures_values(setting) and (last or config.evaluate.scores == "always"):
             counts, values, ids = values_answering(*asked)
         else:
@@ -92,6 +95,14 @@ def evaluate(setting: Setting, now: Progress, *, last: bool) -> Evaluation:
     )
 
 
+def evaluated(setting: Setting) -> Tensor | None:
+    """The clients that are evaluated, the same in every round; None: all of them."""
+    count = setting.config.evaluate.clients
+    if count is None or count >= len(setting.federation):
+        return None
+    return sample(setting.federation, count, seed=setting.config.seed, round=NO_ROUND)
+
+
 def _constant(setting: Setting, counts: Counts) -> dict[str, Any] | None:
     """The metrics of predicting the most frequent class of the training labels for everyone.
 
@@ -103,8 +114,10 @@ def _constant(setting: Setting, counts: Counts) -> dict[str, Any] | None:
     data = setting.clean
     labels: Any = constant.label_counts(counts)
     if not setting.remote:
-        rows = [data.y[data.rows(k)] for k in range(len(data))]
-        labels = torch.bincount(torch.cat(rows), minlength=data.classes).numpy()
+        labels = np.zeros(data.classes, np.int64)
+        for clients in data.blocks():
+            own = data.y[data.row_numbers(clients)]
+            labels += torch.bincount(own, minlength=data.classes).numpy()
     top = constant.most_frequent(labels)
     found = constant.constant_metrics(counts, top)
     return {
@@ -246,9 +259,9 @@ def _measured(
     for name in per_client(Counts.zeros(1, federation.classes, federation.attributes),
                            _no_values(setting, 1)):  # fmt: skip
         # columns that are measured at the end only are there before, so that they stay the same
-        rows[name] = measured[name].tolist() if name in measured else [math.nan] * len(ids)
+        rows[name] = listed(measured[name]) if name in measured else [math.nan] * len(ids)
     if setting.attack is not None:
-        rows["malicious"] = (~benign).tolist()
+        rows["malicious"] = listed(~benign)
     if found is not None:
         metrics |= found.metrics()
         rows["hv"] = found.volumes.tolist()

@@ -151,7 +151,7 @@ def recompute(
         )
     ids = list(range(len(setting.federation)))
     found = surrogate.reference(setting, groups)
-    return measured(setting, found, saved.server, saved.clients, ids, _rays(place))
+    return measured(setting, found, saved.server, saved.states(), ids, _rays(place))
 
 
 def _rays(place: RunFolder) -> Tensor | None:

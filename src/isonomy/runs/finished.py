@@ -21,6 +21,7 @@ from isonomy.errors import DataError, RunError
 from isonomy.metrics import Counts
 from isonomy.metrics.scores import Scores
 from isonomy.postprocess import Rule
+from isonomy.privacy.guard import closed
 from isonomy.runs import front
 from isonomy.runs.build import Setting, build, engine_of
 from isonomy.runs.client_counts import measure, measure_scores
@@ -118,7 +119,12 @@ def opened(place: RunFolder, setting: Setting) -> FinishedRun:
     engine = engine_of(setting)
     torch.set_num_threads(threads)
     engine.reset(setting.algorithm.init_client(setting.task, setting.params))
-    engine.states.put(engine.everyone(), tree.like(engine.states.stacked, saved.clients))
+    if setting.privacy is not None and "evaluation" not in setting.config.privacy.allow:
+        engine.guard = closed
+    if saved.sparse is None:
+        engine.states.put(engine.everyone(), tree.like(engine.states.initial, saved.clients))
+    else:
+        engine.load_some(saved.sparse.known())
     return FinishedRun(place, setting, saved, engine)
 
 

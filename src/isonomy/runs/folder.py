@@ -39,20 +39,27 @@ import pyarrow.parquet as pq
 from isonomy.config.files import read
 from isonomy.config.schema import Config
 from isonomy.core.tree import Tree
+from isonomy.engines.states import Known
 from isonomy.errors import RunError
 from isonomy.postprocess import Rule
 from isonomy.runs import checkpoints, saved_model
 from isonomy.runs.checkpoints import Checkpoint
 from isonomy.runs.files import flush_to_disk, locked, opened, write_atomically
 from isonomy.runs.saved_model import ModelCard, SavedModel
+from isonomy.runs.saved_states import STATES
+from isonomy.runs.state_store import StateStore
 
 _FOLDERS = {  # a run's subfolders, and the names of the files that it writes there
     "checkpoint": checkpoints.FILES,
     "clients": re.compile(r"\.?\d{8}\.parquet(\.partial)?"),
-    "model": re.compile(rf"\.?({'|'.join(map(re.escape, saved_model.FILES))})(\.partial)?"),
+    "model": re.compile(
+        rf"\.?({'|'.join(map(re.escape, (*saved_model.FILES, STATES)))})(\.partial)?"
+    ),
 }
 
 
+LONG = 1 << 20  # rows of clients.parquet up to which it is written at once
+GROUP = 1 << 17  # rows of a group, in a longer one
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError)  # values of an unexpected form
 
 
@@ -156,6 +163,7 @@ class RunFolder:
             "rounds.jsonl",
             "timing.jsonl",
             "clients.parquet",
+            ".clients.parquet.partial",
             "front.parquet",
             "excess.json",
             "verdict.json",
@@ -258,6 +266,27 @@ class RunFolder:
             parts = self._parts()
             return pa.concat_tables([_read_clients(p) for p in parts]) if parts else None
 
+    def _join_clients(self) -> None:
+        """Write the tables of all evaluations as one; a long one in groups of rows."""
+        parts = self._parts()
+        if (self.path / "clients.parquet").exists() or not parts:
+            return
+        if sum(pq.read_metadata(part).num_rows for part in parts) <= LONG:
+            table = pa.concat_tables([pq.read_table(part) for part in parts])
+            self.write("clients.parquet", _parquet(table))
+            return
+        target = self.path / "clients.parquet"
+        partial = target.with_name(f".{target.name}.partial")
+        partial.unlink(missing_ok=True)
+        with opened(partial, os.O_EXCL) as file:
+            schema = pq.read_schema(parts[0])
+            with pq.ParquetWriter(file, schema) as writer:
+                for part in parts:
+                    for batch in pq.ParquetFile(part).iter_batches(GROUP):
+                        writer.write_batch(batch, row_group_size=GROUP)
+            flush_to_disk(file)
+        os.replace(partial, target)
+
     def _parts(self) -> list[Path]:
         """The tables of single evaluations, in order."""
         return sorted((self.path / "clients").glob(f"{'[0-9]' * 8}.parquet"))
@@ -317,36 +346,47 @@ class RunFolder:
         extra: dict[str, Any],
         keep: int,
         shards: Iterable[Tree],
+        changed: tuple[StateStore, Iterable[Known]] | None = None,
     ) -> None:
         """Save the state after `round` rounds, then delete all but the newest `keep` states.
 
-        `shards` are the clients' states, share by share.
+        `shards` are the clients' states, share by share, or `changed` those that have changed, and
+        the store that they are added to.
         """
         with saving(self.path):
             folder = self.path / "checkpoint"
-            checkpoints.save(folder, round, trees, extra, shards)
+            if changed is not None:
+                checkpoints.prune(folder, keep)  # so that slots do not depend on interruptions
+            checkpoints.save(folder, round, trees, extra, shards, changed)
             checkpoints.prune(folder, keep)
 
     def checkpoints(self) -> list[int]:
         """The rounds that have a checkpoint, newest first."""
         return checkpoints.rounds(self.path / "checkpoint")
 
-    def load_checkpoint(self, round: int) -> Checkpoint:
-        """The state after `round` rounds; raises RunError if a checksum does not match."""
+    def load_checkpoint(self, round: int, initial: Tree = None) -> Checkpoint:
+        """The state after `round` rounds; raises RunError if a checksum does not match.
+
+        Of many clients' states only those are read whose `initial` one is given.
+        """
         try:
-            return checkpoints.load(self.path / "checkpoint", round)
+            return checkpoints.load(self.path / "checkpoint", round, initial)
         except (OSError, *MALFORMED) as error:
             raise RunError(
                 f"the checkpoint of round {round} in '{self.path}' is damaged ({error}); an "
                 "earlier one is used if there is any."
             ) from None
 
-    def newest(self) -> Checkpoint | None:
+    def state_store(self, initial: Tree) -> StateStore:
+        """An empty store of clients' states in the folder of checkpoints."""
+        return StateStore(self.path / "checkpoint", initial)
+
+    def newest(self, initial: Tree = None) -> Checkpoint | None:
         """The newest intact checkpoint, with a sentence for each damaged one; None without any."""
         damaged: list[str] = []
         for round in self.checkpoints():
             try:
-                found = self.load_checkpoint(round)
+                found = self.load_checkpoint(round, initial)
             except RunError as error:
                 damaged.append(str(error))
                 continue
@@ -362,7 +402,7 @@ class RunFolder:
 
     def finish(
         self,
-        model: dict[str, Tree] | None,
+        model: dict[str, Any] | None,
         card: ModelCard,
         summary: dict[str, Any],
         preprocessing: Mapping[str, Any] | None = None,
@@ -371,6 +411,9 @@ class RunFolder:
     ) -> None:
         """Write the model (unless it is withheld), the verdict, the joined client table, and last
         the summary that says 'complete'.
+
+        The model has the `server`'s state, the `clients`' states and, if only those of some clients
+        are not the same, `known` (see `saved_model.write`).
         """
         with saving(self.path):
             if verdict is not None:
@@ -381,11 +424,15 @@ class RunFolder:
             else:
                 folder = self.path / "model"
                 saved_model.write(
-                    folder, model["server"], model["clients"], card, preprocessing, rule
+                    folder,
+                    model["server"],
+                    model["clients"],
+                    card,
+                    preprocessing,
+                    rule,
+                    model.get("known"),
                 )
-            table = self.clients()
-            if table is not None:
-                self.write("clients.parquet", _parquet(table))
+            self._join_clients()
             self._clear("clients")
             self.write("summary.json", json.dumps(summary, indent=1, allow_nan=False).encode())
 

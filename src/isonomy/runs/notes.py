@@ -21,6 +21,7 @@ def notes(
     """The notes, given the lines of all rounds and the excess risk that was measured."""
     out = list(setting.federation.notes)
     out += private.note(setting, now.private)
+    out += _sampled(setting)
     out += middleware.notes(setting, lines)
     if excess:
         out.append(excess["statement"])
@@ -53,6 +54,18 @@ def notes(
         for name, count in sorted(now.faults.items())
     ]
     return tuple(out)
+
+
+def _sampled(setting: Setting) -> list[str]:
+    """That metrics are estimates from some of the clients, if they are."""
+    count, clients = setting.config.evaluate.clients, len(setting.federation)
+    if count is None or count >= clients:
+        return []
+    return [
+        f"Metrics are those of {count:,} of {clients:,} clients, drawn uniformly by the seed and "
+        "the same in every round (evaluate.clients); intervals are over these clients, and the "
+        "worst of them need not be the worst of all."
+    ]
 
 
 def _recommended(setting: Setting) -> list[str]:

@@ -11,12 +11,16 @@ import torch
 from torch import Tensor
 
 from isonomy.core.cohort import Ask, ClientSide, Exchange, Replies, ServerSide
+from isonomy.core.phase import declared
 from isonomy.engines.base import sample
+from isonomy.privacy.evaluation import Counting
 from isonomy.privacy.example_ledger import ExampleLedger
 from isonomy.privacy.examples import PrivateExamples
+from isonomy.privacy.guard import guard
 from isonomy.privacy.ledger import Ledger, Terms
 from isonomy.privacy.noise import Key
 from isonomy.privacy.release import ClientRelease
+from isonomy.runs import preparation
 from isonomy.runs.build import Setting
 from isonomy.runs.coverage import left_out, not_covered
 from isonomy.runs.folder import RunFolder
@@ -49,11 +53,13 @@ def start(setting: Setting, place: RunFolder | None) -> Private | None:
         key = Key.fresh()
     else:
         key = Key.read(place.noise_key(Key.fresh().text))
-    if terms.level == "client":
-        return Private(Ledger(terms), key)
-    batches, sizes = setting.config.privacy.batches, setting.federation.sizes()
-    made = ExampleLedger(terms, sizes, calls=terms.calls, batches=batches, still=terms.still)
-    return Private(made, key)
+    ledger: Ledger | ExampleLedger = Ledger(terms)
+    if terms.level == "example":
+        batches, sizes = setting.config.privacy.batches, setting.federation.sizes()
+        ledger = ExampleLedger(terms, sizes, calls=terms.calls, batches=batches, still=terms.still)
+    for entry in preparation.releases(setting.config):
+        ledger.charge_everyone("train", float(entry["multiplier"]), entry)
+    return Private(ledger, key)
 
 
 def cohort_of(setting: Setting, private: Private | None, round: int) -> tuple[Tensor, bool]:
@@ -160,6 +166,30 @@ def _has_state(setting: Setting) -> bool:
     return bool(tree.leaves(setting.algorithm.init_client(setting.task, setting.params)))
 
 
+def guard_of(setting: Setting, private: Private | None) -> ServerSide | None:
+    """What lets no question to clients pass that is not in the ledger; None without privacy."""
+    if private is None:
+        return None
+    measured = {"evaluation", "validation", "excess", "verdict"} & set(setting.config.privacy.allow)
+    phases = {one.name for one in declared(type(setting.algorithm)).values()}
+
+    def exempt(ask: Ask) -> bool:
+        """Whether the config allows what is asked without noise."""
+        if ask.declared.name in phases:
+            return "verdict" in measured and ask.final
+        return bool(measured)
+
+    return guard(private.ledger, exempt)
+
+
+def counting_of(setting: Setting, multiplier: float) -> Counting:
+    """How this run's counts of predictions are noised."""
+    levels = tuple(len(a.levels) for a in setting.federation.attributes)
+    options = setting.config.privacy
+    assert options.level != "none"
+    return Counting(options.level, levels, multiplier, options.counted)
+
+
 def allowed(setting: Setting, name: str) -> bool:
     """Whether something may be measured without noise."""
     return setting.privacy is None or name in setting.config.privacy.allow
@@ -187,6 +217,14 @@ def note(setting: Setting, private: Private | None) -> list[str]:
             f"privacy.noise = {private.terms.multiplier:g})."
         )
     out += [f"Not covered by differential privacy: {t}." for t in found["not_covered"].values()]
+    if private.terms.evaluation:
+        counting = counting_of(setting, private.terms.evaluation)
+        whose = "all clients together" if counting.level == "client" else "each client"
+        out.append(
+            "Metrics are computed from counts with noise, and have no intervals: the noise in the "
+            f"number of examples of a group, label and prediction of {whose} has the standard "
+            f"deviation {counting.deviation:.3g}."
+        )
     if found["left_out"]:
         out.append(f"Not measured, because it has no noise: {', '.join(found['left_out'])}.")
     return out

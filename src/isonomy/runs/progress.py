@@ -13,6 +13,7 @@ from isonomy.engines.base import Engine
 from isonomy.postprocess import Rule
 from isonomy.runs.build import Setting
 from isonomy.runs.private import Private
+from isonomy.runs.state_store import StateStore
 
 
 @dataclass
@@ -26,6 +27,7 @@ class Progress:
     faults: Counter[str] = field(default_factory=Counter)  # exchanges missed, by client
     rule: Rule | None = None  # of decisions, fitted after the last round
     private: Private | None = None  # of differential privacy
+    store: StateStore | None = None  # of the checkpoints of many clients' states
 
 
 def found_clusters(setting: Setting, now: Progress) -> torch.Tensor | None:

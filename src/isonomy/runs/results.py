@@ -49,7 +49,7 @@ def record(place: RunFolder) -> Record:
         seed=config.seed,
         config=config.plain(),
         rounds=rounds,
-        clients=table.to_pydict() if table is not None else {},
+        clients=_columns(table) if table is not None else {},
         metrics=metrics,
         seconds=seconds,
         complete=place.complete,
@@ -59,6 +59,20 @@ def record(place: RunFolder) -> Record:
         excess=place.excess(),
         verdict=place.verdict(),
     )
+
+
+LONG = 1 << 18  # rows above which a column is an array, because a list needs much more memory
+
+
+def listed(column: Any) -> Any:
+    """An array as a list, as columns are stored; a long one as it is."""
+    return column if len(column) > LONG else column.tolist()
+
+
+def _columns(table: Any) -> dict[str, Any]:
+    if table.num_rows <= LONG:
+        return dict(table.to_pydict())
+    return {name: table.column(name).to_numpy(zero_copy_only=False) for name in table.column_names}
 
 
 def last_metrics(lines: list[dict[str, Any]]) -> dict[str, float | None]:

@@ -4,25 +4,33 @@ model.safetensors   the state that the server deploys, the clients' own states, 
                     decisions, if one was fitted
 model.json          the card: what the model is, the shapes of its tensors, their checksum
 preprocessing.json  how rows of a table become features, if the data are tables
+clients.safetensors the states of many clients (`saved_states`); model.safetensors then has the
+                    initial one
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from isonomy.config.schema import Config
+from isonomy.core import tree
+from isonomy.core.client import State
 from isonomy.core.examples import SPLITS, Attribute, DataShape
 from isonomy.core.task import Loss, Task
 from isonomy.core.tree import Tree
 from isonomy.data.federation import Federation
+from isonomy.engines.states import Known
 from isonomy.errors import RunError
 from isonomy.postprocess import Rule, read_rule
 from isonomy.runs.files import decode, encode, write_atomically
+from isonomy.runs.saved_states import STATES, SavedStates, write_states
 
 CARD, TENSORS, PREPROCESSING = "model.json", "model.safetensors", "preprocessing.json"
 FILES = (CARD, TENSORS, PREPROCESSING)
@@ -59,13 +67,25 @@ class ModelCard:
 
 @dataclass(frozen=True, eq=False)
 class SavedModel:
-    """A model as it was read: its card, the deployed state, the clients' states [clients, ...]."""
+    """A model as it was read: its card, the deployed state, the clients' states [clients, ...].
+
+    Many clients' states are `sparse`, and read when they are needed.
+    """
 
     card: ModelCard
     server: Tree
     clients: Tree
     preprocessing: Mapping[str, Any] | None
     rule: Rule | None = None
+    sparse: SavedStates | None = None
+
+    def state(self, client: int) -> State:
+        """One client's state."""
+        return tree.take(self.clients, client) if self.sparse is None else self.sparse.of(client)
+
+    def states(self) -> Tree:
+        """Every client's state, in memory."""
+        return self.clients if self.sparse is None else self.sparse.stacked(len(self.card.clients))
 
 
 def card_of(config: Config, task: Task, federation: Federation) -> ModelCard:
@@ -81,7 +101,11 @@ def card_of(config: Config, task: Task, federation: Federation) -> ModelCard:
         attributes={a.name: list(a.levels) for a in federation.attributes},
         clients=[federation.name(k) for k in range(len(federation))],
         data=federation.source,
-        splits={split: int(federation.sizes(split).sum()) for split in SPLITS},
+        splits=(
+            {}  # which this level protects
+            if config.privacy.level == "client" and "evaluation" not in config.privacy.allow
+            else {split: int(federation.sizes(split).sum()) for split in SPLITS}
+        ),
         versions=config.versions,
     )
 
@@ -93,8 +117,15 @@ def write(
     card: ModelCard,
     preprocessing: Mapping[str, Any] | None = None,
     rule: Rule | None = None,
+    known: tuple[Tensor, Iterable[Known]] | None = None,
 ) -> None:
-    """Write a model; the card comes last, so a model that has one is complete."""
+    """Write a model; the card comes last, so a model that has one is complete.
+
+    With `known`, these clients have other states than the others, whose state is `clients`.
+    """
+    (folder / STATES).unlink(missing_ok=True)
+    if known is not None:
+        write_states(folder / STATES, clients, *known)
     if preprocessing is not None:
         text = json.dumps(preprocessing, indent=1, allow_nan=False)
         write_atomically(folder / PREPROCESSING, text.encode())
@@ -120,7 +151,9 @@ def read(folder: Path) -> SavedModel:
         preprocessing = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
         card = ModelCard(**values)
         rule = restored(trees, values)
-        return SavedModel(card, trees["server"], trees["clients"], preprocessing, rule)
+        many = folder / STATES
+        sparse = SavedStates(many, trees["clients"]) if many.exists() else None
+        return SavedModel(card, trees["server"], trees["clients"], preprocessing, rule, sparse)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(
             f"the model in '{folder}' cannot be read ({error}); start the run again with "

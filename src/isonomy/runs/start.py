@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from isonomy.core import tree
+from isonomy.core.client import State
+from isonomy.core.tree import Tree
 from isonomy.engines.base import Engine, Note
+from isonomy.engines.states import Known
 from isonomy.errors import RunError
 from isonomy.runs import private
 from isonomy.runs.build import Setting
@@ -27,30 +31,44 @@ def begin(
     algorithm, task, params = setting.algorithm, setting.task, setting.params
     server = algorithm.init_server(task, params, len(setting.federation))
     engine = make(setting, listener.note)
-    engine.reset(algorithm.init_client(task, params))
-    found = _found(setting, place, listener)
+    engine.scratch = None if place is None else place.path / "checkpoint"
+    initial = algorithm.init_client(task, params)
+    engine.reset(initial)
+    found = _found(setting, place, listener, initial)
     if place is not None:
         engine.settled(min(place.checkpoints(), default=0))
         place.rewind(0 if found is None else found.round)
     start = engine.everywhere(None if found is None else found.state)[0]
+    store = None if found is None else found.store
+    if place is not None and engine.states.sparse and store is None:
+        store = place.state_store(initial)
     kept = private.start(setting, place)
+    engine.guard = private.guard_of(setting, kept)
     if start is None:
-        return Progress(server, engine, private=kept)
+        return Progress(server, engine, private=kept, store=store)
     round, packed, extra = start
     trees = tree.unpack(*packed)
     engine.restore(extra["engine"])
-    engine.load(() if found is None else found.shards)
+    if engine.everywhere(found is not None and found.store is not None)[0]:
+        known = iter(()) if found is None or found.store is None else found.store.states()
+        engine.load_some(known)
+        engine.settle_states()
+    else:
+        engine.load(() if found is None else found.shards)
     faults = Counter(extra.get("faults", {}))
     rule = restored(trees, extra)
     server = tree.like(server, trees["server"])
     if kept is not None:
         kept.ledger.restore(extra["privacy"])
-    return Progress(server, engine, round, extra["lost"], faults, rule, kept)
+        engine.guard = private.guard_of(setting, kept)  # counts from here
+    return Progress(server, engine, round, extra["lost"], faults, rule, kept, store)
 
 
-def _found(setting: Setting, place: RunFolder | None, listener: Listener) -> Checkpoint | None:
+def _found(
+    setting: Setting, place: RunFolder | None, listener: Listener, initial: State
+) -> Checkpoint | None:
     """The newest checkpoint of the folder; raises RunError if it is that of another run."""
-    found = place.newest() if place is not None else None
+    found = place.newest(initial) if place is not None else None
     if place is None or found is None:
         return None
     extra = found.extra
@@ -72,10 +90,15 @@ def _found(setting: Setting, place: RunFolder | None, listener: Listener) -> Che
 
 def save(place: RunFolder | None, now: Progress, setting: Setting) -> None:
     """Write a checkpoint; a process without the folder sends its clients' states."""
-    shards = now.engine.shards()
+    if setting.federation.pages is not None:
+        setting.federation.pages.release()
+    sparse = now.engine.states.sparse
+    shards: Iterator[Tree] = iter(()) if sparse else now.engine.shards()
+    known: Iterator[Known] = now.engine.some_states("changed") if sparse else iter(())
     if place is None:
-        for _ in shards:
+        for _ in itertools.chain(shards, known):
             pass
+        now.engine.settle_states()
         return
     parts, about = saved(now.rule)
     trees = {"server": now.server, **parts}
@@ -87,5 +110,8 @@ def save(place: RunFolder | None, now: Progress, setting: Setting) -> None:
         extra["data"] = setting.fingerprint
     if now.private is not None:
         extra["privacy"] = now.private.ledger.saved()
-    place.save_checkpoint(now.round, trees, extra, setting.config.checkpoint.keep, shards)
+    changed = None if now.store is None or not sparse else (now.store, known)
+    keep = setting.config.checkpoint.keep
+    place.save_checkpoint(now.round, trees, extra, keep, shards, changed)
+    now.engine.settle_states()
     now.engine.settled(min(place.checkpoints()))

@@ -31,6 +31,7 @@ from isonomy.core.tree import Tree
 from isonomy.core.work import Work
 from isonomy.data.federation import Federation, build
 from isonomy.engines.batched.engine import Batched
+from isonomy.engines.states import States
 from isonomy.metrics import client_loss
 from isonomy.runs.build import Setting
 from isonomy.runs.client_counts import count_all
@@ -130,6 +131,7 @@ def _reference(
     own, by_length = Batched(task, federation, seed=seed), []
 
     def watch(params: Params) -> None:
+        assert isinstance(own.states, States)
         own.states.stacked = {"params": tree.take(params, lane)}
         own.states.empty = False
         local = Local()

@@ -1,4 +1,4 @@
-"""Which runs can count decisions with another threshold than .5; others are refused."""
+"""Which runs can count decisions with another threshold than .5, or of some clients only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from isonomy.metrics.scores import has_scores
 
 
 def check_method(config: Config, algorithm: Algorithm, *, remote: bool) -> None:
-    """Refuse thresholds that the method, or a real federation, cannot use."""
+    """Refuse thresholds, or a sample of clients, that the method or the config cannot use."""
+    _check_sample(config, algorithm, remote=remote)
     given, by = config.evaluate.threshold, config.evaluate.threshold_by
     if by is not None and not isinstance(given, str):
         raise ConfigError(
@@ -30,6 +31,33 @@ def check_method(config: Config, algorithm: Algorithm, *, remote: bool) -> None:
         raise ConfigError(
             f"evaluate.threshold: '{config.algorithm.name}' chooses its models, or gives its "
             "verdict, by decisions at .5; remove the threshold, or choose another method."
+        )
+
+
+def _check_sample(config: Config, algorithm: Algorithm, *, remote: bool) -> None:
+    """Refuse an evaluation of some clients where all are needed."""
+    if config.evaluate.clients is None:
+        return
+    about = f"evaluate.clients = {config.evaluate.clients}"
+    if remote:
+        raise ConfigError(
+            f"{about} is for simulations: in a real federation every participant is evaluated; "
+            "remove it."
+        )
+    if config.excess.clusters != "none":
+        raise ConfigError(
+            f"{about}, but excess risk is measured of all clients; set excess = 'none', or remove "
+            "evaluate.clients."
+        )
+    if config.privacy.level != "none" and "evaluation" not in config.privacy.allow:
+        raise ConfigError(
+            f"{about}, but differential privacy counts the predictions of all clients; remove it, "
+            "or allow an evaluation without noise (privacy.allow)."
+        )
+    if isinstance(algorithm, LearnsFront):
+        raise ConfigError(
+            f"{about}, but the fronts of '{config.algorithm.name}' are measured of all clients; "
+            "remove it, or choose another method."
         )
 
 

@@ -15,12 +15,20 @@ from isonomy.core import tree
 from isonomy.core.capabilities import EndsEarly, GivesVerdict
 from isonomy.core.cohort import NoReplies
 from isonomy.core.verdict import About, Verdict
-from isonomy.engines.base import Meter
+from isonomy.engines.base import Engine, Meter
 from isonomy.engines.distributed import ranks
 from isonomy.engines.distributed.ranks import RankLost
 from isonomy.errors import RunError, TrainingError
 from isonomy.privacy.ledger import BudgetSpent
-from isonomy.runs import middleware, postprocessing, private, processes, signals, trackers
+from isonomy.runs import (
+    middleware,
+    postprocessing,
+    private,
+    private_evaluation,
+    processes,
+    signals,
+    trackers,
+)
 from isonomy.runs.build import Setting, build, engine_of, versions
 from isonomy.runs.checkout import commit
 from isonomy.runs.evaluate import evaluate, final_fronts
@@ -39,6 +47,7 @@ from isonomy.runs.start import MakeEngine, begin, save
 
 __all__ = ["Listener", "Stopped", "method_label", "record", "resume", "run", "train"]
 
+DESCRIBED = 1 << 16  # clients up to which a run's summary describes the data
 NOTHING = Record("", 0, {}, [], {}, {}, 0.0)  # of a process that has nothing to do
 
 
@@ -211,8 +220,10 @@ class _Training:
         metrics, remarks = last_metrics(lines), notes(self.setting, self.now, lines, excess)
         facts, verdict = _facts(self.setting, self.now), _verdict(self.setting, self.now)
         plain = None if verdict is None else verdict.plain()
-        states = self.now.engine.all_states() if self.saves else None
+        states = _states(self.now.engine) if self.saves else {}
         if place is None:
+            for _ in states.get("known", (None, ()))[1]:
+                pass  # sent to the process that leads
             return Record(
                 label=label,
                 seed=config.seed,
@@ -229,10 +240,13 @@ class _Training:
             )
         model = {
             "server": self.setting.algorithm.deployed(self.now.server),
-            "clients": states,
+            **states,
         }
+        withheld = verdict is not None and verdict.withholds and not keep
+        for _ in states.get("known", (None, ()))[1] if withheld else ():
+            pass  # other processes send them
         place.finish(
-            model if keep or verdict is None or not verdict.withholds else None,
+            None if withheld else model,
             card_of(config, self.setting.task, self.setting.federation),
             {"metrics": metrics, "notes": list(remarks), "facts": facts},
             self.setting.federation.preprocessing,
@@ -287,9 +301,12 @@ class _Training:
 
     def _evaluate(self, line: dict[str, Any], last: bool) -> None:
         """Measure; metrics go into the round's line, tables into the folder."""
-        if not private.allowed(self.setting, "evaluation"):
-            raise RuntimeError("an evaluation without noise that privacy.allow does not name")
-        made = evaluate(self.setting, self.now, last=last)
+        if private.allowed(self.setting, "evaluation"):
+            made = evaluate(self.setting, self.now, last=last)
+        elif private_evaluation.due(self.setting, last=last):
+            made = private_evaluation.evaluate_private(self.setting, self.now, last=last)
+        else:
+            return
         if made.metrics is not None:
             line["metrics"] = made.metrics
         if made.at is not None:
@@ -300,7 +317,8 @@ class _Training:
             line["constant"] = made.constant
         if made.thresholds is not None:
             line["thresholds"] = made.thresholds
-        self.tables.append(made.clients)
+        if self.place is None:
+            self.tables.append(made.clients)
         if last:
             self.fronts = final_fronts(self.setting, self.now, made)
         if made.excess is not None:
@@ -322,6 +340,14 @@ class _Training:
         config, at = self.setting.config, f"round {self.now.round}"
         inside = f"{method_label(config)}, seed {config.seed}, is at {at} of {config.rounds}"
         raise Stopped(f"stopped after {at}{where}.", number, inside)
+
+
+def _states(engine: Engine) -> dict[str, Any]:
+    """The clients' states for the run's model: all, or the initial one and those that differ."""
+    if not engine.states.sparse:
+        return {"clients": engine.all_states()}
+    known = engine.known_clients(), engine.some_states("known")
+    return {"clients": engine.states.initial, "known": known}
 
 
 def _over(setting: Setting, now: Progress) -> bool:
@@ -462,7 +488,12 @@ def _facts(setting: Setting, now: Progress) -> dict[str, Any]:
     facts |= learnt_facts(setting, now)
     if now.private is not None:
         facts["privacy"] = private.ledger_of(setting, now.private)
-    if not setting.remote and now.engine.leads and private.allowed(setting, "description"):
+    many = len(setting.federation) > DESCRIBED
+    if (
+        not (setting.remote or many)
+        and now.engine.leads
+        and private.allowed(setting, "description")
+    ):
         from isonomy.data.profile import describe  # imports scipy, which is slow
 
         facts["data"] = describe(setting.clean, setting.config.evaluate.split).facts()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,13 @@ from typing import Any
 from isonomy.config.overrides import merge
 from isonomy.config.schema import Config, parse
 from isonomy.errors import ConfigError, RunError, TrainingError
-from isonomy.runs.build import effective, versions
+from isonomy.runs.build import effective
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.listener import Listener, Listeners
 from isonomy.runs.record import Record
 from isonomy.runs.results import method_label, record
 from isonomy.runs.signals import Stopped
-from isonomy.studies.parallel import Plan, at_once, run_or_resume
+from isonomy.studies.parallel import Plan, share_runs
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,8 @@ def run_all(
 ) -> list[Record]:
     """Run every method with every seed in subfolders of `folder`; complete runs are used again.
 
-    With `jobs` above 1, so many runs are made at once, each in its own process. A run that diverges
+    With `jobs` above 1, so many runs are made at once, each in its own process. Several processes
+    that do this with the same folder, also on several hosts, share the runs. A run that diverges
     is reported, and its record has no metrics and says where it diverged (`facts["diverged"]`); if
     all runs diverge, the first one's error is raised. Raises Stopped, with the comparison's folder,
     if it is interrupted.
@@ -99,57 +99,22 @@ def run_all(
                     "--to, or replace it with --overwrite."
                 )
             plans.append(Plan(config, place, again))
-    errors = _parallel(plans, jobs, listener) if jobs > 1 else _in_turn(plans, listener)
-    out, diverged = [], []
+    errors: dict[int, TrainingError | None] = {}
     try:
-        for plan, error in zip(plans, errors, strict=True):
+        for i, error in share_runs(plans, jobs, listener):
+            errors[i] = error
             if error is not None:
-                diverged.append(error)
-                _keep_diverged(plan.config, plan.place, error)
-                listener.note(f"{plan.config.label}, seed {plan.config.seed}, diverged: {error}")
-            out.append(record(plan.place))
+                of = plans[i].config
+                listener.note(f"{of.label}, seed {of.seed}, diverged: {error}")
     except Stopped as stop:
-        at = f"{len(out)} of {len(plans)} runs"
+        at = f"{len(errors)} of {len(plans)} runs"
         text = f"the comparison in '{folder}' was stopped after {at}; {stop.where}"
         raise Stopped(text.rstrip("; ") + ".", stop.number, stop.where) from None
+    out = [record(plan.place) for plan in plans]
+    diverged = [error for _, error in sorted(errors.items()) if error is not None]
     if diverged and len(diverged) == len(out):
         raise diverged[0]
     return out
-
-
-def _keep_diverged(config: Config, place: RunFolder, error: TrainingError) -> None:
-    """Write down that a run diverged, so that every report of the comparison says so."""
-    if not place.exists:  # a run without a checkpoint was removed
-        place.create(config.model_copy(update={"versions": versions()}))
-    text = str(error)
-    found = re.match(r"round (\d+):", text)
-    cure = text.rpartition("; ")[2].removesuffix(".").removesuffix(", and run again")
-    about = {"round": int(found[1]) if found else None, "cure": cure, "error": text}
-    place.write("diverged.json", json.dumps(about, indent=1).encode())
-
-
-def _in_turn(plans: list[Plan], listener: Listener) -> Iterator[TrainingError | None]:
-    """One run after the other; the error of each that diverges."""
-    for plan in plans:
-        try:
-            run_or_resume(plan, listener)
-        except TrainingError as error:
-            yield error
-        else:
-            yield None
-
-
-def _parallel(plans: list[Plan], jobs: int, listener: Listener) -> Iterator[TrainingError | None]:
-    """Several runs at once; the error of each that diverges."""
-    ready = [plan.place.complete and not plan.overwrite for plan in plans]
-    made = at_once([plan for plan, done in zip(plans, ready, strict=True) if not done], jobs)
-    for done in ready:
-        if done:
-            yield None
-        else:
-            report = next(made)
-            report.replay(listener)
-            yield report.error
 
 
 def slug(label: str) -> str:

@@ -52,7 +52,8 @@ from isonomy.studies.decision import (
     written,
 )
 from isonomy.studies.parallel import Plan, at_once, run_or_resume
-from isonomy.studies.proofs import prove
+from isonomy.studies.private_decide import PrivateDecision, bound_of
+from isonomy.studies.proofs import Proofs, prove
 from isonomy.studies.selection import Candidate, Wish, judge, select
 
 if TYPE_CHECKING:
@@ -95,12 +96,13 @@ class Effort:
 def wish_of(config: Config, attributes: Sequence[str]) -> Wish:
     """What the config's table `decide` asks for. Raises ConfigError if it is not possible."""
     given = config.decide
-    if not given.require:
+    bound, texts = bound_of(given.require)
+    if bound is None and not texts:
         raise ConfigError(
             "no requirement was given; give one or more, e.g. "
             "--require 'demographic_parity(sex) <= 0.05'."
         )
-    required = tuple(read_requirement(text, attributes) for text in given.require)
+    required = tuple(read_requirement(text, attributes) for text in texts)
     for i, one in enumerate(required):
         if one.target in [other.target for other in required[:i]]:
             raise ConfigError(f"{one.target.text} is required twice; keep the stricter bound.")
@@ -194,23 +196,34 @@ def decide(
     listener = listener or Listener()
     place, started = Path(folder), time.monotonic()
     check_folder(place)
-    config = effective(config, listener.note)
-    setting = build(config, listener.note)
+    bound, _ = bound_of(config.decide.require)
+    private: PrivateDecision | None = None
+    if bound is not None:
+        private = PrivateDecision(config, bound, place, listener.note, fresh=overwrite)
+        config, setting = private.config, private.setting()
+    else:
+        config = effective(config, listener.note)
+        setting = build(config, listener.note)
     _require_possible(setting)
     wish = wish_of(config, [a.name for a in setting.federation.attributes])
     for text in data_warnings(setting)[0]:
         listener.note(text)
     times = _times(setting)
-    proofs = prove(setting, wish.requirements)
+    proofs = Proofs(None, ())
+    if private is None:
+        proofs = prove(setting, wish.requirements)
+    else:
+        private.check_wish(wish, setting)
+        effort = Effort(None, effort.trials or 1, effort.jobs)
     for text in [*proofs.texts, *proofs.others]:
         listener.note(f"proved: {text}" if text in proofs.texts else text)
     if proofs.impossible:
         listener.note("every method is tried once, to find the nearest trade-offs.")
         effort = Effort(None, 1, effort.jobs)
     effort = _possible_effort(effort, listener)
-    tried, left_out = _prepared(config, wish, effort, listener)
-    passes = _search(tried, wish, times, place, effort, started, listener, overwrite)
-    _add_rules(tried, wish, times, listener)
+    tried, left_out = _prepared(config, wish, effort, listener, private)
+    passes = _search(tried, wish, times, place, effort, started, listener, overwrite, private)
+    _add_rules(tried, wish, times, listener, private)
     every = [one for method in tried for one in method.candidates]
     if not every:
         reasons = "; ".join(f"{m.label}: {m.failures[-1]}" for m in tried if m.failures)
@@ -220,9 +233,13 @@ def decide(
     run: FinishedRun | None = None
     counts: Counts | None = None
     found: tuple[Answer, ...] = ()
-    if chosen is not None and chosen.candidate.folder is not None:
+    if chosen is not None and private is not None:
+        run = private.final_run(chosen.candidate, place / WITH_RULE)
+        counts = private.test_counts(run, chosen.candidate)
+    elif chosen is not None and chosen.candidate.folder is not None:
         run = reopen(found_in.final_run(chosen.candidate, place / WITH_RULE))
         counts = found_in.test_counts(run, chosen.candidate)
+    if run is not None and counts is not None:
         found = answers(wish.requirements, counts, run.clients)
     return written(
         place,
@@ -239,6 +256,7 @@ def decide(
         passes=passes,
         seconds=time.monotonic() - started,
         command=command,
+        privacy=None if private is None else private.facts(),
     )
 
 
@@ -270,18 +288,27 @@ def _possible_effort(effort: Effort, listener: Listener) -> Effort:
 
 
 def _times(setting: Setting) -> float:
-    """How many test examples there are for each validation example."""
+    """How many test examples there are for each validation example.
+
+    At privacy level 'client' sizes are not public, so it is taken as 1.
+    """
+    if setting.config.privacy.level == "client":
+        return 1.0
     sizes = [int(setting.federation.sizes(split).sum()) for split in ("test", "validation")]
     return sizes[0] / sizes[1]
 
 
 def _prepared(
-    config: Config, wish: Wish, effort: Effort, listener: Listener
+    config: Config,
+    wish: Wish,
+    effort: Effort,
+    listener: Listener,
+    private: PrivateDecision | None,
 ) -> tuple[list[_Tried], dict[str, str]]:
     """The methods with their searches, and those that this task does not allow, with the reason."""
-    tried, left_out = [], {}
-    if effort.trials != 1:
-        from isonomy.studies.search import Search
+    tried: list[_Tried] = []
+    settings: list[tuple[str, Setting]] = []
+    left_out: dict[str, str] = {}
     for label, own in tried_methods(config, wish):
         try:
             made = build(own, lambda _: None)
@@ -291,14 +318,21 @@ def _prepared(
         except IsonomyError as error:
             left_out[label] = str(error)
             continue
-        search = None
-        if effort.trials != 1:
-            search = Search(own, [ALIKE], config.seed)
-        tried.append(_Tried(label, own, search, [], []))
+        tried.append(_Tried(label, own, None, [], []))
+        settings.append((label, made))
     if not tried:
         raise ConfigError(f"no method can be used: {'; '.join(left_out.values())}")
     for label, why in left_out.items():
         listener.note(f"{label} is left out: {why}")
+    if private is not None:
+        private.plan(settings, effort.trials or 1, wish)
+        for one in tried:
+            one.config = private.with_noise(one.config)
+    if effort.trials != 1:
+        from isonomy.studies.search import Search
+
+        for one in tried:
+            one.search = Search(one.config, [ALIKE], config.seed)
     return tried, left_out
 
 
@@ -311,6 +345,7 @@ def _search(
     started: float,
     listener: Listener,
     overwrite: bool,
+    private: PrivateDecision | None,
 ) -> int:
     """Passes over all methods, one trial each; returns their number."""
     passes, slowest = 0, 0.0
@@ -319,7 +354,7 @@ def _search(
         if passes and effort.seconds is not None and spent + slowest > effort.seconds:
             break
         begun = time.monotonic()
-        _one_pass(tried, wish, times, place, effort, listener, overwrite)
+        _one_pass(tried, wish, times, place, effort, listener, overwrite, private)
         passes += 1
         slowest = max(slowest, time.monotonic() - begun)
         listener.note(_progress_text(passes, effort, time.monotonic() - started, slowest))
@@ -343,19 +378,28 @@ def _one_pass(
     effort: Effort,
     listener: Listener,
     overwrite: bool,
+    private: PrivateDecision | None,
 ) -> None:
     """One trial of every method."""
-    asked, plans = [], []
+    asked, plans, trained = [], [], []
     for method in tried:
         config = method.config if method.search is None else method.search.ask()
         config = _cheap(config)
+        number, method.trials = method.trials, method.trials + 1
+        if private is not None:
+            why = private.charge_trial(method.label, number, config)
+            if why is not None:
+                method.failures.append(f"trial {number}: {why}")
+                if method.search is not None:
+                    method.search.tell(number, failed=why)
+                continue
+        trained.append((method, number))
         asked.append(config)
         where = place / TRIALS / slug(method.label) / _digest(config)
         plans.append(Plan(config, RunFolder(where), overwrite, keep=True))
-    for method, config, plan, error in zip(
-        tried, asked, plans, _run(plans, effort.jobs, listener), strict=True
+    for (method, number), config, plan, error in zip(
+        trained, asked, plans, _run(plans, effort.jobs, listener), strict=True
     ):
-        number, method.trials = method.trials, method.trials + 1
         if error is not None:
             method.failures.append(f"trial {number}: {error}")
             if method.search is not None:
@@ -363,7 +407,10 @@ def _one_pass(
             continue
         settings = found_in.settings_of(config, method.config)
         folder = str(plan.place.path)
-        new = found_in.of_trial(folder, method.label, number, settings, wish.about_losses)
+        if private is not None:
+            new = private.of_trial(folder, method.label, number, settings)
+        else:
+            new = found_in.of_trial(folder, method.label, number, settings, wish.about_losses)
         method.candidates += new
         best = max(_worth(wish, one, times) for one in new)
         if method.search is not None:
@@ -379,18 +426,43 @@ def _digest(config: Config) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _add_rules(tried: list[_Tried], wish: Wish, times: float, listener: Listener) -> None:
-    """Add candidates with post-processing: of each method, its model of best objective."""
+def _add_rules(
+    tried: list[_Tried],
+    wish: Wish,
+    times: float,
+    listener: Listener,
+    private: PrivateDecision | None,
+) -> None:
+    """Add candidates with post-processing: of each method, its model of best objective.
+
+    In a private decision, only the model of best objective of all methods gets rules.
+    """
     options = found_in.rules_for(wish.requirements)
+    if private is not None:
+        options = private.possible_rules(options)
+        tried = _with_best(tried, wish, times)
     for method in tried if options else ():
         plain = [one for one in method.candidates if not one.preference]
         if not plain:
             continue
         best = max(plain, key=lambda one: wish.gain(judge(wish, one, times).objective))
         try:
-            method.candidates += found_in.with_rules(best, options)
+            if private is not None:
+                method.candidates += private.with_rules(best, options)
+            else:
+                method.candidates += found_in.with_rules(best, options)
         except IsonomyError as error:
             listener.note(f"no rule for the decisions of {method.label}: {error}")
+
+
+def _with_best(tried: list[_Tried], wish: Wish, times: float) -> list[_Tried]:
+    """The method whose model has the best objective, as a list of one; empty without any."""
+    found = [
+        (max(wish.gain(judge(wish, one, times).objective) for one in plain), i)
+        for i, method in enumerate(tried)
+        if (plain := [one for one in method.candidates if not one.preference])
+    ]
+    return [tried[max(found)[1]]] if found else []
 
 
 def _cheap(config: Config) -> Config:

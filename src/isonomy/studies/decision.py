@@ -23,6 +23,7 @@ from isonomy.runs.build import Setting, versions
 from isonomy.runs.files import write_atomically
 from isonomy.runs.finished import FinishedRun
 from isonomy.runs.private import allowed
+from isonomy.studies import earlier
 from isonomy.studies.compare import slug
 from isonomy.studies.proofs import Proofs
 from isonomy.studies.selection import (
@@ -38,6 +39,7 @@ from isonomy.studies.selection import (
 )
 
 JSON, PAGE, MODEL = "decision.json", "decision.html", "model"
+KEY, PLAN = "noise.key", "privacy-plan.json"  # of a decision with a bound on epsilon
 TRIALS, WITH_RULE = "trials", "with-rule"
 GRAVE = ("leak", "label-absent")  # kinds of warnings about data that belong beside the answer
 
@@ -96,16 +98,14 @@ def written(
     passes: int,
     seconds: float,
     command: str,
+    privacy: dict[str, Any] | None = None,
 ) -> Decision:
-    """Write model, decision.json and decision.html; the model only if everything is met."""
-    met = bool(answers) and all(one.status == "met" for one in answers)
-    place.mkdir(parents=True, exist_ok=True)
-    check_folder(place)
-    if (place / MODEL).exists():
-        shutil.rmtree(place / MODEL)  # exported by an earlier decision: `check_folder` made sure
-    models: list[str] = []
-    if met and run is not None and selection.chosen is not None:
-        models = _export(place, run, selection.chosen.candidate)
+    """Write model, decision.json and decision.html; the model only if everything is met.
+
+    `privacy` is the section of a decision with a bound on epsilon.
+    """
+    met = counts is not None and all(one.status == "met" for one in answers)
+    met = met and (privacy is None or privacy["status"] == "met")
     cautions, others = data_warnings(setting)
     facts: dict[str, Any] = {
         "format": 1,
@@ -114,7 +114,9 @@ def written(
             "requirements": [one.text for one in wish.requirements],
             "objective": _objective_text(wish),
             "titles": [one.target.title for one in wish.requirements],
+            "epsilon": "" if privacy is None else f"epsilon <= {privacy['bound']:g}",
         },
+        "privacy": privacy,
         "level": LEVEL,
         "power": POWER,
         "chosen": _row(selection.chosen) if selection.chosen else None,
@@ -134,14 +136,25 @@ def written(
         "by_group": _by_group(counts),
         "by_client": _by_client(counts, run),
         "too_few": _too_few(wish, selection, times),
-        "data": _data(setting, [*cautions, *others]),
+        "data": _data(
+            setting,
+            [*cautions, *others],
+            sizes=privacy is None or privacy["level"] == "example",
+        ),
         "cautions": cautions,
-        "models": models,
         "passes": passes,
         "seconds": round(seconds, 1),
         "repeat": {"command": command, "seed": setting.config.seed, "versions": versions()},
         "config": setting.config.plain(),
     }
+    place.mkdir(parents=True, exist_ok=True)
+    check_folder(place)
+    facts["earlier"] = earlier.set_aside(place, _plain(facts), (JSON, PAGE, MODEL))
+    if (place / MODEL).exists():
+        shutil.rmtree(place / MODEL)  # of the same decision: `check_folder` made sure
+    facts["models"] = []
+    if met and run is not None and selection.chosen is not None:
+        facts["models"] = _export(place, run, selection.chosen.candidate)
     facts["lines"] = list(_lines(facts, place))
     write_atomically(place / JSON, json.dumps(_plain(facts), indent=1, allow_nan=False).encode())
     write_page(_plain(facts), place / PAGE)
@@ -155,7 +168,8 @@ def check_folder(place: Path) -> None:
     if place.exists() and not place.is_dir():
         raise RunError(f"'{place}' is not a folder; choose another one with --to.")
     found = sorted(path.name for path in place.iterdir()) if place.exists() else []
-    other = [name for name in found if name not in (JSON, PAGE, MODEL, TRIALS, WITH_RULE)]
+    known = (JSON, PAGE, MODEL, TRIALS, WITH_RULE, KEY, PLAN, earlier.EARLIER)
+    other = [name for name in found if name not in known]
     if other or (MODEL in found and JSON not in found):
         raise RunError(
             f"'{place}' is not empty and not a decision (it holds '{(other or [MODEL])[0]}'); "
@@ -321,8 +335,8 @@ def _by_group(counts: Counts | None) -> list[dict[str, Any]]:
 
 def _by_client(counts: Counts | None, run: FinishedRun | None) -> list[dict[str, Any]]:
     """Every client's accuracy on its test examples, with its own 95 % interval."""
-    if counts is None or run is None:
-        return []
+    if counts is None or run is None or len(counts) != len(run.clients):
+        return []  # with noise, nothing may be known of single clients
     target = read_target("accuracy", ())
     out = []
     for k, name in enumerate(run.clients):
@@ -386,12 +400,12 @@ def _shows(requirement: Requirement, cells: Cells, alpha: float) -> bool:
     return requirement.holds(high if requirement.sign == "<=" else low)
 
 
-def _data(setting: Setting, warnings: list[str]) -> dict[str, Any]:
+def _data(setting: Setting, warnings: list[str], *, sizes: bool) -> dict[str, Any]:
     federation = setting.federation
     return {
         "source": federation.source,
         "clients": len(federation),
-        "sizes": {split: int(federation.sizes(split).sum()) for split in SPLITS},
+        "sizes": {s: int(federation.sizes(s).sum()) for s in SPLITS} if sizes else None,
         "attributes": {a.name: [str(level) for level in a.levels] for a in federation.attributes},
         "labels": [str(label) for label in federation.labels],
         "notes": list(federation.notes),
@@ -419,7 +433,7 @@ def data_warnings(setting: Setting) -> tuple[list[str], list[str]]:
 
 def _lines(facts: Mapping[str, Any], place: Path) -> list[str]:
     """The answer in a few lines that need no explanation."""
-    number = len(facts["asked"]["requirements"])
+    number = len(facts["asked"]["requirements"]) + (facts["privacy"] is not None)
     every = "the requirement" if number == 1 else f"all {number} requirements"
     out = []
     if facts["outcome"] == "met":
@@ -446,6 +460,8 @@ def _lines(facts: Mapping[str, Any], place: Path) -> list[str]:
         out.append(f"No: it could not be shown that {facts['chosen']['name']} meets {every}.")
     out += [f"Proved: {text}" for text in facts["proved"]] if facts["outcome"] == "none" else []
     out += [answer_line(one) for one in facts["answers"]]
+    if facts["privacy"] is not None:
+        out.append(epsilon_line(facts["privacy"]))
     if not facts["answers"]:
         out += [_nearest_line(facts, one) for one in facts["nearest"][:3]]
     if not facts["impossible"]:
@@ -466,6 +482,8 @@ def _lines(facts: Mapping[str, Any], place: Path) -> list[str]:
             "needed to show it."
         )
     out += [f"Warning: {text}" for text in facts["cautions"]]
+    if facts["answers"] and facts["earlier"]:
+        out.append(earlier.line(facts["earlier"], facts["level"]))
     where = place / PAGE
     if facts["models"]:
         many = len(facts["models"]) > 1
@@ -488,6 +506,18 @@ def answer_line(one: Mapping[str, Any]) -> str:
     if one["needed"]:
         text += f"; {one['needed']} test examples would be needed"
     return f"{text}."
+
+
+def epsilon_line(privacy: Mapping[str, Any]) -> str:
+    """The answer to a bound on epsilon as a sentence."""
+    trainings = sum(one["phase"] == "training" for one in privacy["releases"])
+    others = len(privacy["releases"]) - trainings
+    return (
+        f"epsilon <= {privacy['bound']:g}: {privacy['status']} ({privacy['epsilon']:g} at delta = "
+        f"{privacy['delta']:g} for {privacy['level']}s, computed for "
+        f"{'the training' if trainings == 1 else f'all {trainings} trainings'} and {others} other "
+        "releases of this decision)."
+    )
 
 
 def _between(low: float, high: float | None) -> str:

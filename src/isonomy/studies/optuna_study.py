@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,10 +29,17 @@ def require_optuna() -> None:
         ) from None
 
 
-def opened(folder: Path | str | None, higher: Sequence[bool]) -> optuna.Study:
-    """The study in the folder's journal, or a new one; for one process at a time."""
+def opened(
+    folder: Path | str | None, higher: Sequence[bool], *, copied: bool = False
+) -> optuna.Study:
+    """The study in the folder's journal, or a new one; for one process at a time.
+
+    With `copied`, it is a copy of what the journal has now, while another process writes to it.
+    """
     if folder is None:
         return create(higher)
+    if copied:
+        return _copied(Path(folder) / JOURNAL, higher)
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
@@ -51,6 +59,17 @@ def opened(folder: Path | str | None, higher: Sequence[bool]) -> optuna.Study:
             f"'{path}' cannot be read ({error}); restore it from a copy, or start again with "
             "--overwrite."
         ) from None
+
+
+def _copied(path: Path, higher: Sequence[bool]) -> optuna.Study:
+    with tempfile.TemporaryDirectory() as place:
+        content = path.read_bytes()
+        (Path(place) / JOURNAL).write_bytes(content[: content.rfind(b"\n") + 1])
+        made, found = create(higher), opened(place, higher)
+        for name, value in found.user_attrs.items():
+            made.set_user_attr(name, value)
+        made.add_trials(found.trials)
+    return made
 
 
 class _NoLock:

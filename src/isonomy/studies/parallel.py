@@ -1,13 +1,19 @@
-"""Runs in several processes at once. Each gives the same result as when it is run alone."""
+"""Runs in several processes at once. Each gives the same result as when it is run alone.
+
+Processes that work in the same folder, also on several hosts, share its runs (`share_runs`): each
+run is made by the one that has claimed it, and a run whose process was killed is taken over.
+"""
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
+import re
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -18,11 +24,14 @@ from typing import Any, NamedTuple
 from isonomy.config.schema import Config
 from isonomy.data import memory
 from isonomy.errors import RunError, TrainingError
+from isonomy.runs.build import versions
 from isonomy.runs.folder import RunFolder
-from isonomy.runs.listener import Listener
+from isonomy.runs.listener import Listener, Listeners
 from isonomy.runs.processes import refuse_under_torchrun
 from isonomy.runs.training import resume, run
+from isonomy.studies.claims import ClaimLost, busy, claimed
 
+POLL = 2.0  # seconds between two looks at what other processes have done
 PER_PROCESS = 16  # runs before processes are replaced, because they do not return freed memory
 
 
@@ -45,6 +54,7 @@ class Report(Listener):
     calls: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
     seconds: float = 0.0
     error: TrainingError | None = None
+    elsewhere: bool = False  # whether another process makes the run, so this one did not
 
     def begin(self, label: str, seed: int, done: int, rounds: int) -> None:
         """A run starts."""
@@ -80,19 +90,105 @@ def run_or_resume(plan: Plan, listener: Listener) -> None:
         run(config, place.path, listeners=[listener], overwrite=overwrite, keep=keep)
 
 
-def at_once(plans: Sequence[Plan], jobs: int) -> Iterator[Report]:
+def share_runs(
+    plans: Sequence[Plan], jobs: int, listener: Listener
+) -> Iterator[tuple[int, TrainingError | None]]:
+    """Make these runs, together with other processes that do the same; waits for theirs.
+
+    Yields the number of each run that is complete, and the error of one that diverged.
+    """
+    waiting, told = list(range(len(plans))), False
+    if any(plan.overwrite and busy(plan.place.path) for plan in plans):
+        at = next(plan for plan in plans if plan.overwrite and busy(plan.place.path))
+        raise RunError(
+            f"{busy(at.place.path)} is making the run in '{at.place.path}'; leave out --overwrite "
+            "to share the work, or stop that process first."
+        )
+    while waiting:
+        ready = [i for i in waiting if _result(plans[i]) or busy(plans[i].place.path) is None]
+        for i, report in _made([plans[i] for i in ready], ready, jobs, listener):
+            if not report.elsewhere:
+                waiting.remove(i)
+                yield i, report.error
+        if waiting and not ready:
+            if not told:
+                who = next(filter(None, (busy(plans[i].place.path) for i in waiting)), "others")
+                many = f"{len(waiting)} runs are" if len(waiting) > 1 else "one run is"
+                listener.note(f"{many} being made by {who}; waiting for it.")
+                told = True
+            time.sleep(POLL)
+
+
+def _made(
+    plans: Sequence[Plan], numbers: Sequence[int], jobs: int, listener: Listener
+) -> Iterator[tuple[int, Report]]:
+    """What became of these runs: one after the other, or several at once."""
+    finished = [_result(plan) for plan in plans]
+    left = [plan for plan, done in zip(plans, finished, strict=True) if done is None]
+    made = at_once(left, jobs, _claimed) if jobs > 1 else (_claimed(p, listener) for p in left)
+    for i, done in zip(numbers, finished, strict=True):
+        report = next(made) if done is None else done
+        if jobs > 1 and done is None:
+            report.replay(listener)
+        yield i, report
+
+
+def _result(plan: Plan) -> Report | None:
+    """The report of a run that is complete or has diverged; None if it is to be made."""
+    if plan.overwrite:
+        return None
+    if plan.place.complete:
+        return Report()
+    diverged = plan.place.diverged() if plan.place.exists else None
+    return None if diverged is None else Report(error=TrainingError(str(diverged["error"])))
+
+
+def _claimed(plan: Plan, listener: Listener | None = None) -> Report:
+    """Make a run, unless another process does."""
+    report, start = Report(), time.monotonic()
+    with claimed(plan.place.path) as claim:
+        if claim is None:
+            return Report(elsewhere=True)
+        done = _result(plan)
+        if done is not None:
+            return done
+        try:
+            run_or_resume(plan, Listeners([claim, report if listener is None else listener]))
+        except ClaimLost:
+            return Report(elsewhere=True)
+        except TrainingError as error:
+            report.error = error
+            _keep_diverged(plan.config, plan.place, error)
+    report.seconds = time.monotonic() - start
+    return report
+
+
+def _keep_diverged(config: Config, place: RunFolder, error: TrainingError) -> None:
+    """Write down that a run diverged, so that every report of the comparison says so."""
+    if not place.exists:  # a run without a checkpoint was removed
+        place.create(config.model_copy(update={"versions": versions()}))
+    text = str(error)
+    found = re.match(r"round (\d+):", text)
+    cure = text.rpartition("; ")[2].removesuffix(".").removesuffix(", and run again")
+    about = {"round": int(found[1]) if found else None, "cure": cure, "error": text}
+    place.write("diverged.json", json.dumps(about, indent=1).encode())
+
+
+def at_once(
+    plans: Sequence[Plan], jobs: int, make: Callable[[Plan], Report] | None = None
+) -> Iterator[Report]:
     """Make these runs, `jobs` at once; yields what each reported, in their order.
 
     All processes are replaced together: a pool that replaces them one by one (its
     `max_tasks_per_child`) hangs in most releases of Python (cpython issue 115634).
     """
     for start in range(0, len(plans), jobs * PER_PROCESS):
-        yield from _together(plans[start : start + jobs * PER_PROCESS], jobs)
+        yield from _together(plans[start : start + jobs * PER_PROCESS], jobs, make or _one)
 
 
-def _together(plans: Sequence[Plan], jobs: int) -> Iterator[Report]:
+def _together(plans: Sequence[Plan], jobs: int, make: Callable[[Plan], Report]) -> Iterator[Report]:
     with processes(jobs, [plan.config for plan in plans]) as pool:
-        waiting = [pool.submit(_one, plan) for plan in plans]
+        waiting = [pool.submit(make, plan) for plan in plans]
         try:
             for future in waiting:
                 yield future.result()

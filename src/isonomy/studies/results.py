@@ -6,6 +6,7 @@ FOLDER/PRESET.json. A page of the documentation marks where a table belongs:
     <!-- results: pffl-adult metrics=accuracy,group.sex.max_loss -->
     <!-- end of results -->
 
+(`layout=grid`: one row per method and one column per setting, of the preset's mean and deviation),
 and a sentence on a lead, with its paired test:
 
     <!-- lead: focus-synthetic faa of "FOCUS models found" against "FedAvg equal weights" -->
@@ -27,6 +28,7 @@ from typing import Any
 
 from isonomy.errors import ConfigError, DataError
 from isonomy.metrics.names import find_metric
+from isonomy.report import robustness_grid
 from isonomy.report.tables.best import p_value
 from isonomy.report.tables.cells import ABSENT, Cell, Column, digits_for, shown
 from isonomy.report.tables.table import Table
@@ -112,17 +114,10 @@ def keep(path: Path, preset: str, rows: Iterable[Row]) -> int:
 # --- tables --------------------------------------------------------------------------------------
 
 
-def table(
-    preset: Preset,
-    rows: Sequence[Row],
-    *,
-    names: Sequence[str] = (),
-    methods: Sequence[str] = (),
-    settings: Sequence[str] = (),
-) -> Table:
-    """One row per method and setting: the paper's number and ours for each metric.
+def table(preset: Preset, rows: Sequence[Row], *, names: Sequence[str] = ()) -> Table:
+    """One row per method and setting that was run: the paper's number and ours for each metric.
 
-    `names` chooses metrics, `methods` and `settings` rows; empty means all of the preset's.
+    `names` chooses metrics; empty means all of the preset's.
     """
     names = names or preset.metrics
     printed = {
@@ -141,8 +136,6 @@ def table(
     body = []
     for entry in preset.methods:
         method, setting = entry["label"], entry.get("setting", "")
-        if (methods and method not in methods) or (settings and setting not in settings):
-            continue
         own = [r for r in rows if (r["method"], r["setting"]) == (method, setting)]
         done = [r for r in own if r["complete"]]
         if not own:
@@ -161,6 +154,22 @@ def table(
             cells.append(Cell(_counted([r["verdict"] for r in done])))
         body.append(tuple(cells))
     return Table("", tuple(heads), tuple(body))
+
+
+def grid(preset: Preset, rows: Sequence[Row]) -> Table:
+    """One row per method and one column per setting: the mean and deviation of the `pair`."""
+    assert preset.pair is not None
+    found: list[Row] = []
+    for entry in preset.methods:
+        at = (entry["label"], entry.get("setting", ""))
+        own = [r for r in rows if (r["method"], r["setting"]) == at]
+        for metric in preset.pair if own else ():
+            done = [r["metrics"].get(metric) for r in own if r["complete"]]
+            values = [value for value in done if value is not None]
+            mean = fmean(values) if values else None
+            found.append({"method": at[0], "setting": at[1], "metric": metric, "ours": mean})
+    made = robustness_grid.grid(found, preset.pair)
+    return Table("", made.columns, made.rows, made.footnotes)
 
 
 def _mean(values: Sequence[float]) -> str:
@@ -223,21 +232,28 @@ def _block(found: re.Match[str], folder: Path) -> str:
 def _table_of(spec: str, folder: Path) -> str:
     name, *words = shlex.split(spec)
     options = dict(word.split("=", 1) for word in words if "=" in word)
-    unknown = sorted(set(options) - {"scale", "metrics", "methods", "settings"})
-    if unknown or len(options) < len(words):
+    unknown = sorted(set(options) - {"scale", "metrics", "methods", "settings", "layout"})
+    if unknown or len(options) < len(words) or options.get("layout", "grid") != "grid":
         raise ConfigError(
-            f"results: {spec}: give metrics=..., methods=..., settings=... or scale=... after the "
-            "name of the preset."
+            f"results: {spec}: give metrics=..., methods=..., settings=..., scale=... or "
+            "layout=grid after the name of the preset."
         )
     preset, rows = _rows(name, options.get("scale"), folder)
+    if "layout" in options:
+        if preset.pair is None or {"metrics", "methods", "settings"} & set(options):
+            raise ConfigError(
+                f"results: {spec}: a grid is of all methods and settings of a preset with a `pair`."
+            )
+        return "\n" + grid(preset, rows).markdown() + "\n" + origin(rows) + "\n"
     chosen = {key: options.get(key, "").split(";" if key != "metrics" else ",") for key in options}
-    made = table(
-        preset,
-        rows,
-        names=chosen.get("metrics", ()),
-        methods=chosen.get("methods", ()),
-        settings=chosen.get("settings", ()),
-    ).markdown()
+    methods, settings = chosen.get("methods", ()), chosen.get("settings", ())
+    rows = [
+        row
+        for row in rows
+        if (not methods or row["method"] in methods)
+        and (not settings or row["setting"] in settings)
+    ]
+    made = table(preset, rows, names=chosen.get("metrics", ())).markdown()
     return "\n" + made + "\n" + origin(rows) + "\n"
 
 

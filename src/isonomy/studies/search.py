@@ -152,7 +152,8 @@ class Search:
     """The trials of one method, in memory or in a folder.
 
     `config` is the complete config of the method; its own values are the first trial. `objectives`
-    are names of metrics. `fixed` are keys, such as 'local.optimiser', that are not tuned.
+    are names of metrics. `fixed` are keys, such as 'local.optimiser', that are not tuned. With
+    `copied`, nothing is asked or told: another process does.
     """
 
     def __init__(
@@ -163,6 +164,7 @@ class Search:
         folder: Path | str | None = None,
         *,
         fixed: Sequence[str] = (),
+        copied: bool = False,
     ) -> None:
         check_objectives(objectives)
         require_optuna()
@@ -172,7 +174,7 @@ class Search:
         self.base = trial_base(config.model_copy(update={"label": self.label}), objectives)
         self.space = space_of(config, fixed)
         self.higher = [parse_metric(name).better == "higher" for name in objectives]
-        self._study = opened(folder, self.higher)
+        self._study = opened(folder, self.higher, copied=copied)
         self._check_same(folder)
         self._again = [trial.number for trial in self.trials if trial.state == "open"]
         self._asked: dict[str, int] = {}

@@ -152,9 +152,14 @@ def constant_candidate(counts: Counts) -> Candidate:
     total = labels[:, 0].sum(0)
     cells = np.zeros_like(counts.counts)
     cells[..., int(total.argmax())] = labels
+    noise = counts.noise
+    if noise is not None:
+        spread = np.zeros_like(noise.variance)
+        spread[..., int(total.argmax())] = noise.variance.sum(-1)
+        noise = noise._replace(variance=spread)
     each = -np.log(np.maximum(total, 1) / max(total.sum(), 1))
     powers = np.stack([(labels * each**k).sum(-1) for k in (2, 3)], -1)
-    made = Counts(cells, labels * each, counts.attributes, powers)
+    made = Counts(cells, labels * each, counts.attributes, powers, noise)
     return Candidate("Constant prediction", {}, None, made, constant=True)
 
 
@@ -162,7 +167,11 @@ def perfect_candidate(counts: Counts) -> Candidate:
     """The prediction of every label itself, from any candidate's counts."""
     labels = counts.counts.sum(-1)
     cells = labels[..., None] * np.eye(labels.shape[-1], dtype=np.int64)
-    made = Counts(cells, np.zeros(counts.loss.shape), counts.attributes)
+    noise = counts.noise
+    if noise is not None:
+        spread = noise.variance.sum(-1)[..., None] * np.eye(labels.shape[-1])
+        noise = noise._replace(variance=spread)
+    made = Counts(cells, np.zeros(counts.loss.shape), counts.attributes, noise=noise)
     return Candidate("Perfect prediction", {}, None, made)
 
 

@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 from isonomy import algorithms
 from isonomy.algorithms.group_fair.pffl import PFFL
+from isonomy.algorithms.personal.fmtl import FMTL
 from isonomy.config.schema import Config
 from isonomy.errors import ConfigError, unknown
 from isonomy.studies.plain_training import plain_setting
@@ -32,7 +33,7 @@ def suggest(config: Config, option: str | None = None) -> LamSuggestion | ZetaSu
         return _zeta(config)
     if config.attack.name != "none":
         raise ConfigError(NO_ATTACK)
-    return suggest_lam(plain_setting(config))
+    return suggest_lam(plain_setting(config), _fmtl(config))
 
 
 NO_ATTACK = (
@@ -40,6 +41,15 @@ NO_ATTACK = (
     "by its validation examples (data.fractions, or data.validation for images), or compare "
     "values with `isonomy sweep`."
 )
+
+
+def _fmtl(config: Config) -> FMTL:
+    """The config's FMTL, for its other options."""
+    if config.algorithm.name != FMTL.name:
+        return FMTL()
+    made = algorithms.make(config.algorithm.name, config.algorithm.options)
+    assert isinstance(made, FMTL)
+    return made
 
 
 def _zeta(config: Config) -> ZetaSuggestion:

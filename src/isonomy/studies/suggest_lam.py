@@ -1,4 +1,8 @@
-"""Suggests lam, the strength of FMTL's pull, from how clients differ, by a Gaussian model.
+"""Suggests lam, the strength of FMTL's pull: by a Gaussian model, checked on held-out examples.
+
+The Gaussian model gives one value. It is compared with the powers of ten in `GRID` and with the
+global model on held-out examples (`isonomy.studies.lam_comparison`), and the value of the least
+loss is suggested.
 
 In federated point estimation (`isonomy.blocks.point_estimation`) the best lam is s / tau^2: the
 variance of a client's own estimate by chance, over the variance of the clients' true ones. For
@@ -18,7 +22,7 @@ In all sums over clients, a client counts by its number of examples n_k. The err
 is, up to terms of 1 / K, sum_k n_k (lam^2 tau^2 + s_k) / (1 + lam)^2, so the best common lam is
 sum_k n_k s_k / (sum_k n_k tau^2): small clients, whose s_k is large, do not decide for all.
 
-It takes two exchanges with all clients, of which the server sees sums only.
+The measurement takes two exchanges with all clients, of which the server sees sums only.
 
 An attack is refused: what attackers do to the global model decides how far personal models should
 be pulled to it, and no variance measured without them shows it (docs/suggest.md has the figures).
@@ -27,13 +31,14 @@ be pulled to it, and no variance measured without them shows it (docs/suggest.md
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.func import grad
 
 from isonomy.algorithms.average.fedavg import FedAvg
+from isonomy.algorithms.personal.fmtl import FMTL
 from isonomy.blocks.clustering import halves
 from isonomy.blocks.measure import train_loss
 from isonomy.blocks.point_estimation import suggested_lam
@@ -44,47 +49,102 @@ from isonomy.core.phase import Part, phase
 from isonomy.core.task import Task
 from isonomy.errors import ConfigError
 from isonomy.runs.build import Setting
+from isonomy.studies.lam_comparison import Comparison, compare_lams
 from isonomy.studies.plain_training import trained
 
+GRID = (0.01, 0.1, 1.0, 10.0)  # that the Gaussian model's value is compared with
 STEPS = (1, 4, 16, 64, 256, 1024)  # over which curvature is measured, times the learning rate
 
 
 @dataclass(frozen=True)
 class LamSuggestion:
-    """The measurements, and the lam that would be best if the Gaussian model were true."""
+    """The suggested lam, the Gaussian model's with its measurements, and the comparison."""
 
     lam: float
+    gaussian: float
     within: float
     between: float
     curvature: float
     clients: int  # with two examples or more
+    comparison: Comparison | None = None
 
     def text(self) -> str:
         """The suggestion as a few lines of text."""
+        return "\n".join([*self._chosen(), *self._model()])
+
+    def _chosen(self) -> list[str]:
+        made, named = self.comparison, _named(self.lam)
+        if made is None:
+            return [
+                f"{named}, by the Gaussian model alone: no client has enough examples to hold some "
+                "out, so it was not compared with other values."
+            ]
+        where = "validation examples"
+        if made.held_out:
+            where = "training examples that were held out (a fifth of each client's)"
+        lines = [f"{named}: the least loss of {len(made.rows)} values on {made.examples} {where}."]
+        for row in made.rows:
+            accuracy = "" if row.accuracy is None else f", accuracy {row.accuracy:.4f}"
+            marks = [
+                *(["Gaussian model"] if row.lam == self.gaussian else []),
+                *(["global model"] if math.isinf(row.lam) else []),
+                *(["suggested"] if row.lam == self.lam else []),
+            ]
+            note = f"  ({', '.join(marks)})" if marks else ""
+            lines.append(f"  lam = {row.lam:<8.3g} loss {row.loss:.4f}{accuracy}{note}")
+        return lines
+
+    def _model(self) -> list[str]:
         lines = [
-            f"lam = {self.lam:.3g}, by the Gaussian model of point estimation.",
-            f"Of {self.clients} clients, at the end of federated averaging: gradients vary by "
+            f"By the Gaussian model of point estimation, {_named(self.gaussian)}. Of "
+            f"{self.clients} clients, at the end of federated averaging: gradients vary by "
             f"{self.within:.3g} by chance within a client and by {self.between:.3g} between "
-            f"clients; curvature {self.curvature:.3g}.",
+            f"clients; curvature {self.curvature:.3g}."
         ]
-        if math.isinf(self.lam):
-            lines[0] = (
-                "lam = inf: chance explains all differences between clients, so by the Gaussian "
-                "model one global model (fedavg) is best."
+        if math.isinf(self.gaussian):
+            lines.append(
+                "Chance explains all differences between clients, so by the Gaussian model one "
+                "global model (fedavg) is best."
             )
+        if math.isinf(self.lam):
+            lines.append("lam = inf is the global model: use algorithm 'fedavg'.")
         lines.append(
-            "This is a diagnostic, not a guarantee: it assumes quadratic losses with one "
-            "curvature. Try values around it, or let clients choose (algorithm.lams)."
+            "Neighbouring values usually differ by less than chance. Clients can also choose for "
+            "themselves (algorithm.lams)."
         )
-        return "\n".join(lines)
+        return lines
 
     def plain(self) -> dict[str, Any]:
         """The values as JSON; infinity as a text."""
-        return {k: "inf" if v == math.inf else v for k, v in self.__dict__.items()}
+        out = {k: _plain(v) for k, v in self.__dict__.items() if k != "comparison"}
+        made = self.comparison
+        if made is not None:
+            rows = [{k: _plain(v) for k, v in row._asdict().items()} for row in made.rows]
+            out["comparison"] = {
+                "examples": made.examples,
+                "held_out": made.held_out,
+                "values": rows,
+            }
+        return out
 
 
-def suggest_lam(setting: Setting) -> LamSuggestion:
-    """Train the setting's model by federated averaging, measure, and suggest a lam."""
+def _named(lam: float) -> str:
+    return f"lam = {lam:.3g}"
+
+
+def _plain(value: Any) -> Any:
+    return "inf" if value == math.inf else value
+
+
+def suggest_lam(setting: Setting, method: FMTL | None = None) -> LamSuggestion:
+    """The lam of the least held-out loss among that of the Gaussian model and a few others."""
+    found = gaussian_lam(setting)
+    made = compare_lams(setting, method or FMTL(), [found.gaussian, *GRID])
+    return found if made is None else replace(found, lam=made.best.lam, comparison=made)
+
+
+def gaussian_lam(setting: Setting) -> LamSuggestion:
+    """Train the setting's model by federated averaging, measure, and compute the model's lam."""
     work = setting.config.local
     server, everyone = trained(setting, FedAvg(weight="equal"))
     try:
@@ -115,7 +175,7 @@ def suggest_lam(setting: Setting) -> LamSuggestion:
             "suggested; train longer (rounds), or choose lam by validation (algorithm.lams)."
         )
     lam = suggested_lam(within, between, curvature)
-    return LamSuggestion(lam, within, between, curvature, int(used))
+    return LamSuggestion(lam, lam, within, between, curvature, int(used))
 
 
 @phase(

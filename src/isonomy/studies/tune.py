@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,15 @@ from isonomy.engines.base import Note
 from isonomy.errors import ConfigError, RunError, TrainingError, unknown
 from isonomy.runs.build import build, effective
 from isonomy.runs.evaluate import measurable
-from isonomy.runs.files import locked, write_atomically
+from isonomy.runs.files import write_atomically
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.listener import Listener, Listeners
 from isonomy.studies import parallel
+from isonomy.studies.claims import Claim, busy, claimed
 from isonomy.studies.compare import Method, check_labels, listed, slug
 from isonomy.studies.compare import methods as methods_of
 from isonomy.studies.optuna_study import JOURNAL, require_optuna
+from isonomy.studies.parallel import POLL
 from isonomy.studies.search import (
     Search,
     Trial,
@@ -63,10 +66,26 @@ class Tuning:
         self.config, self.methods, self.trials = config, list(methods), trials
         self.jobs = jobs
         self.objectives, self.seeds, self.folder = list(objectives), list(seeds), folder
-        self.searches = [
-            Search(method.config, objectives, config.seed, self._place(method.label), fixed=fixed)
-            for method in methods
-        ]
+        self.fixed = fixed
+        self._claims: list[Claim] = []
+        self.searches = [self._search(method) for method in methods]
+
+    def _search(self, method: Method) -> Search:
+        """The trials of a method, as they are now."""
+        place = self._place(method.label)
+        if place is None:
+            return self._opened(method)
+        while True:  # a search that does not exist yet is created by one process only
+            with claimed(place) as claim:
+                journal = place / JOURNAL
+                if claim is not None or (journal.exists() and b"search" in journal.read_bytes()):
+                    return self._opened(method, copied=claim is None)
+            time.sleep(POLL)
+
+    def _opened(self, method: Method, *, copied: bool = False) -> Search:
+        place, first = self._place(method.label), self.config.seed
+        options: dict[str, Any] = {"fixed": self.fixed, "copied": copied}
+        return Search(method.config, self.objectives, first, place, **options)
 
     def _place(self, label: str) -> Path | None:
         return None if self.folder is None else self.folder / slug(label)
@@ -83,17 +102,48 @@ class Tuning:
         return found
 
     def run(self, listener: Listener) -> Tuned:
-        """Run all trials that are missing; writes the results to the folder."""
-        if self.jobs > 1:
-            self._run_at_once(listener)
-        else:
-            for search in self.searches:
-                while search.remaining(self.trials):
-                    asked = search.ask()
-                    self._tell(
-                        search, asked, run_trial(self._job(search, asked), listener), listener
-                    )
+        """Run all trials that are missing; writes the results to the folder.
+
+        Several processes share the methods: the trials of one depend on each other.
+        """
+        left, told = list(range(len(self.methods))), False
+        while left:
+            with ExitStack() as stack:
+                mine: list[int] = []
+                for i in left:
+                    if len(mine) < self.jobs and self._claim(self.methods[i], stack):
+                        mine.append(i)
+                        if self.folder is not None:  # another process may have told results
+                            self.searches[i] = self._opened(self.methods[i])
+                self._run_some([self.searches[i] for i in mine], listener)
+                left = [i for i in left if i not in mine]
+            if left and not mine:
+                if not told:
+                    listener.note(f"{len(left)} methods are being tuned by others; waiting for it.")
+                    told = True
+                time.sleep(POLL)
         return self._results(listener)
+
+    def _claim(self, method: Method, stack: ExitStack) -> bool:
+        """Claim a method, until the stack is closed; whether no other process has it."""
+        place = self._place(method.label)
+        if place is None:
+            return True
+        claim = stack.enter_context(claimed(place))
+        if claim is None:
+            return False
+        self._claims.append(claim)
+        return True
+
+    def _run_some(self, searches: Sequence[Search], listener: Listener) -> None:
+        """Run the trials of some methods that are missing."""
+        if self.jobs > 1:
+            self._run_at_once(searches, listener)
+            return
+        for search in searches:
+            while search.remaining(self.trials):
+                asked = search.ask()
+                self._tell(search, asked, run_trial(self._job(search, asked), listener), listener)
 
     def _job(self, search: Search, asked: Config) -> TrialJob:
         place = self._place(search.label)
@@ -102,25 +152,27 @@ class Tuning:
         return TrialJob(asked, folder, search.pruning())
 
     def _tell(self, search: Search, asked: Config, got: Outcome, listener: Listener) -> None:
+        for claim in self._claims:
+            claim.check()
         search.tell(asked, got.values, failed=got.failed, pruned=got.pruned, curve=got.curve)
         if got.failed is not None:
             listener.note(f"{asked.label} counts as failed: {got.failed}")
         elif got.pruned is not None:
             listener.note(f"{asked.label} was pruned: {got.pruned}.")
 
-    def _run_at_once(self, listener: Listener) -> None:
+    def _run_at_once(self, searches: Sequence[Search], listener: Listener) -> None:
         """Several trials at once: of different methods, if there are as many methods as jobs.
 
         A method's trials then are those that it has alone. If there are fewer methods, a trial is
         drawn without the results of those of its method that are running.
         """
-        while any(search.remaining(self.trials) for search in self.searches):
+        while any(search.remaining(self.trials) for search in searches):
             left = self.jobs * parallel.PER_PROCESS
             running: dict[Future[tuple[Outcome, parallel.Report]], tuple[Search, Config]] = {}
             with parallel.processes(self.jobs, [one.config for one in self.methods]) as pool:
                 while True:
                     while left and len(running) < self.jobs:
-                        search = self._next([one for one, _ in running.values()])
+                        search = self._next(searches, [one for one, _ in running.values()])
                         if search is None:
                             break
                         asked = search.ask()
@@ -135,10 +187,10 @@ class Tuning:
                         report.replay(listener)
                         self._tell(search, asked, outcome, listener)
 
-    def _next(self, busy: Sequence[Search]) -> Search | None:
+    def _next(self, searches: Sequence[Search], busy: Sequence[Search]) -> Search | None:
         """The search with the fewest trials running, of those that have trials left."""
-        most = -(-self.jobs // len(self.searches))
-        ready = [one for one in self.searches if one.remaining(self.trials)]
+        most = -(-self.jobs // len(searches))
+        ready = [one for one in searches if one.remaining(self.trials)]
         ready = [one for one in ready if busy.count(one) < most]
         return min(ready, key=busy.count, default=None)
 
@@ -174,7 +226,7 @@ def prepared(
     overwrite: bool = False,
     note: Note = lambda _: None,
 ) -> Iterator[Tuning]:
-    """Check everything before anything runs, and keep other processes out of the folder.
+    """Check everything before anything runs.
 
     The methods are those of the config's `compare` table, or its algorithm if there are none. A
     trial is run with every seed; the default is the config's own seed.
@@ -201,14 +253,15 @@ def prepared(
         return
     place = Path(folder)
     _make(place)
-    with locked(place) as free:
-        if not free:
+    if overwrite:
+        who = next(filter(None, (busy(place / slug(method.label)) for method in chosen)), None)
+        if who is not None:
             raise RunError(
-                f"another process is tuning in '{place}'; wait until it ends, or stop it first."
+                f"{who} is tuning in '{place}'; leave out --overwrite to share the work, or stop "
+                "that process first."
             )
-        if overwrite:
-            _remove(place, chosen)
-        yield Tuning(config, chosen, place, **options)
+        _remove(place, chosen)
+    yield Tuning(config, chosen, place, **options)
 
 
 def tune(

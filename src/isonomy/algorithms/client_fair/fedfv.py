@@ -30,7 +30,7 @@ from torch import Tensor
 
 from isonomy.blocks.descent import descend
 from isonomy.blocks.measure import train_loss
-from isonomy.blocks.vectors import gram, rows
+from isonomy.blocks.vectors import gram, rows, unflattened
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message, Reply, State
@@ -151,10 +151,3 @@ def length_factor(g: Tensor, products: Tensor) -> Tensor:
     nothing = own <= 1e-12 * products.diagonal().mean()
     factor = (products.mean().clamp(min=0) / own).sqrt()
     return torch.where(nothing, 0.0, factor).to(g.dtype)
-
-
-def unflattened(flat: Tensor, like: Params) -> Params:
-    """A vector as a tree with the shapes of the parameters."""
-    parts = torch.split(flat, [p.numel() for p in tree.leaves(like)])
-    made = iter(parts)
-    return tree.tmap(lambda p: next(made).reshape(p.shape), like)

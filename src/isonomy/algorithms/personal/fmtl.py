@@ -108,7 +108,7 @@ class FMTL(Algorithm[Global]):
         """Both models, trained step by step on the same batches."""
         origin, own = message["params"], client.state["params"]
         work, rate, moving = client.work, client.rate, self.anchor == "moving"
-        personal = self._personal(task, client)
+        personal = self.personal_step(task, client)
 
         def one(carry: Tree, batch: Batch) -> Tree:
             (w, first), second = carry
@@ -122,7 +122,7 @@ class FMTL(Algorithm[Global]):
     @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """A new client solves its regularised problem from the global model."""
-        model, personal = message["model"].params, self._personal(task, client)
+        model, personal = message["model"].params, self.personal_step(task, client)
 
         def one(carry: Tree, batch: Batch) -> Tree:
             return personal(carry, model, batch)
@@ -137,7 +137,7 @@ class FMTL(Algorithm[Global]):
         """A client's personal model."""
         return state["params"]
 
-    def _personal(self, task: Task, client: Client) -> Callable[[Tree, Params, Batch], Tree]:
+    def personal_step(self, task: Task, client: Client) -> Callable[[Tree, Params, Batch], Tree]:
         """The function of one step: ((model, memory), anchor, batch) to a new (model, memory)."""
         work, rate, lam, lams = client.work, client.rate, self.lam, self.lams
         pulled_step = proximal_step if self.pull == "proximal" else gradient_step

@@ -78,7 +78,7 @@ class PraFFL(Algorithm[Server]):
         search=Range(0.5, 0.95),
     )
     hypernet_rate: float = option(
-        0.03,
+        0.06,
         "Adam's learning rate for the hypernet; 0 uses the local optimiser",
         search=Range(0.003, 0.1, log=True),
     )

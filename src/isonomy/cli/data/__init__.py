@@ -1,15 +1,15 @@
-"""`data`: list, download, check and describe data sets; one file per verb."""
+"""`data`: list, download, check, describe and pack data sets; one file per verb."""
 
 from __future__ import annotations
 
 import typer
 
-from isonomy.cli.data import check, describe, get, ls
+from isonomy.cli.data import check, describe, get, ls, pack
 from isonomy.cli.shell import Group
 
 app = typer.Typer(
     cls=Group,
-    help="Data sets: list, download, check and describe them.\n\n"
+    help="Data sets: list, download, check, describe and pack them.\n\n"
     "Example: isonomy data describe adult",
     no_args_is_help=True,
 )
@@ -17,3 +17,4 @@ app.command("ls")(ls.ls)
 app.command("get")(get.get)
 app.command("check")(check.check)
 app.command("describe")(describe.describe)
+app.command("pack")(pack.pack)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from isonomy.core.options import check
@@ -21,7 +21,7 @@ from isonomy.data.federation import Federation
 from isonomy.data.partition import Spec, plan
 from isonomy.errors import ConfigError, unknown
 
-__all__ = ["DATASETS", "Dataset", "load"]
+__all__ = ["DATASETS", "Dataset", "load", "parts"]
 
 
 def _found() -> dict[str, Dataset]:
@@ -42,13 +42,45 @@ def load(
     partition: Spec | None = None,
     options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    fit: Callable[..., Any] | None = None,
 ) -> Federation:
     """Load a data set as a federation.
 
     `clients`, `partition` (a name, or a mapping with `name` and options) and `options` default to
-    those of the data set; see `DATASETS[name]`. The same arguments give the same federation on
+    those of the data set; see `DATASETS[name]`. `fit` fits the preprocessing of tables in place of
+    `isonomy.data.tables.fit.fit`, if it is given. The same arguments give the same federation on
     every machine.
     """
+    dataset, request = _requested(name, clients, seed, partition, options, progress, fit)
+    return dataset.load(request)
+
+
+def parts(
+    name: str,
+    *,
+    clients: int | None = None,
+    seed: int = 0,
+    partition: Spec | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Iterator[Federation]:
+    """The clients of a data set, some at a time if it can be made in that way."""
+    dataset, request = _requested(name, clients, seed, partition, options)
+    if dataset.parts is None:
+        yield dataset.load(request)
+    else:
+        yield from dataset.parts(request)
+
+
+def _requested(
+    name: str,
+    clients: int | None,
+    seed: int,
+    partition: Spec | None,
+    options: Mapping[str, Any] | None,
+    progress: Progress | None = None,
+    fit: Callable[..., Any] | None = None,
+) -> tuple[Dataset, Request]:
+    """The data set, and the checked and complete request."""
     if name not in DATASETS:
         raise ConfigError(unknown("data set", name, DATASETS))
     dataset = DATASETS[name]
@@ -69,5 +101,6 @@ def load(
         partition_options=chosen_options,
         options=check("data", name, dataset.options, options or {}),
         progress=progress,
+        fit=fit,
     )
-    return dataset.load(request)
+    return dataset, request

@@ -33,6 +33,7 @@ def load(request: Request) -> Federation:
         fractions=fractions,
         encoding=encoding,
         exclude=exclude,
+        fit=request.fit,
     )
 
 

@@ -106,30 +106,45 @@ def uneven(
     "shards",
     "rows sorted by label and cut into equal shards, a few shards per client",
     each="shards per client",
+    counts="shards of each client, if they differ, such as [1, 2, 2]",
     minimum=MINIMUM,
 )
 def shards(
-    rows: Rows, clients: int, seed: Seed, *, each: int = 2, minimum: int = 10
+    rows: Rows,
+    clients: int,
+    seed: Seed,
+    *,
+    each: int = 2,
+    counts: tuple[int, ...] = (),
+    minimum: int = 10,
 ) -> list[Tensor]:
     """McMahan et al. (2017): most clients have at most `each` labels.
 
     The sizes of shards are equal or differ by one. Raises DataError if that is below the minimum.
     """
-    if each < 1:
-        raise ConfigError(f"partition 'shards': each is {each}; set it to 1 or more.")
+    if each < 1 or any(count < 1 for count in counts):
+        wrong = f"counts is {list(counts)}" if counts else f"each is {each}"
+        raise ConfigError(f"partition 'shards': {wrong}; set it to 1 or more.")
+    if counts and len(counts) != clients:
+        raise ConfigError(
+            f"partition 'shards': counts has {len(counts)} numbers for {clients} clients; give one "
+            "for each."
+        )
+    counts = tuple(counts) or (each,) * clients
+    total = sum(counts)
     check_feasible(len(rows), clients, minimum)
-    smallest = len(rows) // (clients * each) * each
+    smallest = len(rows) // total * min(counts)
     if smallest < minimum:
         raise DataError(
-            f"partition 'shards': {clients * each} shards of {len(rows)} rows leave a client as "
+            f"partition 'shards': {total} shards of {len(rows)} rows leave a client as "
             f"few as {smallest} rows, below the minimum of {minimum}; use fewer clients or "
             "shards, or a lower minimum."
         )
     rng = generator("partition", seed)
     order = rng.permutation(len(rows))
     order = order[np.argsort(rows.labels[order], kind="stable")]
-    pieces = np.array_split(order, clients * each)
-    dealt = rng.permutation(clients * each).reshape(clients, each)
+    pieces = np.array_split(order, total)
+    dealt = np.split(rng.permutation(total), np.cumsum(counts)[:-1])
     return [torch.from_numpy(np.sort(np.concatenate([pieces[i] for i in d]))) for d in dealt]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -32,13 +32,7 @@ def agree(ask: Ask, names: Sequence[str], roles: Roles) -> tuple[Schema, list[st
 
     Raises DataError or ConfigError if the tables do not agree.
     """
-    replies = ask(phases.look, {})
-    tables = [reply["columns"] for reply in replies]
-    every = list(dict.fromkeys(name for table in tables for name in table))
-    roles.check(every, len(names))
-    needed = _needed(every, roles)
-    _check_same_columns(tables, names, roles, needed)
-    kinds = {name: _kind(name, tables, names, roles) for name in needed}
+    tables, kinds = kinds_of(ask, names, roles)
     warnings: list[str] = []
     asked = {name: _useful_values(name, kinds[name], roles) for name in roles.protected_columns}
     asked[roles.label] = _useful_values(roles.label, kinds[roles.label], roles)
@@ -51,7 +45,7 @@ def agree(ask: Ask, names: Sequence[str], roles: Roles) -> tuple[Schema, list[st
     warnings += _label_warnings(label, replies, names)
     warnings += [_many_groups(group) for group in groups if len(group.levels) > MANY_GROUPS]
     features: dict[str, Any] = {}
-    for name in _candidates(every, roles):
+    for name in candidates(kinds, roles):
         kind = kinds[name]
         reason = _unusable(name, kind, tables, roles)
         if not reason:
@@ -81,7 +75,23 @@ def agree(ask: Ask, names: Sequence[str], roles: Roles) -> tuple[Schema, list[st
     return schema, warnings
 
 
-def _candidates(every: Sequence[str], roles: Roles) -> list[str]:
+def kinds_of(
+    ask: Ask, names: Sequence[str], roles: Roles
+) -> tuple[list[Mapping[str, Any]], dict[str, str]]:
+    """What every client reports about its columns, and the kind of each column that is needed.
+
+    Raises DataError or ConfigError if the tables do not agree.
+    """
+    tables = [reply["columns"] for reply in ask(phases.look, {})]
+    every = list(dict.fromkeys(name for table in tables for name in table))
+    roles.check(every, len(names))
+    needed = _needed(every, roles)
+    _check_same_columns(tables, names, roles, needed)
+    return tables, {name: _kind(name, tables, names, roles) for name in needed}
+
+
+def candidates(every: Iterable[str], roles: Roles) -> list[str]:
+    """The columns that may become features."""
     out = {roles.label, roles.split, *roles.drop}
     if not roles.keep_protected:
         out |= set(roles.protected_columns)
@@ -90,7 +100,7 @@ def _candidates(every: Sequence[str], roles: Roles) -> list[str]:
 
 def _needed(every: Sequence[str], roles: Roles) -> list[str]:
     """Return the columns that every client must have, in their order."""
-    named = {roles.label, roles.split, *roles.protected_columns, *_candidates(every, roles)}
+    named = {roles.label, roles.split, *roles.protected_columns, *candidates(every, roles)}
     return [name for name in every if name in named]
 
 

@@ -18,7 +18,8 @@ from isonomy.data.partition import FRACTIONS, Categories, Partition, Rows, assig
 from isonomy.data.tables.agreement import agree
 from isonomy.data.tables.columns import Column, Numbers, Table, Words, as_words, column
 from isonomy.data.tables.files import OpenTable, find, open_table
-from isonomy.data.tables.fit import fit
+from isonomy.data.tables.fit import Fitted
+from isonomy.data.tables.fit import fit as fit_exactly
 from isonomy.data.tables.local_clients import LocalClients
 from isonomy.data.tables.preprocessing import check_finite
 from isonomy.data.tables.roles import Roles
@@ -27,6 +28,9 @@ from isonomy.errors import ConfigError
 
 if TYPE_CHECKING:
     from isonomy.data.dataset import Request
+
+Fit = Callable[..., Fitted]
+"""Fits the preprocessing, as `isonomy.data.tables.fit.fit` does."""
 
 
 def federate(
@@ -44,7 +48,9 @@ def federate(
         whole, roles, request.partition, request.partition_options, request.clients, request.seed
     )
     fractions = request.options.get("fractions", FRACTIONS)
-    return assemble(pieces, roles, request.seed, fractions, source=source, notes=notes)
+    return assemble(
+        pieces, roles, request.seed, fractions, source=source, notes=notes, fit=request.fit
+    )
 
 
 def divide(
@@ -107,11 +113,12 @@ def assemble(
     *,
     source: str = "tables",
     notes: Sequence[str] = (),
+    fit: Fit | None = None,
 ) -> Federation:
     """Fit the preprocessing from the clients' replies, then apply it at each client."""
     ask = LocalClients(source_of)
     names = source_of.names
-    fitted = fit(ask, names, roles, seed=seed, fractions=fractions)
+    fitted = (fit or fit_exactly)(ask, names, roles, seed=seed, fractions=fractions)
     prepared = fitted.preprocessing
     schema = prepared.table
     ranges = ranges_of(fitted.sizes)
@@ -173,6 +180,7 @@ def own(
     fractions: Sequence[float] = FRACTIONS,
     encoding: str = "utf-8",
     exclude: Sequence[str] = (),
+    fit: Fit | None = None,
 ) -> Federation:
     """Build a federation from the tables at a path."""
     if not path:
@@ -198,6 +206,7 @@ def own(
         seed=seed,
         fractions=fractions,
         source=f"own tables ({Path(path).name or path})",
+        fit=fit,
     )
 
 
@@ -228,6 +237,7 @@ def assigned(
     seed: int = 0,
     fractions: Sequence[float] = FRACTIONS,
     source: str,
+    fit: Fit | None = None,
 ) -> Federation:
     """Build a federation from tables: assign rows to clients, then fit the preprocessing."""
     found = given.each()
@@ -262,13 +272,15 @@ def assigned(
             f"clients = {clients}, but {given.tables} belong to {len(found.names)} "
             "clients; remove the number of clients."
         )
-    return assemble(found, roles, seed, fractions, source=source)
+    return assemble(found, roles, seed, fractions, source=source, fit=fit)
 
 
 def fingerprint(federation: Federation) -> str:
     """Return a short digest of the examples, to detect tables that changed between two runs."""
+    if federation.digest:
+        return federation.digest
     digest = hashlib.blake2b(digest_size=16)
-    named = (federation.names, federation.labels, federation.features, federation.attributes)
+    named = (tuple(federation.names), federation.labels, federation.features, federation.attributes)
     digest.update(repr(named).encode())
     for part in (federation.x, federation.y, federation.groups, federation.ranges):
         digest.update(np.ascontiguousarray(part.numpy()).data)

@@ -69,7 +69,11 @@ def label_reason(
             f"Label: no column has a typical name; '{label.name}' was chosen because it has "
             f"{' and is the '.join(reasons)}."
         )
-    rivals = [o for o in others if usual and label_score(o) >= 60]
+    rivals = [
+        o
+        for o in others
+        if usual and (label_score(o) >= 60 or (not label.few and o.last and o.distinct == 2))
+    ]
     if rivals:
         doubts.append(
             f"Label: '{label.name}' was chosen, but {names_of(rivals)} may also be the label; add "

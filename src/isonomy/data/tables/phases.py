@@ -227,7 +227,7 @@ def _keep(schema: Schema, message: Message, client: Client) -> Kept:
     target, labelled = schema.target(client.table)
     part = np.full(client.table.rows, -1, dtype=np.int8)
     if schema.split:
-        part[:] = _given(schema.split, client)
+        part[:] = given_splits(schema.split, client)
         part[~labelled] = -1
         return part
     rows = torch.from_numpy(np.flatnonzero(labelled))
@@ -241,7 +241,7 @@ def _keep(schema: Schema, message: Message, client: Client) -> Kept:
     return part
 
 
-def _given(split: str, client: Client) -> NDArray[np.int8]:
+def given_splits(split: str, client: Client) -> NDArray[np.int8]:
     """Return the split of each row, as a column gives it."""
     words = as_words(client.table.columns[split])
     known = [part_of(level) for level in words.levels]

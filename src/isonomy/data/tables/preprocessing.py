@@ -97,6 +97,20 @@ class Schema(_Model):
                 out[:, a] = out[:, a] * len(known[name].levels) + single[name]
         return out
 
+    def known_groups(self, table: Table) -> NDArray[np.bool_]:
+        """Return whether every protected column of a row has a value that is in the schema."""
+        out = np.ones(table.rows, dtype=np.bool_)
+        for group in self.groups:
+            column = table.columns[group.name]
+            known = GONE in group.levels
+            if group.edges:
+                out &= ~column.missing() | known
+            else:
+                words = as_words(column)
+                found = recode(words, group.levels) >= 0
+                out &= np.where(words.missing(), known, found)
+        return out
+
 
 def _group(group: Groups, column: Column) -> Codes:
     known = dict(zip(group.levels, range(len(group.levels)), strict=True))
@@ -131,6 +145,7 @@ class Number(_Model):
     shift: float
     scale: float
     indicate: bool = False  # adds a feature that is 1 where the value is missing
+    within: tuple[float, float] | None = None  # other values count as the nearer end
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -151,6 +166,8 @@ class Number(_Model):
             values = np.full(len(column), np.nan)
         if gone.any():
             values[gone] = np.nan if self.fill is None else self.fill
+        if self.within is not None:
+            values = values.clip(*self.within)
         with np.errstate(over="ignore"):  # `transform` checks for it
             x[:, at] = (values - self.shift) / self.scale
         if self.indicate:

@@ -26,7 +26,7 @@ from isonomy.core.task import Batch, Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
 from isonomy.data.federation import Federation
-from isonomy.engines.base import Engine, EngineOptions, Note, States
+from isonomy.engines.base import Engine, EngineOptions, Note
 from isonomy.engines.batched.memory import keep_freed
 from isonomy.engines.batched.refused_phases import explained
 from isonomy.engines.batched.runner import shared
@@ -38,6 +38,7 @@ from isonomy.errors import ConfigError
 CACHED = 5 * 2**20  # bytes of parameters in a chunk: about the size of a processor's cache
 FEWEST, MOST = 16, 1024  # clients in a chunk of a light model
 MEMORY = 256 * 2**20  # bytes a chunk may take
+PADDING = 200_000  # examples: more of it in the batch plans of a chunk costs more than a new chunk
 HEAVY = 4e6  # floating-point operations per step above which arithmetic outweighs overhead
 HUGE = 1e9  # operations per step above which many clients at once only cost memory
 CANDIDATES = (1, 4, 16)  # chunks that the probe tries for heavy models
@@ -76,6 +77,8 @@ class Batched(Engine):
         self.chunk = chunk
         self.programs = shared(compile)
         self.chunks = dict(chunks or {})
+        self.threads: int | None = None  # that a probe found
+        self._most_threads = 1
         self._flops: float | None = None
         self._bytes = max(1, sum(p.numel() * p.element_size() for p in task.net.parameters()))
 
@@ -121,7 +124,7 @@ class Batched(Engine):
         if len(self.held) < self.shares:
             none = torch.arange(0)
             held = torch.cat([none, *(self.members(share) for share in self.held)]).sort().values
-        self.states = States(initial, len(self.federation), held, self.place)
+        self.hold(initial, held)
 
     @property
     def share_of(self) -> Tensor | None:
@@ -148,20 +151,29 @@ class Batched(Engine):
     def load(self, shards: Sequence[Callable[[], Tree]]) -> None:
         """Give every client its state."""
         for share, shard in enumerate(shards):
-            self.states.put(self.members(share), tree.like(self.states.stacked, shard()))
+            self.states.put(self.members(share), tree.like(self.states.initial, shard()))
 
     def take_notes(self) -> list[str]:
         """Why compilation was given up, if it was."""
         trouble, self.programs.trouble = self.programs.trouble, None
         return [] if trouble is None else [f"compilation failed, continuing without it: {trouble}"]
 
+    def try_threads(self, most: int) -> None:
+        """Before the first training, find out whether 1 or so many threads are faster."""
+        self._most_threads = most
+
     def saved(self) -> dict[str, Any]:
-        """The chunks that probes found, and the number of shares."""
-        return {"chunks": self.chunks, **({"shares": self.shares} if self.shares > 1 else {})}
+        """The chunks and the number of threads that probes found, and the number of shares."""
+        shares = {"shares": self.shares} if self.shares > 1 else {}
+        threads = {"threads": self.threads} if self.threads is not None else {}
+        return {"chunks": self.chunks, **shares, **threads}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Use the chunks of an earlier probe, and as many shares as there were."""
+        """Use what earlier probes found, and as many shares as there were."""
         self.chunks = dict(saved.get("chunks") or {})
+        if saved.get("threads") is not None:
+            self.threads = int(saved["threads"])
+            torch.set_num_threads(self.threads)
         self.divide(int(saved.get("shares", 1)), self.joint)
         self.reset(self.initial)
 
@@ -175,12 +187,13 @@ class Batched(Engine):
             found = [ask.ids[share_of[ask.ids] == share] for share in self.held]
             parts = [self._sorted(ask, ids) for ids in found if len(ids)]
         most = self._chunk(ask, parts)
+        self._choose_threads(parts, most)
         for part in parts:
             yield from self._chunks(part, most)
 
     def _sorted(self, ask: Ask, ids: Tensor) -> Ask:
         """The question to some of its clients, the largest first."""
-        order = torch.argsort(-self.federation.sizes()[ids], stable=True)
+        order = torch.argsort(-self.federation.sizes(clients=ids), stable=True)
         part = ask.to(ids[order])  # ids ascend, so ties have one order
         return replace(part, each=self.place.put(part.each))
 
@@ -189,7 +202,7 @@ class Batched(Engine):
             value, state = self._run(ask, first, last)
             ids = ask.ids[first:last]
             self.states.put(ids, state)
-            yield Replies(value, ids, self.federation.sizes()[ids])
+            yield Replies(value, ids, self.federation.sizes(clients=ids))
 
     def _cuts(self, ask: Ask, most: int) -> Iterator[tuple[int, int]]:
         """Chunk borders: at most `most` clients, or fewer if large clients need the memory."""
@@ -198,14 +211,18 @@ class Batched(Engine):
         width = max(self.federation.x[0].numel(), 1)
         work = ask.work
         first, n, held, passes = 0, 0, 0, 0  # of the chunk's clients: the largest of each
+        real = 0  # examples of the chunk's clients
         for i, sizes in enumerate(splits):
             n, held = max(n, sizes[0]), max(held, *sizes)
             passes = max(passes, work.passes(sizes[0]))
+            real += sizes[0]
             plan = 32 * passes * n + 16 * work.count(n) * work.width(n)
             lanes = i + 1 - first
-            if lanes > 1 and (lanes > most or lanes * (plan + 4 * held * width) > MEMORY):
+            full = lanes > most or lanes * (plan + 4 * held * width) > MEMORY
+            if lanes > 1 and (full or passes * (lanes * n - real) > PADDING):
                 yield first, i
                 first, n, held, passes = i, sizes[0], max(sizes), work.passes(sizes[0])
+                real = sizes[0]
         yield first, len(splits)
 
     def _run(self, ask: Ask, first: int, last: int) -> tuple[Any, State]:
@@ -244,6 +261,33 @@ class Batched(Engine):
             found = self.division.everyone(lambda: self._probe(parts[0]) if parts else 0)
             self.chunks[name] = next(chunk for chunk in found if chunk)
         return self.chunks[name]
+
+    def _choose_threads(self, parts: list[Ask], chunk: int) -> None:
+        """Set the number of torch's threads, in the first exchange of a run that may use several.
+
+        Results may depend on the number, in rounding. So it is the same in all processes, and kept.
+        """
+        if self.threads is not None or self._most_threads == 1:
+            return
+        found = self.division.everyone(lambda: self._probe_threads(parts[0], chunk) if parts else 0)
+        self.threads = next(number for number in found if number)
+        torch.set_num_threads(self.threads)
+
+    def _probe_threads(self, ask: Ask, chunk: int) -> int:
+        """1, unless all threads are clearly faster now; other work on the machine matters."""
+        small = replace(ask, work=replace(ask.work, steps=2))
+        last = min(chunk, len(ask.ids))
+        numbers = (1, self._most_threads)
+        spent = dict.fromkeys(numbers, float("inf"))
+        for turn in range(4):  # the first one traces and warms up
+            for number in numbers:
+                torch.set_num_threads(number)
+                begin = time.perf_counter()
+                self._run(small, 0, last)
+                if turn:
+                    spent[number] = min(spent[number], time.perf_counter() - begin)
+        one, several = (spent[number] for number in numbers)
+        return numbers[1] if several < 0.9 * one else 1
 
     def _heaviness(self, ask: Ask) -> float:
         """The number of floating-point operations in one client's step, counted, not timed."""

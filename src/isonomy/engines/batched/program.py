@@ -15,10 +15,10 @@ checks that it works with the installed torch and otherwise runs loops untraced.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
+from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
@@ -34,6 +34,7 @@ from torch.utils import _pytree as pytree
 
 from isonomy.core.fold import Body, plain
 from isonomy.core.tree import Tree
+from isonomy.engines.batched.ahead import Ahead
 from isonomy.engines.batched.graph import optimised, simplify, without_python
 from isonomy.engines.batched.lift import Lift, NotLiftable
 from isonomy.engines.batched.trace import trace
@@ -70,12 +71,39 @@ def _wrap(t: Tensor, levels: list[int]) -> Tensor:
 # --- the runner ----------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass
 class Program:
-    """A traced step: the tensors of carry, x and lifted in, those of the new carry out."""
+    """A traced step: the tensors of carry, x and lifted in, those of the new carry out.
 
-    call: Callable[..., Any]
-    alive: list[Any]
+    `graph` is what `call` was made of. A step that is used often is worth the time to make it
+    faster: see `arguments`.
+    """
+
+    def __init__(
+        self, call: Callable[..., Any], graph: torch.fx.GraphModule | None, alive: list[Any]
+    ) -> None:
+        self.call = call
+        self.alive = alive
+        self._graph = graph
+        self._steps = 0
+        self.ahead: Ahead | None = None
+
+    def arguments(
+        self, carry: list[Tensor], xs: list[Tensor], lifted: list[Tensor]
+    ) -> Iterator[tuple[Tensor, ...]]:
+        """What `call` takes after the carry in each of the next steps; call it only then."""
+        self._steps += xs[0].shape[0]
+        if self._graph is not None and self._steps >= OFTEN:
+            graph, self._graph = self._graph, None
+            inputs = [*(t.clone() for t in carry), *(t[0] for t in xs), *lifted]
+            try:
+                self.ahead = Ahead(graph, inputs, len(carry), len(xs))
+                self.call = self.ahead.call
+            except Exception:  # it is an optimisation only
+                self.call = without_python(self.call, inputs, len(carry))
+        if self.ahead is not None:
+            return self.ahead.arguments(xs, lifted)
+        each = zip(*(t.unbind() for t in xs), strict=True)
+        return ((*x, *lifted) for x in each)
 
 
 class Programs:
@@ -94,6 +122,11 @@ class Programs:
         self.traced = 0  # for tests and reports: how many programs were made
         self._cache: OrderedDict[Any, Program] = OrderedDict()
         self.refused: dict[Any, list[Any]] = {}  # with the objects that their keys identify
+
+    @property
+    def faster(self) -> int:
+        """How many programs were made faster, for tests."""
+        return sum(program.ahead is not None for program in self._cache.values())
 
     def __call__(self, body: Body, carry: Tree, xs: Tree, count: Tensor | None) -> Tree:
         """Run a fold; falls back to the plain loop where tracing would not be safe."""
@@ -178,31 +211,36 @@ class Programs:
         """Run all steps; when lanes finish, keep their carry and go on with fewer lanes."""
         laned = len(x_dims[0]) > 0
         lanes = len(counts)
-        uneven = counts[-1] < counts[0]
-        ends = [t.clone() for t in carry] if uneven else []
-        i, steps = 0, steps_at(lanes, counts, 0, self.rungs)
+        falling = [-c for c in counts]
+        ends = [t.clone() for t in carry] if counts[-1] < counts[0] else []
+        i = 0
         while i < counts[0]:
-            active = sum(c > i for c in counts)
-            until = counts[active - 1]  # the step at which the next lane finishes
-            wanted = min(lanes, rung(counts, i, self.rungs)) if laned else lanes
-            if wanted < lanes:
-                lanes = wanted
-                carry = [t[:lanes] for t in carry]
-                lifted = [_cut(t, d, lanes) for t, d in zip(lifted, lifted_dims, strict=True)]
-                steps = steps_at(lanes, counts, i, self.rungs)
-            program: Program | None = None
-            for s in range(i, until):
-                x = [_cut(t[s], d, lanes) for t, d in zip(by_step, x_dims, strict=True)]
-                if program is None:
-                    program = self._program(
-                        step, signature, alive, carry, x, x_dims, lifted, lifted_dims, steps
-                    )
-                carry = program.call(*carry, *x, *lifted)
-            i = until
-            still = sum(c > i for c in counts)
-            for end, t in zip(ends, carry, strict=False):
-                end[still:active].copy_(t[still:active])
+            lanes = min(lanes, rung(falling, i, self.rungs)) if laned else lanes
+            carry = [t[:lanes] if laned else t for t in carry]
+            lifted = [_cut(t, d, 0, lanes) for t, d in zip(lifted, lifted_dims, strict=True)]
+            until = self._until(falling, i, lanes) if laned else counts[0]
+            xs = [_cut(t[i:until], d, 1, lanes) for t, d in zip(by_step, x_dims, strict=True)]
+            x = [t[0] for t in xs]
+            program = self._program(step, signature, alive, carry, x, x_dims, lifted, lifted_dims)
+            active = bisect_left(falling, -i)
+            for more in program.arguments(carry, xs, lifted):
+                carry = program.call(*carry, *more)
+                i += 1
+                if ends and i == -falling[active - 1]:  # some lanes have finished
+                    still = bisect_left(falling, -i)
+                    for end, t in zip(ends, carry, strict=True):
+                        end[still:active].copy_(t[still:active])
+                    active = still
         return ends or list(carry)
+
+    def _until(self, falling: list[int], first: int, lanes: int) -> int:
+        """The step from which fewer lanes do, or the last one."""
+        at = first
+        while at < -falling[0]:
+            at = -falling[bisect_left(falling, -at) - 1]  # the next lane finishes
+            if at < -falling[0] and rung(falling, at, self.rungs) < lanes:
+                break
+        return at
 
     def _program(
         self,
@@ -214,12 +252,9 @@ class Programs:
         x_dims: list[list[int | None]],
         lifted: list[Tensor],
         lifted_dims: list[list[int | None]],
-        steps: int,
     ) -> Program:
-        metas = tuple((tuple(t.shape), t.stride(), t.dtype) for t in (*carry, *x, *lifted))
-        light = sum(t.numel() for t in carry) < FEW and carry[0].device.type == "cpu"
-        few = light and steps >= WORTH
-        full = (signature, metas, few)
+        metas = tuple((t.shape, t.stride(), t.dtype) for t in (*carry, *x, *lifted))
+        full = (signature, metas)
         found = self._cache.get(full)
         if found is not None:
             self._cache.move_to_end(full)
@@ -231,7 +266,7 @@ class Programs:
             alone = i == 0 and carry[0].shape[0] == 1
             batched = _alone(batched, dims) if alone else vmap(batched, in_dims=dims)
         self.traced += 1
-        program = Program(self._trace(batched, carry, x, lifted, few=few), alive)
+        program = Program(*self._trace(batched, carry, x, lifted), alive)
         self._cache[full] = program
         while len(self._cache) > self.keep:
             self._cache.popitem(last=False)
@@ -243,9 +278,8 @@ class Programs:
         carry: list[Tensor],
         x: list[Tensor],
         lifted: list[Tensor],
-        *,
-        few: bool,
-    ) -> Callable[..., Any]:
+    ) -> tuple[Callable[..., Any], torch.fx.GraphModule | None]:
+        """The step as a function, and its graph if it can be made faster later."""
         ends = (len(carry), len(carry) + len(x))
 
         def flat(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -268,12 +302,14 @@ class Programs:
         simplify(graph, None if device.type == "cpu" else device)
         if self.compile:
             try:
-                return _compiled(graph, inputs)
+                return _compiled(graph, inputs), None
             except Exception as error:  # any failure of the compiler: the graph itself still runs
                 self.compile = False
                 self.trouble = str(error).strip().splitlines()[0]
         made = optimised(graph, inputs, len(carry), compare=not self.blind)
-        return without_python(made, inputs, len(carry)) if few else made
+        numbers = sum(t.numel() for t in carry)
+        light = device.type == "cpu" and not self.blind and numbers < LIGHT
+        return made, graph if light else None
 
 
 def _alone(
@@ -328,7 +364,8 @@ class _Refused(Exception):
 RUNGS = (1, 2, 4, 8)  # numbers of lanes that programs are made for, up to the last; then `ladder`
 COMPILED_RUNGS = (1, 8, 64)  # fewer, because compiling takes seconds
 WORTH = 32  # steps in one fold for which a program of its own is worth its tracing
-FEW = 50_000  # numbers in the carry below which most of a step is the overhead of its operations
+OFTEN = 400  # steps after which a program is worth the tenth of a second to make it faster
+LIGHT = 2_000_000  # numbers in the carry below which the overhead of operations matters
 
 
 def ladder(active: int, rungs: tuple[int, ...]) -> int:
@@ -346,31 +383,31 @@ def ladder(active: int, rungs: tuple[int, ...]) -> int:
     return top
 
 
-def rung(counts: list[int], done: int, rungs: tuple[int, ...]) -> int:
-    """The number of lanes for the next steps, given each lane's steps, longest first.
+def rung(falling: list[int], done: int, rungs: tuple[int, ...]) -> int:
+    """The number of lanes for the next steps; `falling` is minus each lane's steps, sorted.
 
     A rung of few lanes is used only if enough steps follow before the next one would do.
 
-    >>> rung([90, 50, 48, 7], 7, RUNGS), rung([90, 50, 48, 7], 48, RUNGS)
+    >>> rung([-90, -50, -48, -7], 7, RUNGS), rung([-90, -50, -48, -7], 48, RUNGS)
     (4, 8)
     """
-    active = sum(c > done for c in counts)
+    active = bisect_left(falling, -done)
     for one in rungs[:-1]:
-        if active <= one and steps_at(one, counts, done, rungs) >= WORTH:
+        if active <= one and _steps_at(one, falling, done, rungs) >= WORTH:
             return one
     return ladder(active, rungs[-1:])
 
 
-def steps_at(lanes: int, counts: list[int], done: int, rungs: tuple[int, ...]) -> int:
+def _steps_at(lanes: int, falling: list[int], done: int, rungs: tuple[int, ...]) -> int:
     """The steps until so many lanes are more than needed, because those of the rung below do."""
     below = max((one for one in (0, *rungs) if one < lanes), default=0)
-    while below and below >= rungs[-1] and ladder(below + 1, rungs) < lanes:
-        below = ladder(below + 1, rungs)
-    return counts[below] - done if below < len(counts) else 0
+    return -falling[below] - done if below < len(falling) else 0
 
 
-def _cut(t: Tensor, dims: list[int | None], lanes: int) -> Tensor:
-    return t[:lanes] if dims and dims[0] is not None and t.shape[0] > lanes else t
+def _cut(t: Tensor, dims: list[int | None], axis: int, lanes: int) -> Tensor:
+    """The first lanes of a tensor whose lanes are along an axis."""
+    has = dims and dims[0] is not None and t.shape[axis] > lanes
+    return t.narrow(axis, 0, lanes) if has else t
 
 
 def _dims(dims: list[list[int | None]]) -> tuple[tuple[int | None, ...], ...]:

@@ -29,6 +29,7 @@ from isonomy.engines.batched.engine import Batched
 from isonomy.engines.devices import to_host
 from isonomy.engines.distributed import ranks as processes
 from isonomy.engines.distributed.ranks import Ranks
+from isonomy.engines.states import Known, SparseStates, blocks
 
 
 class Distributed(Engine):
@@ -92,8 +93,13 @@ class Distributed(Engine):
         """Divide clients by this work."""
         self.inner.prepare(work)
 
+    def try_threads(self, most: int) -> None:
+        """The threads of each rank."""
+        self.inner.try_threads(most)
+
     def reset(self, initial: State) -> None:
         """Give every client of this rank the same initial state."""
+        self.inner.states_in, self.inner.scratch = self.states_in, self.scratch
         self.inner.reset(initial)
         self.states = self.inner.states
 
@@ -172,10 +178,36 @@ class Distributed(Engine):
             return
         for share in range(self.inner.shares):
             owner = self._owner(share)
-            read = tree.like(self.states.stacked, shards[share]()) if self.leads else None
+            read = tree.like(self.states.initial, shards[share]()) if self.leads else None
             found = self.ranks.moved(read, 0, owner)
             if owner == self.ranks.rank:
                 self.states.put(self.inner.members(share), found)
+
+    def some_states(self, which: Literal["known", "changed"]) -> Iterator[Known]:
+        """States of all ranks' clients, rank by rank, sent to rank 0 a block at a time."""
+        own = super().some_states(which)
+        if self.ranks is None:
+            yield from own
+            return
+        states = self.states
+        assert isinstance(states, SparseStates)
+        ids = states.known() if which == "known" else states.changed()
+        for owner, number in enumerate(self.everywhere(len(list(blocks(ids))))):
+            for _ in range(number):
+                found = next(own) if owner == self.ranks.rank else None
+                yield self.ranks.moved(found, owner, 0)
+
+    def load_some(self, known: Iterator[Known]) -> None:
+        """Give clients their states: rank 0 reads and sends them, each rank keeps its own."""
+        while True:
+            block = next(known, None) if self.leads else None
+            block = self.everywhere(block)[0]
+            if block is None:
+                return
+            ids, found = block
+            held = self.states.held
+            mine = torch.ones_like(ids, dtype=torch.bool) if held is None else torch.isin(ids, held)
+            self.states.put(ids[mine], tree.like(self.states.initial, tree.take(found, mine)))
 
 
 def _digest(server: Tree) -> int:

@@ -64,10 +64,18 @@ def need_local_sockets(what: str) -> None:
         )
 
 
+_COLOURS = ("FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "TTY_COMPATIBLE")
+
+
 def environment(home: Path) -> dict[str, str]:
-    """The environment of Flower's programs: their own home, no telemetry, no update check."""
+    """The environment of Flower's programs: their own home, no telemetry, no update check.
+
+    Their answers are read, so variables that ask for colours in pipes (notebooks and CI systems set
+    them) are left out.
+    """
     programs = str(Path(sys.executable).parent)
-    return os.environ | {
+    inherited = {name: value for name, value in os.environ.items() if name not in _COLOURS}
+    return inherited | {
         "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
         **SETTINGS,
         "FLWR_HOME": str(home),

@@ -1,0 +1,41 @@
+"""The rounds in Isonomy, one thread; the order of the examples is its own."""
+
+from __future__ import annotations
+
+import torch
+from shared import Record, asked, network
+
+from isonomy.algorithms.average.fedavg import FedAvg
+from isonomy.algorithms.personal.fmtl import FMTL
+from isonomy.core import tree
+from isonomy.core.task import Task
+from isonomy.core.work import Work as Local
+from isonomy.data.federation import build
+from isonomy.engines.batched.engine import Batched
+
+work, place = asked()
+torch.set_num_threads(1)
+record, rows = Record(), work.clients * work.size
+fed = build(
+    torch.from_numpy(work.x.reshape(rows, *work.x.shape[2:])),
+    torch.from_numpy(work.y.reshape(rows)),
+    torch.zeros(rows, 0, dtype=torch.int64),
+    {"train": list(torch.arange(rows).split(work.size))},
+    classes=10,
+)
+task = Task(lambda: network(work.kind), classes=10)
+names = [name for name, _ in task.net.named_parameters()]
+params = {n: torch.from_numpy(p) for n, p in zip(names, work.initial, strict=True)}
+algorithm = FMTL(lam=work.lam) if work.lam else FedAvg()
+engine = Batched(task, fed, seed=0)
+local = Local(batch=work.batch, lr=work.lr)
+engine.prepare(local)
+engine.reset(algorithm.init_client(task, params))
+server = algorithm.init_server(task, params, work.clients)
+for round in range(work.rounds):
+    cohort = engine.cohort(engine.everyone(), work=local, round=round)
+    server = algorithm.round(server, cohort)
+    record.round()
+own = engine.all_states()
+mine = [own["params"][n][k] for k in range(work.clients) for n in names] if work.lam else []
+record.write(place, "isonomy", [t.numpy() for t in (*tree.leaves(server.params), *mine)])

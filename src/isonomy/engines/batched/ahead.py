@@ -1,0 +1,174 @@
+"""Do the part of a traced step that does not depend on the carry for many steps at once.
+
+The rows of a batch, its labels and its weights are known before the first step. Looking them up
+takes about half as many operations as the arithmetic of a small model. Only operations whose bits
+do not depend on how many steps are done at once are moved: look-ups, views, operations element by
+element, and sums along an axis. The bits are compared before the first use.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from isonomy.engines.batched.graph import _VIEWS, native, optimised, simplify, without_python
+from isonomy.engines.batched.trace import trace
+
+aten = torch.ops.aten
+
+AHEAD = 4 * 2**20  # bytes of what is computed ahead
+MOST = 32  # steps at once
+
+
+class Ahead:
+    """A step in two parts: `before`, for many steps at once, and `after`, for each step."""
+
+    def __init__(
+        self, graph: torch.fx.GraphModule, inputs: list[Tensor], carried: int, given: int
+    ) -> None:
+        self._carried, self._given = carried, given
+        before, after, self._stepped = _divided(graph, carried, given)
+        self._before = before
+        self._made: dict[int, Callable[..., Any]] = {}
+        rest = inputs[carried:]
+        found = list(before(*rest))
+        used = sum(t.numel() * t.element_size() for t in found[: self._stepped])
+        self.most = min(MOST, max(1, AHEAD // max(used, 1)))
+        self._check(rest, found)
+        all_inputs = [*inputs[:carried], *found, *inputs[carried + given :]]
+        self.call = without_python(optimised(after, all_inputs, carried), all_inputs, carried)
+
+    def _check(self, rest: list[Tensor], found: list[Tensor]) -> None:
+        """Raise an error unless two steps at once give the bits of one."""
+        twice = [torch.stack([t, t]) for t in rest[: self._given]]
+        ahead = self._block(2)(*twice, *rest[self._given :])
+        for i, (one, many) in enumerate(zip(found, ahead, strict=True)):
+            if not torch.equal(one, many[1] if i < self._stepped else many):
+                raise NotDivided("other bits")
+
+    def arguments(self, xs: list[Tensor], lifted: list[Tensor]) -> Iterator[tuple[Tensor, ...]]:
+        """What `call` takes after the carry, step by step."""
+        steps, first = xs[0].shape[0], 0
+        while first < steps:
+            size = min(self.most, steps - first)
+            size = 1 << (size.bit_length() - 1)
+            last = first + size
+            made = self._block(size)(*(t[first:last] for t in xs), *lifted)
+            fixed = (*made[self._stepped :], *lifted)
+            for each in zip(*(t.unbind() for t in made[: self._stepped]), strict=True):
+                yield (*each, *fixed)
+            first = last
+
+    def _block(self, size: int) -> Callable[..., Any]:
+        """The first part for so many steps; traced once for each number."""
+        if size in self._made:
+            return self._made[size]
+        stepped, before = self._stepped, self._before
+
+        def block(*tensors: Tensor) -> tuple[Tensor, ...]:
+            xs, lifted = tensors[: self._given], tensors[self._given :]
+            made: tuple[Tensor, ...] = vmap(
+                lambda *x: before(*x, *lifted),
+                out_dims=(*[0] * stepped, *[None] * (len(self._outs) - stepped)),
+            )(*xs)
+            return made
+
+        def first(*tensors: Tensor) -> Any:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # an operation that vmap would do one by one
+                graph = trace(block, tensors)
+            simplify(graph)
+            native(graph)
+            self._made[size] = graph.forward
+            return graph(*tensors)
+
+        return first
+
+    @property
+    def _outs(self) -> tuple[Any, ...]:
+        return tuple(self._before.graph.output_node().args[0])  # type: ignore[arg-type]
+
+
+class NotDivided(Exception):
+    """A step of which no part can be done ahead."""
+
+
+def _divided(
+    graph: torch.fx.GraphModule, carried: int, given: int
+) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule, int]:
+    """The two parts, and how many results of the first belong to a step; the others to all."""
+    nodes = list(graph.graph.nodes)
+    if any(_writes(node.target) for node in nodes):
+        raise NotDivided("an operation writes to its input")
+    inputs = [node for node in nodes if node.op == "placeholder"]
+    xs = inputs[carried : carried + given]
+    early, of_step = set(inputs[carried:]), set(xs)
+    for node in nodes:
+        if node.op != "call_function" or not early.issuperset(node.all_input_nodes):
+            continue
+        if node.target is operator.getitem or _may_move(node.target):
+            early.add(node)
+            if not of_step.isdisjoint(node.all_input_nodes):
+                of_step.add(node)
+    if not any(node.op == "call_function" and node in of_step for node in nodes):
+        raise NotDivided("nothing to do ahead")
+    border = [n for n in nodes if n in early and not early.issuperset(n.users)]
+    lifted = inputs[carried + given :]
+    stepped = [n for n in border if n in of_step]
+    if not stepped:
+        raise NotDivided("nothing of a step is used")
+    fixed = [n for n in border if n not in of_step and n not in lifted]
+
+    before = torch.fx.Graph()
+    at: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in nodes:
+        if node in early:
+            at[node] = before.node_copy(node, at.__getitem__)
+            at[node].meta = dict(node.meta)
+    before.output(tuple(at[n] for n in (*stepped, *fixed)))
+    before.eliminate_dead_code()
+
+    after = torch.fx.Graph()
+    to: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in (*inputs[:carried], *stepped, *fixed, *lifted):
+        to[node] = after.placeholder(f"in_{len(to)}")
+        to[node].meta = dict(node.meta)
+    for node in nodes:
+        if node not in to and node not in early and node.op != "placeholder":
+            to[node] = after.node_copy(node, to.__getitem__)
+            to[node].meta = dict(node.meta)
+    parts = [torch.fx.GraphModule(graph, part) for part in (before, after)]
+    return parts[0], parts[1], len(stepped)
+
+
+def _may_move(target: Any) -> bool:
+    tags = getattr(target, "tags", ())
+    return torch.Tag.pointwise in tags or target in _MOVED
+
+
+def _writes(target: Any) -> bool:
+    schema = getattr(target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
+
+
+_MOVED = (_VIEWS - {aten.as_strided.default}) | {
+    aten.embedding.default,
+    aten.gather.default,
+    aten.index.Tensor,
+    aten.index_select.default,
+    aten.ones.default,
+    aten.scalar_tensor.default,
+    aten.scatter.src,
+    aten.scatter.value,
+    aten.scatter_add.default,
+    aten.sum.dim_IntList,
+    aten.zeros.default,
+    aten.full.default,
+    aten.arange.default,
+}
