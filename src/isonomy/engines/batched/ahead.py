@@ -43,6 +43,10 @@ class Ahead:
         self._check(rest, found)
         all_inputs = [*inputs[:carried], *found, *inputs[carried + given :]]
         self.call = without_python(optimised(after, all_inputs, carried), all_inputs, carried)
+        expected = graph(*inputs)
+        got = self.call(*(t.clone() for t in inputs[:carried]), *all_inputs[carried:])
+        if not all(torch.equal(a, b) for a, b in zip(expected, got, strict=True)):
+            raise NotDivided("other bits")
 
     def _check(self, rest: list[Tensor], found: list[Tensor]) -> None:
         """Raise an error unless two steps at once give the bits of one."""
