@@ -77,9 +77,10 @@ class Ahead:
 
         def block(*tensors: Tensor) -> tuple[Tensor, ...]:
             xs, lifted = tensors[: self._given], tensors[self._given :]
+            axes: list[int | None] = [0 if i < stepped else None for i in range(len(self._outs))]
             made: tuple[Tensor, ...] = vmap(
                 lambda *x: before(*x, *lifted),
-                out_dims=(*[0] * stepped, *[None] * (len(self._outs) - stepped)),
+                out_dims=tuple(axes),  # type: ignore[arg-type]  # None is allowed, for every output
             )(*xs)
             return made
 
