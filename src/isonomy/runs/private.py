@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from isonomy.core.cohort import Ask, ClientSide, Exchange, Replies, ServerSide
-from isonomy.engines.base import sample
+from isonomy.engines.base import Engine, sample
 from isonomy.privacy.example_ledger import ExampleLedger
 from isonomy.privacy.examples import PrivateExamples
 from isonomy.privacy.ledger import Ledger, Terms
@@ -35,10 +35,11 @@ class Private:
         return self.ledger.terms
 
 
-def start(setting: Setting, place: RunFolder | None) -> Private | None:
+def start(setting: Setting, place: RunFolder | None, engine: Engine) -> Private | None:
     """The ledger and the key of a run; None without differential privacy.
 
     The key is stored in the folder when the run begins, so that a resumed run draws the same noise.
+    Several processes of a run use the key of the one that has the folder.
     """
     terms, seed = setting.privacy, setting.config.privacy.seed
     if terms is None:
@@ -49,6 +50,7 @@ def start(setting: Setting, place: RunFolder | None) -> Private | None:
         key = Key.fresh()
     else:
         key = Key.read(place.noise_key(Key.fresh().text))
+    key = Key.read(engine.everywhere(key.text)[0])
     if terms.level == "client":
         return Private(Ledger(terms), key)
     batches, sizes = setting.config.privacy.batches, setting.federation.sizes()
@@ -102,13 +104,6 @@ def example_side(
     if private is None or not isinstance(private.ledger, ExampleLedger):
         return (), ()
     given, ledger = setting.config.privacy, private.ledger
-    assert given.clip != "adaptive"  # refused before
-    side = PrivateExamples(
-        private.key.integer("examples"),
-        clip=given.clip,
-        noise=private.terms.multiplier,
-        batches=given.batches,
-    )
 
     def charged(exchange: Exchange) -> Exchange:
         def wrapped(ask: Ask) -> Iterator[Replies]:
@@ -117,6 +112,15 @@ def example_side(
 
         return wrapped
 
+    if setting.remote:  # participants train privately by themselves, with keys of their own
+        return (charged,), ()
+    assert given.clip != "adaptive"  # refused before
+    side = PrivateExamples(
+        private.key,
+        clip=given.clip,
+        noise=private.terms.multiplier,
+        batches=given.batches,
+    )
     return (charged,), (side,)
 
 

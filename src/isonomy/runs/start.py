@@ -33,7 +33,7 @@ def begin(
         engine.settled(min(place.checkpoints(), default=0))
         place.rewind(0 if found is None else found.round)
     start = engine.everywhere(None if found is None else found.state)[0]
-    kept = private.start(setting, place)
+    kept = private.start(setting, place, engine)
     if start is None:
         return Progress(server, engine, private=kept)
     round, packed, extra = start
