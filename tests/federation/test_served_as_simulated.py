@@ -294,9 +294,9 @@ ROWS = ["privacy.level=example", "privacy.clip=1.0", "privacy.noise=2.0", PRIVAT
 ROWS += ["local.batch=16", "local.steps=2"]
 
 
-def test_participants_train_privately_and_count_by_themselves(here: Path) -> None:
-    room = Room({name: participant(here, name) for name in NAMES})
-    serve(here, ROWS, room)
+@pytest.mark.parametrize("more", [[], ["secure=true"]])
+def test_participants_train_privately_and_count_by_themselves(here: Path, more: list[str]) -> None:
+    serve(here, [*ROWS, *more])
     ledger = json.loads((here / "served" / "privacy.json").read_text())
     for k, name in enumerate(NAMES):
         own = json.loads(next((here / "homes" / name).rglob("privacy.json")).read_text())

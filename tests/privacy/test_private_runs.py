@@ -103,6 +103,15 @@ def test_several_processes_have_one_secret_key():
     assert not [text for text in heard if "ranks differ" in text]
 
 
+def test_private_gradients_may_be_summed_securely(tmp_path):
+    """Quantisation comes after the noise, so it changes the model by its steps only."""
+    one, other = model(tmp_path / "a", *EXAMPLE), model(tmp_path / "b", *EXAMPLE, "secure=true")
+    for name in one:
+        torch.testing.assert_close(one[name], other[name], rtol=0, atol=1e-6)
+    ledgers = [(tmp_path / name / "privacy.json").read_bytes() for name in "ab"]
+    assert ledgers[0] == ledgers[1]
+
+
 @pytest.mark.parametrize("engine", ["loop", "batched"])
 def test_noise_has_the_stated_deviation_on_every_engine(tmp_path, engine):
     """Without learning, the model moves by noise only: one round of z C / clients per number."""

@@ -83,16 +83,17 @@ class ClippedReplies:
         zero = tree.tmap(torch.zeros_like, value) if origin is None else origin
         moved = tree.tmap(lambda t, o: t.double() - o.double(), value, zero)
         rows = torch.cat([t.reshape(1, -1) for t in tree.leaves(moved)], 1)
-        short = iter(
-            torch.split(clip_rows(rows, clip).rows[0], [t.numel() for t in tree.leaves(moved)])
-        )
+        found = clip_rows(rows, clip * (1 - SLACK))
+        if float(found.norms[0]) <= clip * (1 - SLACK):
+            return value
+        short = iter(torch.split(found.rows[0], [t.numel() for t in tree.leaves(moved)]))
         return tree.tmap(lambda t, o: _moved(t, o, next(short)), value, zero)
 
 
 def _moved(t: Tensor, origin: Tensor, by: Tensor) -> Tensor:
-    """A tensor at this distance from its origin; numbers that count are not made whole."""
-    kind = t.dtype if t.is_floating_point() else torch.float64
-    return (origin.double() + by.reshape(t.shape)).to(kind)
+    """A tensor at this distance from its origin; whole numbers are rounded towards it."""
+    by = by.reshape(t.shape) if t.is_floating_point() else by.reshape(t.shape).trunc()
+    return (origin.double() + by).to(t.dtype)
 
 
 def part_of(ask: Ask, name: str, value: Any) -> Trained:

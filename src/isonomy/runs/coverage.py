@@ -102,7 +102,7 @@ def check(config: Config, *, remote: bool) -> None:
         raise ConfigError(f"privacy.allow: {unknown('name', strange[0], ALLOWED)}")
     if remote:
         _check_remote(config, about)
-    if config.secure.enabled:
+    if config.secure.enabled and given.level == "client":
         raise ConfigError(
             f"{about} clips single replies at the server, which secure aggregation hides from it; "
             "set secure = false, or remove privacy.level."
