@@ -35,7 +35,9 @@ class Private:
         return self.ledger.terms
 
 
-def start(setting: Setting, place: RunFolder | None, engine: Engine) -> Private | None:
+def start(
+    setting: Setting, place: RunFolder | None, engine: Engine | None = None
+) -> Private | None:
     """The ledger and the key of a run; None without differential privacy.
 
     The key is stored in the folder when the run begins, so that a resumed run draws the same noise.
@@ -50,7 +52,8 @@ def start(setting: Setting, place: RunFolder | None, engine: Engine) -> Private 
         key = Key.fresh()
     else:
         key = Key.read(place.noise_key(Key.fresh().text))
-    key = Key.read(engine.everywhere(key.text)[0])
+    if engine is not None:
+        key = Key.read(engine.everywhere(key.text)[0])
     if terms.level == "client":
         return Private(Ledger(terms), key)
     batches, sizes = setting.config.privacy.batches, setting.federation.sizes()
