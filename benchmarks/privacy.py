@@ -70,7 +70,7 @@ def ours(kind: str) -> float:
             release = ClientRelease(ledger, key, clip=None, bounds={}, sizes=fed.sizes())
             wrap = (finite_only, release)
         elif kind != "plain":
-            around = (PrivateExamples(0, clip=CLIP, noise=NOISE, batches=kind),)  # type: ignore
+            around = (PrivateExamples(key, clip=CLIP, noise=NOISE, batches=kind),)  # type: ignore
         cohort = engine.cohort(
             engine.everyone(), work=work, round=round, wrap=wrap, around=around, release=release
         )

@@ -14,14 +14,24 @@ from typer.testing import CliRunner
 
 from federation.participants import CONFIG, NAMES, NODES, Room, participant, write_tables
 from isonomy import api
+from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.cli import app
 from isonomy.config.files import read
+from isonomy.config.privacy import PrivacyConfig
 from isonomy.core import tree
+from isonomy.core.cohort import Ask
+from isonomy.core.work import Work
 from isonomy.errors import ConfigError, RunError
 from isonomy.federation import charter as charters
 from isonomy.federation import organiser
 from isonomy.federation.consent import consent_text
 from isonomy.federation.flower import superlink
+from isonomy.privacy.accounting import epsilon
+from isonomy.privacy.clipping import ClippedReplies
+from isonomy.privacy.example_ledger import training_events
+from isonomy.privacy.example_plan import Training
+from isonomy.privacy.ledger import BudgetSpent
+from isonomy.privacy.own_examples import OwnExamples
 from isonomy.runs import saved_model
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.training import resume
@@ -251,3 +261,79 @@ def test_participants_have_the_model_card_of_a_simulation(here: Path, algorithm:
     assert total == expected["splits"]
     for key in set(expected) - own_parts - {"shapes"}:  # the organiser has no clients' states
         assert organisers[key] == expected[key], key
+
+
+PRIVATE = ["privacy.level=client", "privacy.clip=0.05", "privacy.noise=0.5", "privacy.seed=4"]
+PRIVATE += ["privacy.allow=['preprocessing', 'evaluation']"]
+
+
+def test_privacy_of_clients_takes_effect(here: Path) -> None:
+    """Participants clip, the organiser clips again and adds the noise; the ledger is the same."""
+    sent: list[float] = []
+    plain = ClippedReplies._part
+
+    def seen(self: Any, declared: Any, name: str, value: Any, message: Any) -> Any:
+        out = plain(self, declared, name, value, message)
+        sent.append(float(tree.sq_norm(tree.sub(out, message["params"])).sqrt()))
+        return out
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ClippedReplies, "_part", seen)
+        got = serve(here, PRIVATE)
+    expected = simulate(here, PRIVATE)
+    assert sent
+    assert max(sent) == pytest.approx(0.05, rel=1e-4)  # the clip is reached, and not exceeded
+    assert same(model(here / "served")["server"], model(here / "simulated")["server"])
+    read = [json.loads((here / f / "privacy.json").read_text()) for f in ("served", "simulated")]
+    assert read[0]["epsilon"] == read[1]["epsilon"] > 0
+    assert read[0]["releases"] == read[1]["releases"]
+    assert got.facts["privacy"]["budget"] is expected.facts["privacy"]["budget"] is None
+
+
+ROWS = ["privacy.level=example", "privacy.clip=1.0", "privacy.noise=2.0", PRIVATE[-1]]
+ROWS += ["local.batch=16", "local.steps=2"]
+
+
+@pytest.mark.parametrize("more", [[], ["secure=true"]])
+def test_participants_train_privately_and_count_by_themselves(here: Path, more: list[str]) -> None:
+    serve(here, [*ROWS, *more])
+    ledger = json.loads((here / "served" / "privacy.json").read_text())
+    for k, name in enumerate(NAMES):
+        own = json.loads(next((here / "homes" / name).rglob("privacy.json")).read_text())
+        assert own["epsilon"] == ledger["clients"][str(k)] > 0
+    simulate(here, [*ROWS, "privacy.seed=1"])
+    served = model(here / "served")["server"]
+    assert tree.finite(served)
+    assert not same(served, model(here / "simulated")["server"])  # keys are the participants' own
+    simulate(here, ROWS[-2:], "plain")
+    assert not same(served, model(here / "plain")["server"])
+
+
+def test_a_participant_refuses_to_exceed_its_budget(tmp_path: Path) -> None:
+    work, training = Work(batch=10, steps=5), Training(rounds=1)
+    one = epsilon(training_events(work, 100, 2.0, "passes"), 1e-5)
+    options = PrivacyConfig(
+        level="example", clip=1.0, noise=2.0, epsilon=one * 1.0001, batches="passes"
+    )
+    ask = Ask(FedAvg().local, {}, work, 0, 0.1, torch.tensor([0]))
+    side = OwnExamples(options, training, 100, tmp_path / "privacy.json")
+    side(ask, ask.phase)
+    assert json.loads(side.file.read_text())["epsilon"] == pytest.approx(one, rel=1e-5)
+    again = OwnExamples(options, training, 100, side.file)  # after a restart
+    with pytest.raises(BudgetSpent, match="allows no further training on your rows"):
+        again(ask, ask.phase)
+    assert again.epsilon() == side.epsilon() == pytest.approx(one)
+
+
+def test_the_consent_says_what_privacy_promises(here: Path) -> None:
+    overrides = [*PRIVATE[:-2], "privacy.noise=5.0", "privacy.epsilon=4.0", PRIVATE[-1]]
+    config = read(here / "config.toml", overrides)
+    text = " ".join(consent_text(charters.make(config, NAMES)[0]))
+    assert "the largest epsilon is 4 at delta = 1e-05" in text
+    assert "to a norm of 0.05" in text
+    assert "You trust the organiser" in text
+    assert "without noise: preprocessing, evaluation" in text
+    config = read(here / "config.toml", [*ROWS, "privacy.epsilon=8.0"])
+    text = " ".join(consent_text(charters.make(config, NAMES)[0]))
+    assert "You need not trust the organiser" in text
+    assert "up to 8 at delta = 1e-05" in text

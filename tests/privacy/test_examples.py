@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,11 +19,15 @@ from isonomy.data.federation import Federation, build
 from isonomy.engines.base import Engine
 from isonomy.engines.batched.engine import Batched
 from isonomy.engines.loop import Loop
+from isonomy.privacy import examples
 from isonomy.privacy.accounting import Event
 from isonomy.privacy.example_ledger import training_events
 from isonomy.privacy.examples import HiddenPool, PrivateExamples, PrivateTask, limit
+from isonomy.privacy.noise import Key
+from isonomy.privacy.stream import key_tensor
 
 SIZES = (20, 13, 30)
+KEY = Key.of_seed(99)
 TASK = Task(lambda: nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)), classes=3)
 
 
@@ -41,7 +46,7 @@ def trained(kind: type[Engine], algorithm, batches: str, *, noise: float = 0.5, 
     engine, params = kind(TASK, federation()), TASK.init(0)
     engine.reset(algorithm.init_client(TASK, params))
     server = algorithm.init_server(TASK, params, len(SIZES))
-    side = PrivateExamples(99, clip=1.0, noise=noise, batches=batches)
+    side = PrivateExamples(KEY, clip=1.0, noise=noise, batches=batches)
     for round in range(2):
         cohort = engine.cohort(
             engine.everyone(), work=Work(**{"batch": 5} | work), round=round, around=(side,)
@@ -77,7 +82,8 @@ def private_task(batches: str = "poisson", size: int = 40, batch: int = 8) -> Pr
         pool=pool,
         start=torch.tensor(10),
         size=torch.tensor(size),
-        key=torch.tensor(5),
+        key=key_tensor(KEY.derived("test")),
+        place=torch.tensor(0),
         width=45,
         batch=batch,
         batches=batches,
@@ -125,3 +131,56 @@ def test_what_a_training_releases_about_an_example():
     assert training_events(work, 10, 1.5, "poisson") == {Event(1.5): 2}
     assert training_events(work, 100, 1.5, "passes") == {Event(1.5): 2}
     assert training_events(Work(batch=10, steps=15), 100, 1.5, "passes") == {Event(1.5): 2}
+
+
+def steps_of(kind: type[Engine], side: PrivateExamples, algorithm: FedAvg) -> list[torch.Tensor]:
+    """Every client's model after one round, less the initial one, flattened."""
+    engine, params = kind(TASK, federation()), TASK.init(0)
+    engine.reset(algorithm.init_client(TASK, params))
+    got = {}
+
+    def seen(exchange):
+        def wrapped(ask):
+            for chunk in exchange(ask):
+                for i, k in enumerate(chunk.ids.tolist()):
+                    moved = tree.sub(tree.take(chunk.value["params"], i), params)
+                    got[k] = torch.cat([t.flatten() for t in tree.leaves(moved)])
+                yield chunk
+
+        return wrapped
+
+    work = Work(batch=5, steps=1, lr=1.0)
+    cohort = engine.cohort(engine.everyone(), work=work, round=0, wrap=(seen,), around=(side,))
+    algorithm.round(algorithm.init_server(TASK, params, len(SIZES)), cohort)
+    return [got[k] for k in sorted(got)]
+
+
+@pytest.mark.parametrize("kind", [Loop, Batched])
+def test_one_example_changes_a_step_by_at_most_the_clip(kind):
+    """Also an example with huge or infinite features: it is shortened, or contributes nothing."""
+    side = PrivateExamples(KEY, clip=0.7, noise=1e-6, batches="passes")
+    plain = federation()
+    for value in (0.0, 1e3, 1e30, math.inf, math.nan):
+        found = []
+        for spoilt in (False, True):
+            x = plain.x.clone()
+            x[3] = value if spoilt else x[3]
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setitem(globals(), "federation", lambda x=x: replace(plain, x=x))
+                found.append(steps_of(kind, side, FedAvg(weight="equal"))[0])
+        assert found[0].isfinite().all()
+        # replaced, not removed: twice the clip, over the batch
+        assert float((found[0] - found[1]).norm()) <= 2 * 0.7 / 5 * (1 + 1e-3)
+
+
+def test_noise_that_is_off_or_the_same_for_all_clients_is_caught():
+    """Planted faults: what the tests of deviation would see."""
+    side = PrivateExamples(KEY, clip=1.0, noise=1e4, batches="poisson")
+    honest = steps_of(Batched, side, FedAvg(weight="equal"))
+    rows = torch.corrcoef(torch.stack(honest))
+    rows.fill_diagonal_(0)
+    assert float(rows.abs().max()) < 5 / math.sqrt(len(honest[0]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(examples, "_STEPS", 0)  # every client draws at the same place
+        same = steps_of(Batched, side, FedAvg(weight="equal"))
+    assert float(torch.corrcoef(torch.stack(same))[0, 1]) > 0.999

@@ -7,8 +7,10 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch.func import vmap
 from typer.testing import CliRunner
 
 from isonomy import api
@@ -21,8 +23,8 @@ from isonomy.errors import ConfigError, RunError
 from isonomy.models.mlp import mlp
 from isonomy.privacy import noise
 from isonomy.privacy.accounting import Event, epsilon
-from isonomy.privacy.examples import normal
-from isonomy.privacy.gradients import clipped_sum
+from isonomy.privacy.gradients import by_example, clipped_sum
+from isonomy.privacy.stream import key_stream, key_tensor, secret_normal, secret_uniform
 from isonomy.report.page import render
 from isonomy.runs import coverage
 from isonomy.runs.build import build
@@ -63,6 +65,51 @@ def test_engines_agree(tmp_path, level):
     read = [json.loads((tmp_path / e / "privacy.json").read_text()) for e in ("loop", "batched")]
     assert read[0]["epsilon"] == read[1]["epsilon"]
     assert [r["phase"] for r in read[0]["releases"]] == [r["phase"] for r in read[1]["releases"]]
+
+
+ADAPTIVE, SLOW = ("privacy.clip=adaptive",), pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "level",
+    [
+        ADAPTIVE,
+        pytest.param(("privacy.clip=0.3",), marks=SLOW),
+        pytest.param(("algorithm=fedeba", "privacy.bounds={loss=2.0}"), marks=SLOW),
+        pytest.param(EXAMPLE, marks=SLOW),
+    ],
+)
+def test_several_processes_give_the_bytes_of_one(tmp_path, level):
+    for count in (1, 2):
+        run = config(*level, "engine.shares=2", f"engine.workers={count}")
+        api.run(run, tmp_path / str(count))
+    for name in ("privacy.json", "rounds.jsonl"):
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+    one, two = (RunFolder(tmp_path / name).model().server.params for name in "12")
+    assert all(torch.equal(one[k], two[k]) for k in one)
+
+
+def test_several_processes_have_one_secret_key():
+    """Otherwise each would draw noise of its own, and the models of the ranks would differ."""
+    values = merge(BASE, {"engine": {"workers": 2}})
+    values["privacy"] = {k: v for k, v in BASE["privacy"].items() if k != "seed"}
+    heard: list[str] = []
+
+    class Notes(Listener):
+        def note(self, text: str) -> None:
+            heard.append(text)
+
+    api.run(parse(values), listeners=[Notes()])
+    assert not [text for text in heard if "ranks differ" in text]
+
+
+def test_private_gradients_may_be_summed_securely(tmp_path):
+    """Quantisation comes after the noise, so it changes the model by its steps only."""
+    one, other = model(tmp_path / "a", *EXAMPLE), model(tmp_path / "b", *EXAMPLE, "secure=true")
+    for name in one:
+        torch.testing.assert_close(one[name], other[name], rtol=0, atol=1e-6)
+    ledgers = [(tmp_path / name / "privacy.json").read_bytes() for name in "ab"]
+    assert ledgers[0] == ledgers[1]
 
 
 @pytest.mark.parametrize("engine", ["loop", "batched"])
@@ -184,7 +231,7 @@ REFUSED = [
     ((*EXAMPLE, "algorithm=pffl"), "needs the examples themselves"),
     ((*EXAMPLE, "algorithm={name='fmtl', lams=[0.1, 1.0]}"), "the work of phase 'local'"),
     (("secure=true",), "hides from it"),
-    (("engine=distributed",), "on the CPU"),
+    (("engine.device=cuda",), "on the CPU"),
     (("privacy.level=none",), "privacy.level is 'none'"),
     (("evaluate.threshold=f1",), "on validation examples without noise"),
 ]
@@ -196,9 +243,18 @@ def test_what_cannot_be_private_is_refused(overrides, text):
         build(config(*overrides))
 
 
-def test_a_real_federation_is_refused():
-    with pytest.raises(ConfigError, match="simulations only"):
-        coverage.check(config(), remote=True)
+@pytest.mark.parametrize(
+    ("overrides", "text"),
+    [
+        ((), "needs a fixed clip"),
+        ((*EXAMPLE, "privacy.seed=3"), "secret keys of their own"),
+        (("privacy.clip=1.0", "cohort.sampling=poisson", "cohort.size=4"), "traffic"),
+        (("privacy.clip=1.0", "secure=true"), "hides from it"),
+    ],
+)
+def test_what_a_real_federation_cannot_do_is_refused(overrides, text):
+    with pytest.raises(ConfigError, match=text):
+        coverage.check(config(*overrides), remote=True)
 
 
 def test_what_is_not_covered_is_listed_and_the_rest_left_out():
@@ -238,19 +294,15 @@ def test_gradients_of_examples_are_clipped_by_either_method():
         short = tree.scale(slope, min(1.0, 0.4 / norm))
         expected = short if expected is None else tree.add(expected, short)
     got = clipped_sum(task, params, batch, weight, 0.4, torch.ones(()))
-    other = Task(
-        lambda: torch.nn.Sequential(torch.nn.Sequential(mlp((6,), 3, hidden=(5,)))), classes=3
-    )
-    slow = clipped_sum(
-        other, {f"0.0.{k}": v for k, v in params.items()}, batch, weight, 0.4, torch.ones(())
-    )
+    slow = by_example(task, params, batch, weight, 0.4, torch.ones(()))
     for name in params:
         torch.testing.assert_close(got[name], expected[name], rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(slow[f"0.0.{name}"], expected[name], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(slow[name], expected[name], rtol=1e-4, atol=1e-5)
 
 
 def test_noise_of_examples_is_standard_normal():
-    drawn = torch.cat([normal(torch.tensor(k), 5001, torch.tensor(2.0)) for k in range(40)]) / 2
+    key = key_tensor(noise.Key.of_seed(3).derived("examples"))
+    drawn = secret_normal(key, torch.arange(40), torch.full((40,), 2.0), 5001).flatten() / 2
     count = len(drawn)
     assert abs(float(drawn.mean())) < 4 / math.sqrt(count)
     assert float(drawn.std()) == pytest.approx(1, abs=4 / math.sqrt(2 * count))
@@ -269,3 +321,22 @@ def test_the_secret_key_decides_the_noise():
     assert not torch.equal(one.normal((5,), "a"), other.normal((5,), "a"))
     assert torch.equal(one.normal((5,), "a"), noise.Key.read(one.text).normal((5,), "a"))
     assert not torch.equal(one.normal((5,), "a", 1), one.normal((5,), "a", 2))
+
+
+def test_draws_do_not_depend_on_who_draws_beside():
+    key = key_tensor(noise.Key.of_seed(4).derived("examples"))
+    places, scale = torch.tensor([7, 2**40, 3]), torch.ones(())
+    alone = torch.stack([secret_normal(key, p, scale, 11) for p in places])
+    together = vmap(lambda p: secret_normal(key, p, scale, 11))(places)
+    torch.testing.assert_close(alone, together, rtol=1e-6, atol=1e-6)
+    alone = torch.stack([secret_uniform(key, p, 9) for p in places])
+    assert torch.equal(alone, vmap(lambda p: secret_uniform(key, p, 9))(places))
+    assert len(alone.unique()) == alone.numel()  # no place has the numbers of another
+
+
+def test_the_stream_is_aes_of_distinct_counters():
+    """FIPS 197's example: AES-256 with the key 0, 1, ..., 31 of the block 0x00112233...ff."""
+    block = bytes.fromhex("00112233445566778899aabbccddeeff")
+    place, position = (np.frombuffer(block, dtype="<u8")[i : i + 1] for i in (0, 1))
+    found = key_stream(bytes(range(32)), place, position)
+    assert found.tobytes().hex() == "8ea2b7ca516745bfeafc49904b496089"

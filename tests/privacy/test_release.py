@@ -14,6 +14,9 @@ from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
 from isonomy.core import tree
+from isonomy.core.cohort import Ask
+from isonomy.core.phase import phase
+from isonomy.core.work import Work
 from isonomy.errors import ConfigError
 from isonomy.privacy import clipping
 from isonomy.privacy import release as release_module
@@ -151,6 +154,27 @@ def test_public_weights_scale_the_noise(value, weights):
     if total > 0:
         assert scales == [float(given_weights.max())] * 3
         assert float((got["params"] - ORIGIN).norm()) <= 0.5 + 1e-6
+
+
+@given(replies(1))
+@settings(max_examples=40, deadline=None)
+def test_a_participant_sends_nothing_longer_than_the_clip(value):
+    """Client side, whatever the phase replies; the server's clip then changes it by rounding."""
+    own = {**tree.take(value, 0), "count": torch.tensor([30, 40])}
+
+    @phase("sum", params="model", slope="gradient", loss="statistic", count="statistic")
+    def spoilt(task, message, client):
+        return own, ()
+
+    ask = Ask(spoilt, MESSAGE, Work(), 0, 0.1, torch.tensor([0]))
+    side = clipping.ClippedReplies(0.5, {"loss": 2.0, "count": 10.0})
+    got = side(ask, spoilt)(None, MESSAGE, None)[0]
+    assert (got["params"] - ORIGIN).norm() <= 0.5 + 1e-6
+    assert got["slope"].norm() <= 0.5 + 1e-6
+    assert got["loss"].abs() <= 2 + 1e-6
+    assert got["count"].tolist() == [5, 7]  # of the norm 10 in the same direction, rounded down
+    if own["slope"].isfinite().all() and own["slope"].norm() < 0.49:
+        assert torch.equal(got["slope"], own["slope"])
 
 
 def test_tilted_weights_use_what_was_noised():

@@ -36,6 +36,7 @@ def consent_text(charter: Charter) -> list[str]:
     lines = _about(charter, config, schema, type(algorithm))
     lines += _attack(charter, config)
     lines += _questions(config, schema, algorithm, charter)
+    lines += _noise(config)
     lines += _limits(config)
     if config.defence.name != "none":
         lines.append(
@@ -126,6 +127,35 @@ def _who_sees(config: Config, charter: Charter) -> list[str]:
             "WARNING: a sum of two replies shows yours to the other participant, who knows its own."
         )
     return lines
+
+
+def _noise(config: Config) -> list[str]:
+    """What differential privacy promises to a participant, and whom it has to trust."""
+    given = config.privacy
+    if given.level == "none":
+        return []
+    allowed = ", ".join(given.allow) or "nothing"
+    uncovered = f"Not covered by it, and without noise: {allowed}."
+    if given.level == "example":
+        limit = "without a limit" if given.epsilon is None else f"up to {given.epsilon:g}"
+        return [
+            "Differential privacy of your single rows: your program trains on gradients of rows, "
+            f"each shortened to a norm of {given.clip:g}, with noise of {given.noise:g} times "
+            "this, from a secret key of its own. You need not trust the organiser. Your program "
+            f"counts epsilon for your rows, {limit} at delta = {given.delta:g}, and refuses to "
+            "train beyond it.",
+            uncovered,
+        ]
+    size = "found for it" if given.noise is None else f"{given.noise:g} times the clip"
+    budget = "none" if given.epsilon is None else f"{given.epsilon:g} at delta = {given.delta:g}"
+    bounds = "".join(f", '{name}' to {bound:g}" for name, bound in given.bounds.items())
+    return [
+        f"Differential privacy of whole participants: the largest epsilon is {budget}. Your "
+        f"program shortens what training sends to a norm of {given.clip:g}{bounds}; the organiser "
+        f"does so again and adds noise ({size}) to sums before it uses them. You trust the "
+        "organiser to do so: it sees each reply without noise.",
+        uncovered,
+    ]
 
 
 def _limits(config: Config) -> list[str]:

@@ -36,6 +36,8 @@ from isonomy.federation.flower.identity import Identity, identity_of
 from isonomy.federation.flower.phase_runner import AlgorithmPhases, PhaseRunner
 from isonomy.federation.flower.secure_client import SecureClient
 from isonomy.federation.flower.state_store import StateStore
+from isonomy.privacy.example_plan import rehearse_examples
+from isonomy.privacy.own_examples import OwnExamples
 from isonomy.privacy.secure.check import check as check_secure
 from isonomy.privacy.secure.threshold import threshold_of
 from isonomy.robust.rounding import rounding
@@ -332,6 +334,7 @@ class Participant:
         setting = build(config, self.note, federation=federation, clients=clients)
         initial = setting.algorithm.init_client(setting.task, setting.params)
         self._bound.prepare(setting)
+        private = self._private(setting, place)
         self._runner = PhaseRunner(
             self._client.number,
             setting.task,
@@ -339,12 +342,36 @@ class Participant:
             federation.ranges,
             StateStore(initial, place / "state"),
             AlgorithmPhases(setting.algorithm, withholding(cell, rounded=config.privacy.rounding)),
-            around=((rounding,) if config.privacy.rounding else ()) + client_side(setting),
+            # rounding to what a row adds depends on rows, which private gradients must not
+            around=(
+                *(private or ((rounding,) if config.privacy.rounding else ())),
+                *client_side(setting),
+            ),
             agreement=self._bound,
             masking=self._masking(federation, clients),
         )
         self._place, self._setting = place, setting
         self._fitted = fitted.model_dump(mode="json")
+
+    def _private(self, setting: Setting, place: Path) -> tuple[OwnExamples, ...]:
+        """Private gradients and their count, at level 'example'; notes the epsilon to expect."""
+        given, work = setting.config.privacy, setting.config.local
+        if given.level != "example":
+            return ()
+        training = rehearse_examples(
+            setting.algorithm, setting.task, setting.federation, work, given.batches
+        )
+        size = int(setting.federation.sizes()[0])
+        place.mkdir(parents=True, exist_ok=True)
+        made = OwnExamples(given, training, size, place / "privacy.json")
+        planned = made.planned(work, setting.config.rounds)
+        budget = "" if given.epsilon is None else f", and answers stop at {given.epsilon:g}"
+        self.note(
+            f"Differential privacy of your {size} training rows: epsilon = {planned:.4g} at delta "
+            f"= {given.delta:g} after all {setting.config.rounds} rounds{budget}; your own program "
+            f"adds the noise and counts it in '{made.file}'."
+        )
+        return (made,)
 
     def _masking(self, federation: Federation, clients: int) -> SecureClient | None:
         """What masks the replies of training, if the charter says so."""

@@ -22,6 +22,7 @@ from isonomy.privacy.accounting import Event, epsilon
 from isonomy.privacy.example_ledger import training_events
 from isonomy.privacy.examples import PrivateExamples
 from isonomy.privacy.ledger import Terms
+from isonomy.privacy.noise import Key
 from isonomy.privacy.plan import Other, Sampled, noise_and_rounds
 from isonomy.privacy.rehearsal import CLIENTS, random_federation
 
@@ -86,7 +87,7 @@ def rehearse_examples(
     out = Training()
     engine = Loop(task, random_federation(like))
     work = replace(work, epochs=1, steps=min(work.steps or 2, 2), batch=min(work.batch, 8))
-    side = PrivateExamples(0, clip=1.0, noise=1.0, batches=batches)
+    side = PrivateExamples(Key.of_seed(0), clip=1.0, noise=1.0, batches=batches)
     params = task.init(0)
     engine.reset(algorithm.init_client(task, params))
     server = algorithm.init_server(task, params, CLIENTS)

@@ -20,8 +20,7 @@ others ("poisson"). A batch holds at most `limit(batch)` examples; if more were 
 of them is used, and the accountant counts just that. With "passes", batches are shuffled passes
 over the data, every example is used once in a pass, and no sampling is counted.
 
-The draws of batches and noise follow from the secret key, and use the hash of `isonomy.core.random`
-and Box and Muller's method, which are fast on whole cohorts, but not cryptographic.
+The draws of batches and noise follow from a secret key by AES (`isonomy.privacy.stream`).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from isonomy.core import random, tree
+from isonomy.core import tree
 from isonomy.core.batches import Plan, counts
 from isonomy.core.client import Client, Message, Pool, Reply, State
 from isonomy.core.cohort import Ask
@@ -44,9 +43,14 @@ from isonomy.core.phase import Phase
 from isonomy.core.task import Batch, Each, Params, Task
 from isonomy.core.tree import Tree
 from isonomy.privacy.gradients import clipped_sum, clipped_sums
+from isonomy.privacy.noise import Key
+from isonomy.privacy.stream import key_tensor, secret_normal, secret_uniform
 
-_STEP = 2**32  # the number of a step, above the number of a row
 STATISTIC = 0.1  # the share of a statistic in the mechanism that it forms with a gradient
+_STEP = 2**32  # the number of a step, above the number of a row
+_CALLS = 64  # draws of one step: gradients, then statistics, and last the sample of examples
+_GRADIENTS = 31  # at most, and as many statistics
+_STEPS = 2**25  # steps of one client in one exchange; with clients below 2^32, places are unique
 Batches = Literal["poisson", "passes"]
 
 _calls = [0]  # gradients asked of the current batch; reset by every batch
@@ -135,6 +139,7 @@ class PrivateTask(Task):
     start: Tensor = None  # type: ignore[assignment]
     size: Tensor = None  # type: ignore[assignment]
     key: Tensor = None  # type: ignore[assignment]
+    place: Tensor = None  # type: ignore[assignment]
     width: int = 0
     batch: int = 0
     clip: float = 1.0
@@ -150,37 +155,40 @@ class PrivateTask(Task):
 
     def loss(self, params: Params, batch: Batch) -> Tensor:
         """NaN; its gradient is private, if the batch is one of the client's plan."""
-        key, data, weight, share = self._drawn(batch)
+        place, data, weight, share = self._drawn(batch)
         fixed = tree.tmap(lambda t: t.detach(), params)
         total = clipped_sum(self.inner, fixed, data, weight, self.clip, share)
-        return self._with_slope(total, params, key, self.noise * self.clip * share)
+        return self._with_slope(total, params, place, self.noise * self.clip * share)
 
     def examples_mean(self, each: Each, params: Params, batch: Batch) -> tuple[Tensor, Tensor]:
         """NaN with a private gradient, and the private mean of the statistic."""
-        key, data, weight, share = self._drawn(batch)
+        place, data, weight, share = self._drawn(batch)
         fixed = tree.tmap(lambda t: t.detach(), params)
         total, statistic = clipped_sums(self.inner, each, fixed, data, weight, self.clip, share)
-        apart = random.mix64(key ^ 1)  # the noise of the statistic is drawn apart
         scale = self.noise * share / math.sqrt(STATISTIC)
-        noisy = statistic + normal(apart, statistic.numel(), scale).reshape(statistic.shape)
+        drawn = secret_normal(self.key, place + _GRADIENTS, scale, statistic.numel())
+        noisy = statistic + drawn.reshape(statistic.shape)
         scale = self.noise * self.clip * share / math.sqrt(1 - STATISTIC)
-        return self._with_slope(total, params, key, scale), noisy
+        return self._with_slope(total, params, place, scale), noisy
 
     def _drawn(self, batch: Batch) -> tuple[Tensor, Batch, Tensor, Tensor]:
-        """The key of the noise, the examples of the batch, their weights, 1 / expected number."""
+        """The place of the noise, the examples of the batch, their weights, 1 / expected number."""
         call = _calls[0]
+        if call >= _GRADIENTS:
+            raise RuntimeError(f"a phase asks for more than {_GRADIENTS} gradients of one batch")
         _calls[0] += 1
         _most[0] = max(_most[0], _calls[0])
         step = batch.y[0] // _STEP
-        key = random.mix64(self.key ^ random.mix64(step * 64 + call))
+        place = self.place + step * _CALLS + call
         rows, weight, expected = self._sampled(batch, step)
         share = torch.where(step > 0, 1 / expected, math.nan)  # NaN: not a batch of the plan
-        return key, self.pool.batch(rows, weight), weight, share
+        return place, self.pool.batch(rows, weight), weight, share
 
-    def _with_slope(self, total: Tree, params: Params, key: Tensor, scale: Tensor) -> Tensor:
+    def _with_slope(self, total: Tree, params: Params, place: Tensor, scale: Tensor) -> Tensor:
         """NaN, whose gradient is the total with noise of this scale."""
         sizes = [t.numel() for t in tree.leaves(params)]
-        pieces = iter(torch.split(normal(key, sum(sizes), scale), sizes))
+        drawn = secret_normal(self.key, place, scale, sum(sizes))
+        pieces = iter(torch.split(drawn, sizes))
         slope = tree.tmap(lambda t: t + next(pieces).reshape(t.shape), total)
         return tree.dot(slope, params) + math.nan
 
@@ -191,7 +199,7 @@ class PrivateTask(Task):
             return batch.y % _STEP, batch.weight, expected.to(torch.float32)
         size = self.size.to(torch.float32)
         expected = size.clamp(max=float(self.batch)) if self.batch else size
-        u = random.uniform(random.mix64(self.key ^ random.mix64(step)), "examples", (self.width,))
+        u = secret_uniform(self.key, self.place + step * _CALLS + _CALLS - 1, self.width)
         real = torch.arange(self.width) < self.size
         u = torch.where(real, u, 2.0)
         count = min(batch.y.shape[0], self.width)
@@ -201,36 +209,16 @@ class PrivateTask(Task):
         return rows, inside.to(torch.float32), expected
 
 
-def normal(key: Tensor, count: int, scale: Tensor) -> Tensor:
-    """Normal numbers of this standard deviation, by Box and Muller's method on 32 bits each.
-
-    Their bits are two rounds of MurmurHash3's finaliser of the position, with half of the key each.
-    """
-    half = (count + 1) // 2
-    low, high = key.to(torch.int32), random.mix64(key).to(torch.int32)
-    bits = _mix32(_mix32(torch.arange(2 * half, dtype=torch.int32) ^ low) ^ high)
-    one = (bits[:half].to(torch.float32) + (2.0**31 + 0.5)) * 2.0**-32
-    angle = bits[half:].to(torch.float32) * (math.pi * 2.0**-31)
-    radius = torch.log(one.clamp(2.0**-33, 1 - 2.0**-24)).mul(-2 * scale * scale).sqrt()
-    return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)])[:count]
-
-
-def _mix32(z: Tensor) -> Tensor:
-    """MurmurHash3's finaliser on int32 tensors (arithmetic modulo 2^32)."""
-    z = (z ^ ((z >> 16) & 0xFFFF)) * -2048144789  # 0x85EBCA6B
-    z = (z ^ ((z >> 13) & 0x7FFFF)) * -1028477387  # 0xC2B2AE35
-    return z ^ ((z >> 16) & 0xFFFF)
-
-
 class PrivateExamples:
     """Client side: phases see private gradients in place of examples."""
 
-    def __init__(self, secret: int, *, clip: float, noise: float, batches: Batches) -> None:
-        self.secret, self.clip, self.noise, self.batches = secret, clip, noise, batches
+    def __init__(self, key: Key, *, clip: float, noise: float, batches: Batches) -> None:
+        self.key, self.clip, self.noise, self.batches = key, clip, noise, batches
 
     def __call__(self, ask: Ask, phase: Phase) -> Phase:
         """Wrap a phase."""
-        about = random.key(self.secret, ask.round, ask.exchange, int(ask.final))
+        about = self.key.derived("examples", ask.round, ask.exchange, ask.final)
+        key = key_tensor(about)
 
         def wrapped(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
             private = PrivateTask(
@@ -243,7 +231,8 @@ class PrivateExamples:
                 pool=client.pool,
                 start=client.starts[0],
                 size=client.sizes[0],
-                key=random.mix64(about ^ random.mix64(client.id)),
+                key=key,
+                place=client.id * (_STEPS * _CALLS),
                 width=client.widths[0],
                 batch=client.work.batch,
                 clip=self.clip,

@@ -1,22 +1,20 @@
 """Sums of clipped per-example gradients.
 
-For networks whose parameters are all those of `nn.Linear` layers that are used once on one vector
-per example, the gradient of an example is an outer product in every layer. Then its norm follows
-from the layer's input and the gradient at its output, and the clipped sum costs about as much as a
-plain gradient (Goodfellow 2015; Bu, Wang, Zha and Karypis 2023). Other networks compute every
-example's gradient with `vmap`.
+For networks that apply `nn.Linear` layers and elementwise functions one after the other, the
+gradient of an example is an outer product in every layer. Then its norm follows from the layer's
+input and the gradient at its output, and the clipped sum costs about as much as a plain gradient
+(Goodfellow 2015; Bu, Wang, Zha and Karypis 2023). Other networks compute every example's gradient
+with `vmap`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import grad, vjp, vmap
+from torch.nn.functional import linear
 
 from isonomy.core import tree
 from isonomy.core.task import Batch, Each, Params, Task
@@ -30,25 +28,29 @@ def clipped_sum(
 
     The sum is multiplied by `share`. An example whose gradient is not finite contributes nothing.
     """
-    layers = linear_layers(task.net)
-    if layers is None or (
-        batch.x.ndim != 2 and not isinstance(next(task.net.children()), nn.Flatten)
-    ):
-        return _by_example(task, params, batch, weight, clip, share)
-    return _by_layer(task, params, batch, weight, clip, share, layers)
+    chain = linear_chain(task.net)
+    if chain is None or (batch.x.ndim != 2 and not isinstance(chain[0][1], nn.Flatten)):
+        return by_example(task, params, batch, weight, clip, share)
+    return _by_layer(task, params, batch, weight, clip, share, chain)
 
 
 def _factor(squares: Tensor, weight: Tensor, clip: float) -> Tensor:
-    """What each example's gradient is multiplied by, given its squared norm."""
-    norm = squares.clamp(min=1e-30).sqrt()
+    """What each example's gradient is multiplied by, given its squared norm; 0 if not finite."""
     # a little less than the clip, so that rounding does not exceed it
-    factor = (clip * (1 - 1e-5) / norm).clamp(max=1.0) * weight
-    return torch.where(torch.isfinite(squares), factor, 0.0)
+    factor = (clip * (1 - 1e-5) * squares.clamp(min=1e-30).rsqrt()).clamp(max=1.0)
+    return _finite(factor) * weight
 
 
-def _by_example(
+def _finite(t: Tensor) -> Tensor:
+    """The numbers, with 0 where one is not finite."""
+    return torch.nan_to_num(t, 0.0, 0.0, 0.0)
+
+
+def by_example(
     task: Task, params: Params, batch: Batch, weight: Tensor, clip: float, share: Tensor
 ) -> Tree:
+    """`clipped_sum` for any network: every example's gradient by `vmap`."""
+
     def loss(p: Params, x: Tensor, y: Tensor, groups: Tensor) -> Tensor:
         one = Batch(x.unsqueeze(0), y.unsqueeze(0), groups.unsqueeze(0), torch.ones(1))
         return Task.loss(task, p, one)
@@ -87,14 +89,8 @@ def clipped_sums(
 def _clipped(each: Tree, weight: Tensor, clip: float, share: Tensor) -> Tree:
     """The weighted sum over the first axis of trees that are clipped one by one."""
     squares = torch.stack([t.flatten(1).square().sum(1) for t in tree.leaves(each)]).sum(0)
-    factor = _factor(squares, weight, clip)
-    good = factor > 0
-
-    def combined(t: Tensor) -> Tensor:
-        flat = torch.where(good.unsqueeze(1), t.flatten(1), 0.0)
-        return ((factor * share) @ flat).reshape(t.shape[1:])
-
-    return tree.tmap(combined, each)
+    used = _factor(squares, weight, clip) * share
+    return tree.tmap(lambda t: (used @ _finite(t.flatten(1))).reshape(t.shape[1:]), each)
 
 
 def _by_layer(
@@ -104,80 +100,69 @@ def _by_layer(
     weight: Tensor,
     clip: float,
     share: Tensor,
-    layers: tuple[str, ...],
+    chain: Chain,
 ) -> Tree:
-    probes = {
-        name: torch.zeros(batch.x.shape[0], params[f"{name}.weight"].shape[0]) for name in layers
-    }
-
-    def total(added: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        with _probed(task.net, layers, added) as inputs:
-            outputs = functional_call(task.net, params, (batch.x,))
-        return task.each_loss(outputs, batch.y).sum(), dict(inputs)
-
-    slopes, inputs = grad(total, has_aux=True)(probes)
-    squares: Any = 0.0
-    for name in layers:
-        ones = 1.0 if f"{name}.bias" in params else 0.0
-        squares = squares + slopes[name].square().sum(1) * (inputs[name].square().sum(1) + ones)
-    factor = _factor(squares, weight, clip).unsqueeze(1)
-    good, used = factor > 0, factor * share
+    at, backs, inputs = batch.x, {}, {}
+    for name, module in chain:
+        if isinstance(module, nn.Linear):
+            inputs[name] = at
+            at = linear(at, params[f"{name}.weight"], params.get(f"{name}.bias"))
+        else:
+            at, backs[name] = vjp(module, at)
+    slope = _at_outputs(task, at, batch.y)
+    first, slopes, squares = next(iter(inputs)), {}, torch.zeros(())
+    for name, module in reversed(chain):
+        if not isinstance(module, nn.Linear):
+            (slope,) = backs[name](slope)
+            continue
+        slopes[name] = slope
+        ones = 0.0 if module.bias is None else 1.0
+        squares = squares + slope.square().sum(1) * (inputs[name].square().sum(1) + ones)
+        if name == first:
+            break
+        slope = slope @ params[f"{name}.weight"]
+    used = (_factor(squares, weight, clip) * share).unsqueeze(1)
     out: dict[str, Tensor] = {}
-    for name in layers:
-        scaled = torch.where(good, slopes[name] * used, 0.0)
-        out[f"{name}.weight"] = scaled.T @ torch.where(good, inputs[name], 0.0)
-        if f"{name}.bias" in params:
-            out[f"{name}.bias"] = scaled.sum(0)
+    for name in slopes:
+        scaled = _finite(slopes[name] * used)  # not finite: an example whose factor is 0
+        out[f"{name}.weight"] = scaled.T @ _finite(inputs[name])
+        out[f"{name}.bias"] = scaled.sum(0)
     return {name: out[name] for name in params}
 
 
-@contextmanager
-def _probed(
-    net: nn.Module, layers: tuple[str, ...], added: dict[str, Tensor]
-) -> Iterator[dict[str, Tensor]]:
-    """Inside, every layer adds its probe to its output, and its input is kept."""
-    inputs: dict[str, Tensor] = {}
+def _at_outputs(task: Task, outputs: Tensor, y: Tensor) -> Tensor:
+    """The gradient of each example's loss at its outputs."""
+    if task.loss_name != "cross_entropy":
+        out: Tensor = grad(lambda at: task.each_loss(at, y).sum())(outputs)
+        return out
+    # softmax less one at the label; torch's own softmax is slow for few classes
+    e = (outputs - outputs.amax(-1, keepdim=True)).exp()
+    share = e / e.sum(-1, keepdim=True)
+    return share.scatter_add(-1, y.unsqueeze(-1), torch.full_like(y, -1, dtype=e.dtype)[..., None])
 
-    def hook(name: str) -> Callable[..., Tensor]:
-        def of_layer(_: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
-            inputs[name] = given[0]
-            return output + added[name]
 
-        return of_layer
-
-    handles = [net.get_submodule(name).register_forward_hook(hook(name)) for name in layers]
-    try:
-        yield inputs
-    finally:
-        for handle in handles:
-            handle.remove()
+Chain = tuple[tuple[str, nn.Module], ...]
 
 
 @cache
-def linear_layers(net: nn.Module) -> tuple[str, ...] | None:
-    """The names of a network's linear layers; None if it has other parameters or uses one twice.
+def linear_chain(net: nn.Module) -> Chain | None:
+    """A network's modules in the order in which they are applied; None if it has other modules.
 
-    Only networks that apply their modules one after the other are recognised.
+    The first may flatten its input; the others are linear layers, each used once, and elementwise
+    functions.
     """
-    modules = [
-        (name, module) for name, module in net.named_modules() if not list(module.children())
-    ]
-    if not isinstance(net, nn.Sequential):
-        return None
-    names = []
-    for i, (name, module) in enumerate(modules):
-        if i == 0 and isinstance(module, nn.Flatten) and module.start_dim == 1:
+    chain = []
+    for name, module in net.named_modules(remove_duplicate=False):
+        if type(module) is nn.Sequential:
             continue
-        if isinstance(module, nn.Linear):
-            names.append(name)
-        elif list(module.parameters()) or not isinstance(module, ELEMENTWISE):
+        flattens = isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) == (1, -1)
+        if type(module) not in KNOWN and not (flattens and not chain):
             return None
-    known = {f"{n}.{kind}" for n in names for kind in ("weight", "bias")}
-    used = [id(module) for _, module in modules if isinstance(module, nn.Linear)]
-    if len(set(used)) < len(used) or any(p not in known for p, _ in net.named_parameters()):
-        return None
-    return tuple(names)
+        chain.append((name, module))
+    layers = {name for name, module in chain if isinstance(module, nn.Linear)}
+    own = {name.rpartition(".")[0] for name, _ in net.named_parameters()}
+    return tuple(chain) if layers and layers == own else None  # a layer that is used twice has one
 
 
-ELEMENTWISE = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.ELU, nn.LeakyReLU, nn.SiLU, nn.Softplus,
-               nn.Identity)  # fmt: skip
+KNOWN = {nn.Linear, nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.ELU, nn.LeakyReLU, nn.SiLU,
+         nn.Softplus, nn.Identity}  # fmt: skip

@@ -3,8 +3,9 @@
 Other draws of a run follow from the config's seed, which is part of its results. Noise that
 anybody can compute again protects nobody, so it comes from a key of its own: 32 random bytes that
 are stored beside the run and are as confidential as the clients' data (or, for experiments that
-must be repeatable, from `privacy.seed`). A stream of numbers is SHAKE-256 of the key and a name
-that is used once, so that no draw is used twice and a resumed run continues with the same noise.
+must be repeatable, from `privacy.seed`). A stream of numbers is the key stream of AES-256 under a
+key that is the hash of this key and a name that is used once, so that no draw is used twice and a
+resumed run continues with the same noise.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from isonomy.privacy.stream import key_stream
 
 
 class Key:
@@ -60,7 +63,12 @@ class Key:
         out: Tensor = torch.special.ndtri(self.uniform(shape, *name))
         return out
 
-    def _stream(self, size: int, name: tuple[Any, ...]) -> NDArray[np.uint8]:
+    def derived(self, *name: Any) -> bytes:
+        """A key of 32 bytes for the use that the name says."""
         label = "\x1f".join(str(part) for part in name).encode()
-        digest = hashlib.shake_256(self._content + label).digest(size)
-        return np.frombuffer(digest, dtype=np.uint8)
+        return hashlib.sha256(self._content + label).digest()
+
+    def _stream(self, size: int, name: tuple[Any, ...]) -> NDArray[np.uint8]:
+        positions = np.arange(-(-size // 16), dtype=np.uint64)
+        found = key_stream(self.derived(*name), np.zeros(1, dtype=np.uint64), positions)
+        return found.view(np.uint8)[:size]

@@ -73,6 +73,11 @@ class ClientRelease:
         self._at: dict[tuple[bool, int], dict[str, Scale]] = {}  # the scales of each exchange
         self._used: set[tuple[Any, ...]] = set()
 
+    @property
+    def adaptive(self) -> bool:
+        """Whether the clip follows the norms of updates, which takes a count over all clients."""
+        return self._clip is None
+
     # --- what the parts of an exchange are scaled by ----------------------------------------------
 
     def scales(self, ask: Ask) -> dict[str, Scale]:

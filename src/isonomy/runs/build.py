@@ -106,6 +106,7 @@ def build(
         federation = federation_of(config)
         if federation.origin not in ("", CACHE):
             note(f"'{config.data.name}' came from {federation.origin}.")
+    own_rows = clients is not None
     clients = len(federation) if clients is None else clients
     _check_cohort(config, clients, f"'{federation.source}'")
     check_secure(config, algorithm, clients)
@@ -114,7 +115,11 @@ def build(
     rules = _postprocess(config, algorithm, remote=remote)
     if rules is not None:
         _check_postprocess(rules, federation, task)
-    terms = coverage.terms_of(config, algorithm, task, federation, remote=remote)
+    terms = None
+    if own_rows:  # a participant adds no noise: it only clips
+        coverage.check(config, remote=remote)
+    else:
+        terms = coverage.terms_of(config, algorithm, task, federation, remote=remote)
     if coverage.counts_few(config):
         federation = capped(federation, config.privacy.counted, config.seed)
     params = task.init(config.seed)

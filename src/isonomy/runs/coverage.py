@@ -149,20 +149,14 @@ def check(config: Config, *, remote: bool) -> None:
             "privacy.shares add up to 1 or more, so nothing is left for training; lower them."
         )
     if remote:
-        raise ConfigError(
-            f"{about} works in simulations only; a real federation cannot add its noise yet: set "
-            "privacy.level = 'none', or simulate it with `isonomy run`."
-        )
-    if config.secure.enabled:
+        _check_remote(config, about)
+    if config.secure.enabled and given.level == "client":
         raise ConfigError(
             f"{about} clips single replies at the server, which secure aggregation hides from it; "
             "set secure = false, or remove privacy.level."
         )
-    if config.engine.name == "distributed" or config.engine.device != "cpu":
-        raise ConfigError(
-            f"{about} works with engine = 'batched' or 'loop' on the CPU; set engine.name and "
-            "engine.device."
-        )
+    if config.engine.device != "cpu":
+        raise ConfigError(f"{about} works on the CPU only; set engine.device = 'cpu'.")
     if config.defence.name != "none":
         raise ConfigError(
             f"defence '{config.defence.name}' replaces the mean by another function of the "
@@ -175,6 +169,31 @@ def check(config: Config, *, remote: bool) -> None:
         )
     if given.level == "client":
         _check_cohorts(config, about)
+
+
+def _check_remote(config: Config, about: str) -> None:
+    """Raise ConfigError for what a real federation cannot do privately."""
+    if config.privacy.level == "example":
+        if config.privacy.noise is None:
+            raise ConfigError(
+                f"{about} in a real federation needs privacy.noise, which all participants add; "
+                "find it with `isonomy run` for privacy.epsilon, and set both."
+            )
+        if config.privacy.seed is not None:
+            raise ConfigError(
+                f"privacy.seed: at {about}, participants of a real federation draw noise from "
+                "secret keys of their own; remove it."
+            )
+    if config.privacy.clip == "adaptive":
+        raise ConfigError(
+            f"{about} in a real federation needs a fixed clip, because participants clip their "
+            "replies before they send them; give a number, e.g. privacy.clip = 0.3."
+        )
+    if config.cohort.sampling == "poisson":
+        raise ConfigError(
+            "cohort.sampling = 'poisson' is counted as if nobody knew who takes part in a round, "
+            "but the traffic of a real federation shows it; set cohort.sampling = 'uniform'."
+        )
 
 
 def _check_cohorts(config: Config, about: str) -> None:

@@ -1,10 +1,11 @@
 """The middleware of a run, on both sides, and the notes that results carry about it.
 
 Client side, around a phase, in the client's own process also in a real federation: simulated
-attacks. Server side, around an exchange, the innermost first: bytes are counted, clients drop out,
-the server screens what it receives, differential privacy clips and noises it, and the defence
-combines it. Under secure aggregation, replies
-are quantised and summed; in a real federation they arrive as a sum, which cannot be screened.
+attacks, and in a real federation the clip of differential privacy. Server side, around an exchange,
+the innermost first: bytes are counted, clients drop out, the server screens what it receives,
+differential privacy clips and noises it, and the defence combines it. Under secure aggregation,
+replies are quantised and summed; in a real federation they arrive as a sum, which cannot be
+screened.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from isonomy.core.cohort import ClientSide, ServerSide
 from isonomy.engines.base import Engine, Meter
 from isonomy.engines.base import dropout as drop
 from isonomy.errors import TrainingError
+from isonomy.privacy.clipping import ClippedReplies
 from isonomy.privacy.release import ClientRelease, finite_only
 from isonomy.privacy.secure.simulated import Quantised, room_of
 from isonomy.privacy.secure.threshold import threshold_of
@@ -73,7 +75,8 @@ class Middleware:
     @property
     def whole(self) -> bool:
         """Whether the middleware of the server side needs the replies of all clients at once."""
-        return self.secure is not None or (self.count is not None and not self._alone)
+        counts = self.release is not None and self.release.adaptive  # all norms within the clip
+        return self.secure is not None or counts or (self.count is not None and not self._alone)
 
     @property
     def _alone(self) -> bool:
@@ -126,12 +129,16 @@ class Middleware:
 def client_side(setting: Setting) -> tuple[ClientSide, ...]:
     """What wraps the phases of clients, the innermost first.
 
-    It is the same in a simulation and in a participant's process of a real federation.
+    It is the same in a simulation and in a participant's process of a real federation, where
+    replies are clipped too: nothing longer leaves a participant.
     """
-    attack, malicious = setting.attack, setting.malicious
+    attack, malicious, given = setting.attack, setting.malicious, setting.config.privacy
+    out: tuple[ClientSide, ...] = ()
+    if setting.remote and given.level == "client" and given.clip != "adaptive":
+        out = (ClippedReplies(given.clip, given.bounds),)
     if attack is None or not attack.forges or not attack.alone or not len(malicious):
-        return ()
-    return (Forging(attack, malicious, seed=attack_seed(setting.config)),)
+        return out
+    return (*out, Forging(attack, malicious, seed=attack_seed(setting.config)))
 
 
 def merged(one: Any, other: Any) -> Any:

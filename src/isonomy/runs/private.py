@@ -12,7 +12,7 @@ from torch import Tensor
 
 from isonomy.core.cohort import Ask, ClientSide, Exchange, Replies, ServerSide
 from isonomy.core.phase import declared
-from isonomy.engines.base import sample
+from isonomy.engines.base import Engine, sample
 from isonomy.privacy.evaluation import Counting
 from isonomy.privacy.example_ledger import ExampleLedger
 from isonomy.privacy.examples import PrivateExamples
@@ -39,10 +39,13 @@ class Private:
         return self.ledger.terms
 
 
-def start(setting: Setting, place: RunFolder | None) -> Private | None:
+def start(
+    setting: Setting, place: RunFolder | None, engine: Engine | None = None
+) -> Private | None:
     """The ledger and the key of a run; None without differential privacy.
 
     The key is stored in the folder when the run begins, so that a resumed run draws the same noise.
+    Several processes of a run use the key of the one that has the folder.
     """
     terms, seed = setting.privacy, setting.config.privacy.seed
     if terms is None:
@@ -53,6 +56,8 @@ def start(setting: Setting, place: RunFolder | None) -> Private | None:
         key = Key.fresh()
     else:
         key = Key.read(place.noise_key(Key.fresh().text))
+    if engine is not None:
+        key = Key.read(engine.everywhere(key.text)[0])
     ledger: Ledger | ExampleLedger = Ledger(terms)
     if terms.level == "example":
         batches, sizes = setting.config.privacy.batches, setting.federation.sizes()
@@ -108,13 +113,6 @@ def example_side(
     if private is None or not isinstance(private.ledger, ExampleLedger):
         return (), ()
     given, ledger = setting.config.privacy, private.ledger
-    assert given.clip != "adaptive"  # refused before
-    side = PrivateExamples(
-        private.key.integer("examples"),
-        clip=given.clip,
-        noise=private.terms.multiplier,
-        batches=given.batches,
-    )
 
     def charged(exchange: Exchange) -> Exchange:
         def wrapped(ask: Ask) -> Iterator[Replies]:
@@ -123,6 +121,15 @@ def example_side(
 
         return wrapped
 
+    if setting.remote:  # participants train privately by themselves, with keys of their own
+        return (charged,), ()
+    assert given.clip != "adaptive"  # refused before
+    side = PrivateExamples(
+        private.key,
+        clip=given.clip,
+        noise=private.terms.multiplier,
+        batches=given.batches,
+    )
     return (charged,), (side,)
 
 

@@ -42,7 +42,7 @@ def begin(
     store = None if found is None else found.store
     if place is not None and engine.states.sparse and store is None:
         store = place.state_store(initial)
-    kept = private.start(setting, place)
+    kept = private.start(setting, place, engine)
     engine.guard = private.guard_of(setting, kept)
     if start is None:
         return Progress(server, engine, private=kept, store=store)

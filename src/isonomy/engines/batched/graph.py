@@ -78,6 +78,11 @@ def simplify(graph: torch.fx.GraphModule, device: torch.device | None = None) ->
             if same is not None:
                 node.replace_all_uses_with(same)
                 graph.graph.erase_node(node)
+        elif node.target is aten.mul.Tensor:
+            other = _times_one(node)
+            if other is not None:
+                node.replace_all_uses_with(other)
+                graph.graph.erase_node(node)
     graph.graph.eliminate_dead_code()  # such as the loss, if only its gradient is used
     graph.recompile()
 
@@ -96,6 +101,17 @@ def _same_as(node: torch.fx.Node) -> torch.fx.Node | None:
         if _layout(at.meta.get("tensor_meta")) == _layout(node.meta.get("tensor_meta")):
             found = at
     return found
+
+
+def _times_one(node: torch.fx.Node) -> torch.fx.Node | None:
+    """The other factor of a product with ones, if the product has its layout."""
+    for one, other in (node.args, node.args[::-1]):
+        if not isinstance(one, torch.fx.Node) or not isinstance(other, torch.fx.Node):
+            return None
+        ones = _root(one).target in (aten.ones.default, aten.ones_like.default)
+        if ones and _layout(other.meta.get("tensor_meta")) == _layout(node.meta["tensor_meta"]):
+            return other
+    return None
 
 
 _FILLS: dict[Any, Any] = {
