@@ -108,7 +108,7 @@ def _by_layer(
             inputs[name] = at
             at = linear(at, params[f"{name}.weight"], params.get(f"{name}.bias"))
         else:
-            at, backs[name] = vjp(module, at)
+            at, backs[name] = vjp(module, at)  # type: ignore[misc]  # two values without has_aux
     slope = _at_outputs(task, at, batch.y)
     first, slopes, squares = next(iter(inputs)), {}, torch.zeros(())
     for name, module in reversed(chain):
@@ -151,7 +151,7 @@ def linear_chain(net: nn.Module) -> Chain | None:
     The first may flatten its input; the others are linear layers, each used once, and elementwise
     functions.
     """
-    chain = []
+    chain: list[tuple[str, nn.Module]] = []
     for name, module in net.named_modules(remove_duplicate=False):
         if type(module) is nn.Sequential:
             continue

@@ -77,7 +77,7 @@ def _normal(key: Tensor, place: Tensor, scale: Tensor, count: int) -> Tensor:
     return out[:, :count].reshape(*place.shape, count)
 
 
-_LIBRARY = torch.library.Library("isonomy", "DEF")
+_LIBRARY: Any = torch.library.Library("isonomy", "DEF")  # type: ignore[no-untyped-call]
 _LIBRARY.define("secret_uniform(Tensor key, Tensor place, int count) -> Tensor")
 _LIBRARY.define("secret_normal(Tensor key, Tensor place, Tensor scale, int count) -> Tensor")
 _LIBRARY.impl("secret_uniform", _uniform, "CPU")
@@ -109,17 +109,22 @@ torch.library.register_fake("isonomy::secret_uniform", _shaped)
 torch.library.register_fake("isonomy::secret_normal", _shaped)
 
 
-@torch.library.register_vmap("isonomy::secret_uniform")
-def _(info: Any, dims: Any, key: Tensor, place: Tensor, count: int) -> tuple[Tensor, int]:
+def _uniform_lanes(
+    info: Any, dims: Any, key: Tensor, place: Tensor, count: int
+) -> tuple[Tensor, int]:
     return secret_uniform(key, _lanes(info, place, dims[1]), count), 0
 
 
-@torch.library.register_vmap("isonomy::secret_normal")
-def _(
+def _normal_lanes(
     info: Any, dims: Any, key: Tensor, place: Tensor, scale: Tensor, count: int
 ) -> tuple[Tensor, int]:
     own = _lanes(info, place, dims[1])
     return secret_normal(key, own, _lanes(info, scale, dims[2]), count), 0
+
+
+_register: Any = torch.library.register_vmap
+_register("isonomy::secret_uniform", _uniform_lanes)
+_register("isonomy::secret_normal", _normal_lanes)
 
 
 def _lanes(info: Any, t: Tensor, at: int | None) -> Tensor:
