@@ -77,7 +77,7 @@ def _normal(key: Tensor, place: Tensor, scale: Tensor, count: int) -> Tensor:
     return out[:, :count].reshape(*place.shape, count)
 
 
-_LIBRARY = torch.library.Library("isonomy", "DEF")
+_LIBRARY: Any = torch.library.Library("isonomy", "DEF")  # type: ignore[no-untyped-call]
 _LIBRARY.define("secret_uniform(Tensor key, Tensor place, int count) -> Tensor")
 _LIBRARY.define("secret_normal(Tensor key, Tensor place, Tensor scale, int count) -> Tensor")
 _LIBRARY.impl("secret_uniform", _uniform, "CPU")
@@ -109,12 +109,12 @@ torch.library.register_fake("isonomy::secret_uniform", _shaped)
 torch.library.register_fake("isonomy::secret_normal", _shaped)
 
 
-@torch.library.register_vmap("isonomy::secret_uniform")
+@torch.library.register_vmap("isonomy::secret_uniform")  # type: ignore[untyped-decorator]
 def _(info: Any, dims: Any, key: Tensor, place: Tensor, count: int) -> tuple[Tensor, int]:
     return secret_uniform(key, _lanes(info, place, dims[1]), count), 0
 
 
-@torch.library.register_vmap("isonomy::secret_normal")
+@torch.library.register_vmap("isonomy::secret_normal")  # type: ignore[untyped-decorator]
 def _(
     info: Any, dims: Any, key: Tensor, place: Tensor, scale: Tensor, count: int
 ) -> tuple[Tensor, int]:
