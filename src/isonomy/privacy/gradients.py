@@ -10,6 +10,7 @@ with `vmap`.
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -76,7 +77,8 @@ def _by_layer(
             inputs[name] = at
             at = linear(at, params[f"{name}.weight"], params.get(f"{name}.bias"))
         else:
-            at, backs[name] = vjp(module, at)
+            made: Any = vjp(module, at)
+            at, backs[name] = made
     slope = _at_outputs(task, at, batch.y)
     first, slopes, squares = next(iter(inputs)), {}, torch.zeros(())
     for name, module in reversed(chain):
@@ -119,7 +121,7 @@ def linear_chain(net: nn.Module) -> Chain | None:
     The first may flatten its input; the others are linear layers, each used once, and elementwise
     functions.
     """
-    chain = []
+    chain: list[tuple[str, nn.Module]] = []
     for name, module in net.named_modules(remove_duplicate=False):
         if type(module) is nn.Sequential:
             continue
