@@ -109,22 +109,17 @@ torch.library.register_fake("isonomy::secret_uniform", _shaped)
 torch.library.register_fake("isonomy::secret_normal", _shaped)
 
 
-def _uniform_lanes(
-    info: Any, dims: Any, key: Tensor, place: Tensor, count: int
-) -> tuple[Tensor, int]:
+@torch.library.register_vmap("isonomy::secret_uniform")  # type: ignore[untyped-decorator]
+def _(info: Any, dims: Any, key: Tensor, place: Tensor, count: int) -> tuple[Tensor, int]:
     return secret_uniform(key, _lanes(info, place, dims[1]), count), 0
 
 
-def _normal_lanes(
+@torch.library.register_vmap("isonomy::secret_normal")  # type: ignore[untyped-decorator]
+def _(
     info: Any, dims: Any, key: Tensor, place: Tensor, scale: Tensor, count: int
 ) -> tuple[Tensor, int]:
     own = _lanes(info, place, dims[1])
     return secret_normal(key, own, _lanes(info, scale, dims[2]), count), 0
-
-
-_register: Any = torch.library.register_vmap
-_register("isonomy::secret_uniform", _uniform_lanes)
-_register("isonomy::secret_normal", _normal_lanes)
 
 
 def _lanes(info: Any, t: Tensor, at: int | None) -> Tensor:
