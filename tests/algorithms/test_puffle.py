@@ -35,6 +35,7 @@ from isonomy.errors import ConfigError
 from isonomy.privacy.example_plan import rehearse_examples
 from isonomy.privacy.examples import PrivateExamples
 from isonomy.privacy.gradients import clipped_sums
+from isonomy.privacy.noise import Key
 
 both = pytest.mark.parametrize("kind", ENGINES)
 TARGET, ALPHA, M = 0.1, 0.3, 0.5
@@ -168,7 +169,7 @@ def test_it_trains_with_privacy_of_examples() -> None:
     assert (found.calls, found.rounds, found.final) == (1, 1, 0)
     tables = []
     for noise in (0.0, 50.0):
-        side = PrivateExamples(3, clip=1e6, noise=noise, batches="passes")
+        side = PrivateExamples(Key.of_seed(3), clip=1e6, noise=noise, batches="passes")
         algorithm, params = PUFFLE(), task.init(0)
         engine = Loop(task, made)
         engine.reset(algorithm.init_client(task, params))

@@ -47,6 +47,7 @@ def test_the_surface_is_this():
         "load_model",
         "make_config",
         "methods",
+        "pack",
         "phase",
         "postprocess_run",
         "predictor",

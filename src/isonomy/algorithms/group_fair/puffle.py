@@ -201,8 +201,9 @@ def unfairness(table: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor, Te
     there too, they are not compared.
 
     >>> table = torch.tensor([[0.3, 0.1], [0.2, 0.4]])
-    >>> [t.tolist() for t in unfairness(table, table)]
-    [0.4000000059604645, [1.0, 0.0], [1.0, 0.0], 1.0]
+    >>> value, *where = unfairness(table, table)
+    >>> round(float(value), 6), [t.tolist() for t in where]
+    (0.4, [[1.0, 0.0], [1.0, 0.0], 1.0])
     """
     rest = [t.clamp(min=0) for t in (table, known)]
     inside, outside = [], []

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from isonomy.cli import output, shell
-from isonomy.cli.data.describe import find_config
+from isonomy.cli.data.named_data import find_config
 
 
 def pack(
