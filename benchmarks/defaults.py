@@ -196,7 +196,8 @@ is written by `benchmarks/defaults.py`, which can be interrupted and continued:
 {size} Each number is accuracy on test examples minus that of the constant predictor (the most
 frequent class of the training examples), in percentage points. There is one seed, so differences of
 a point or two mean nothing; German has only about 200 test examples. **below** marks a run that is
-below the constant by more than {slack:g} points, **refused** and **diverged** one without a result.
+below the constant by more than {slack:g} points, **diverged** one without a result; a
+method that is not made for a data set refuses it, with the reason below the table.
 Defaults and recommended local work were chosen on validation examples.
 
 Some methods recommend their own local work, which is used for keys that the config does not set
@@ -232,6 +233,14 @@ def page(folder: Path, data: list[str], names: list[str], split: str) -> str:
                 failed.setdefault(name, []).append(one)
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     lines += ["", _failures(failed, found, split)]
+    for (one, name, note), line in found.items():
+        if (
+            name in names
+            and one in data
+            and not note
+            and "diverged" not in line.get("error", "diverged")
+        ):
+            lines += ["", f"`{name}` refuses {one}: {line['error']}"]
     return "\n".join(lines) + "\n"
 
 
@@ -240,7 +249,7 @@ def _cell(line: dict[str, Any] | None, split: str) -> tuple[str, bool]:
     if line is None:
         return "not run", False
     if "error" in line:
-        return ("**diverged**" if "diverged" in line["error"] else "**refused**"), True
+        return ("**diverged**", True) if "diverged" in line["error"] else ("refused", False)
     above = line[split]["accuracy"] - line[split]["constant"]
     bad = above < -SLACK - 1e-9  # one of 200 rows is exactly the slack
     return (f"{100 * above:+.1f}" + (" **below**" if bad else "")), bad
