@@ -103,8 +103,8 @@ def test_which_algorithms_can_be_aggregated_securely() -> None:
     able = {one.name for one in ABLE.values()}
     assert seen(registry()["hetpfl"](fusion="none")) is None
     assert able | {"hetpfl"} == {
-        "agnosticfair", "apfl", "equifl", "ewc", "fedavg", "fedfair", "fedfb", "fedprox",
+        "agnosticfair", "apfl", "equifl", "ewc", "fedavg", "fedfair", "fedfb", "fedpf", "fedprox",
         "finetune", "fmtl", "gifair", "group_fedavg", "hetpfl", "l2sgd", "l2sgd_running",
         "lft_fedavg", "local", "local_bgl", "mapper", "perfedavg", "pffl", "praffl", "propfair",
-        "symmetric_kl",
+        "puffle", "symmetric_kl",
     }  # fmt: skip

@@ -118,7 +118,7 @@ class FedPF(Algorithm[Global]):
         asked = replace(client, pool=pool)  # type: ignore[arg-type]  # a pool by its interface
         params = message["params"]
         theta = torch.zeros(2, 2, 2, dtype=torch.float64)  # sign, label, group
-        costs = torch.tensor([[-1.0, -1.0], [1.0, 1.0]], dtype=torch.float64)
+        costs = torch.stack([torch.full((2,), c, dtype=torch.float64) for c in (-1.0, 1.0)])
         total = tree.zeros_like(params)
         for i in range(self.iterations):
             params = descend(cost_sensitive(task, costs, at), params, asked)

@@ -20,8 +20,11 @@ aten = torch.ops.aten
 def optimised(
     graph: torch.fx.GraphModule, inputs: list[Tensor], carried: int, *, compare: bool = True
 ) -> Callable[..., Any]:
-    """The graph as a function that may write over its first `carried` inputs."""
-    made = copy.deepcopy(graph)
+    """The graph as a function that may write over its first `carried` inputs.
+
+    Without `compare`, the graph itself is changed.
+    """
+    made = copy.deepcopy(graph) if compare else graph
     update_in_place(made, carried)
     native(made)
     if compare:
