@@ -129,6 +129,8 @@ def test_afl_is_the_same_two_rows_in_every_preset() -> None:
     """Trained locally, and with one gradient per round as in its own paper; both by their names."""
     found = {}
     for name, preset in presets().items():
+        if name == "fedmdfg-fashion":  # a published table with two values of gamma
+            continue
         algorithms = [
             (dict(m["algorithm"]), "one gradient" in m.get("setting", ""))
             for m in preset.methods

@@ -112,7 +112,7 @@ def test_tables_of_results_that_are_typed_say_so():
     pages = [ROOT / "docs" / "presets.md", *sorted((ROOT / "docs" / "algorithms").glob("*.md"))]
     for page in pages:
         for before, head in typed_tables(page.read_text(encoding="utf-8")):
-            assert before == TYPED, f"{page.name}: {head}"
+            assert before in (TYPED, "*Numbers of the paper:*"), f"{page.name}: {head}"
 
 
 def test_a_lead_has_its_paired_test():

@@ -118,7 +118,7 @@ class FedPF(Algorithm[Global]):
         asked = replace(client, pool=pool)  # type: ignore[arg-type]  # a pool by its interface
         params = message["params"]
         theta = torch.zeros(2, 2, 2, dtype=torch.float64)  # sign, label, group
-        costs = torch.stack([torch.full((2,), c, dtype=torch.float64) for c in (-1.0, 1.0)])
+        costs = _plain_costs().expand(2, 2)
         total = tree.zeros_like(params)
         for i in range(self.iterations):
             params = descend(cost_sensitive(task, costs, at), params, asked)
@@ -139,7 +139,7 @@ class FedPF(Algorithm[Global]):
         n = sums.count.sum()
         cell = share(net * n, sums.count)
         label = share(net.sum(1, keepdim=True) * n, sums.count.sum(1, keepdim=True))
-        plain = theta.new_tensor([[-1.0], [1.0]])
+        plain = _plain_costs()
         return theta, plain - cell + label
 
 
@@ -164,6 +164,11 @@ class ResponsePool(NamedTuple):
         response = torch.where((u < self.keep) | (true < 0), true, 1 - true)
         column = torch.arange(made.groups.shape[1]) == self.at
         return made._replace(groups=torch.where(column, response.unsqueeze(-1), made.groups))
+
+
+def _plain_costs() -> Tensor:
+    """The costs of accuracy alone: -1 for label 0 and +1 for label 1."""
+    return torch.arange(2, dtype=torch.float64).unsqueeze(1) * 2 - 1
 
 
 def cost_sensitive(task: Task, costs: Tensor, at: int) -> Objective:
