@@ -121,7 +121,8 @@ class FedHEAL(Algorithm[Server]):
 
         def consistent(down: Tensor, history: Tensor) -> Tensor:
             agrees = torch.where(down > 0, history, 1 - history)
-            return ((agrees > self.tau) | first).to(torch.float32)
+            kept: Tensor = (agrees > self.tau) | first
+            return kept.to(torch.float32)
 
         mask = tree.tmap(consistent, down, own.history)
         masked = tree.tmap(lambda m, t: m * t, mask, change)
