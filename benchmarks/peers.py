@@ -31,9 +31,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from engine import batches, cnn, federation, mlp
+from engine import cnn, federation, mlp
+from isonomy.core import random
 from isonomy.core.task import Task
-from isonomy.core.work import Work
 
 HERE = Path(__file__).resolve().parent
 TORCH = "torch==2.13.0"
@@ -78,16 +78,16 @@ def write_work(name: str, rounds: int, path: Path) -> None:
     classes = torch.randn(10, *fed.x.shape[1:], generator=generator)
     x = fed.x + 0.5 * classes[fed.y]  # so that there is something to learn
     params = Task(mlp if kind == "mlp" else cnn, classes=10).init(0)
-    local = Work(batch=BATCH, lr=lr)
-    order = [
-        [rows.flatten() - k * SIZE for k, rows in enumerate(batches(fed, local, 0, round))]
+    ids, sizes = torch.arange(clients), torch.full((clients,), SIZE)
+    order = [  # as Isonomy draws it: one pass over each client's examples
+        random.permutation(random.key(0, round, ids), "batches", sizes, SIZE, 1)[:, 0]
         for round in range(rounds)
     ]
     np.savez(
         path,
         x=x.reshape(clients, SIZE, *x.shape[1:]).numpy(),
         y=fed.y.reshape(clients, SIZE).numpy(),
-        order=np.stack([[rows.numpy() for rows in one] for one in order]),
+        order=torch.stack(order).numpy(),
         kind=kind,
         batch=BATCH,
         lr=lr,

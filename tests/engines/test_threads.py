@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ import torch
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.contract.world import world
 from isonomy.core.work import Work
+from isonomy.engines.batched import engine as engine_module
 from isonomy.engines.batched.engine import Batched
 
 
@@ -35,16 +36,17 @@ def one_round(engine: Batched, params: Any) -> None:
 def test_the_faster_number_is_used_and_kept(
     slow: int, chosen: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of the two numbers is made slow."""
+    """By a clock that one of the two numbers makes go faster."""
     where = world()
     task, federation = where.task, where.federation
-    run = Batched._run
+    run, now = Batched._run, [0.0]
 
-    def delayed(self: Batched, *of: Any) -> Any:
-        time.sleep(0.02 if torch.get_num_threads() == slow else 0.0)
+    def counted(self: Batched, *of: Any) -> Any:
+        now[0] += 2.0 if torch.get_num_threads() == slow else 1.0
         return run(self, *of)
 
-    monkeypatch.setattr(Batched, "_run", delayed)
+    monkeypatch.setattr(Batched, "_run", counted)
+    monkeypatch.setattr(engine_module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     engine = Batched(task, federation)
     engine.try_threads(2)
     one_round(engine, where.params)

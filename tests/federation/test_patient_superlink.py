@@ -17,6 +17,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from fastapi import FastAPI, Response
 from flwr.app import RecordDict
 from flwr.common.serde import recorddict_to_proto
 from flwr.server.superlink.linkstate import sql_linkstate
@@ -34,9 +35,11 @@ from isonomy.federation.flower import patient_superlink
 from isonomy.federation.flower.patient_superlink import (
     APPS,
     CONNECTIONS,
+    LARGE,
     NODES,
     REMEMBERED,
     SECONDS,
+    close_after_large_responses,
     free_requests,
     idle_layers,
     keep_connections,
@@ -297,3 +300,26 @@ def test_old_objects_in_cycles_are_freed_too(monkeypatch: pytest.MonkeyPatch) ->
         gc.enable()
         ended.set()
         thread.join()
+
+
+@pytest.mark.parametrize("size", [1000, 3_000_000])
+def test_a_connection_is_closed_after_a_large_response(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(FastAPI, "__call__", FastAPI.__call__)  # to restore it
+    close_after_large_responses()
+    app, sent = FastAPI(), []
+    app.add_api_route("/part", lambda: Response(b"x" * size), methods=["GET"])
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/part", "headers": [], "query_string": b""}
+    asyncio.run(app(scope, receive, send))
+    assert sent[0]["status"] == 200
+    closed = (b"connection", b"close") in sent[0]["headers"]
+    assert closed == (size > LARGE)
+    assert sum(len(message.get("body", b"")) for message in sent) == size

@@ -524,7 +524,7 @@ def engine_of(setting: Setting, note: Note = lambda _: None) -> Engine:
 def _threads(setting: Setting) -> int:
     """The number of threads, or the most that a probe may choose."""
     asked = setting.config.engine.threads
-    if asked not in ("auto", "probe"):
+    if isinstance(asked, int):
         return asked
     each = max(1, _CORES // ranks.on_this_machine())
     if asked == "probe":

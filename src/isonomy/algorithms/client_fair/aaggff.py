@@ -140,7 +140,8 @@ def bounded(losses: Tensor, cdf: Distribution) -> Tensor:
     if cdf == "frechet":
         return torch.exp(-1 / x)
     if cdf == "normal":
-        return (1 + torch.erf((x - 1) / math.sqrt(2))) / 2
+        below: Tensor = torch.special.ndtr(x - 1)
+        return below
     if cdf == "gumbel":
         return torch.exp(-torch.exp(1 - x))
     return torch.sigmoid(x - 1)

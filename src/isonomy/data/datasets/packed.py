@@ -39,7 +39,7 @@ DATASET = Dataset(
     load=load,
     options={"path": Option("", "folder of the packed data")},
     protected=(),
-    clients=0,
+    clients=10,  # not used: packed data have their own
     partition={"name": "own"},
     partitions={"own": Partition("own", "clients as they were packed", counts=True)},
     example='data = { name = "packed", path = "data/devices" }',

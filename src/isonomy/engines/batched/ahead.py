@@ -43,6 +43,10 @@ class Ahead:
         self._check(rest, found)
         all_inputs = [*inputs[:carried], *found, *inputs[carried + given :]]
         self.call = without_python(optimised(after, all_inputs, carried), all_inputs, carried)
+        expected = graph(*inputs)
+        got = self.call(*(t.clone() for t in inputs[:carried]), *all_inputs[carried:])
+        if not all(torch.equal(a, b) for a, b in zip(expected, got, strict=True)):
+            raise NotDivided("other bits")
 
     def _check(self, rest: list[Tensor], found: list[Tensor]) -> None:
         """Raise an error unless two steps at once give the bits of one."""
@@ -73,9 +77,10 @@ class Ahead:
 
         def block(*tensors: Tensor) -> tuple[Tensor, ...]:
             xs, lifted = tensors[: self._given], tensors[self._given :]
+            axes: list[int | None] = [0 if i < stepped else None for i in range(len(self._outs))]
             made: tuple[Tensor, ...] = vmap(
                 lambda *x: before(*x, *lifted),
-                out_dims=(*[0] * stepped, *[None] * (len(self._outs) - stepped)),
+                out_dims=tuple(axes),  # type: ignore[arg-type]  # None is allowed, for every output
             )(*xs)
             return made
 

@@ -25,6 +25,7 @@ SECONDS = 60  # Flower repeats requests that have no answer after 30 s, but not 
 EVERY = 1.0  # seconds between writes that can wait
 REMEMBERED = 5.0  # seconds for which the node of a key is not looked up again
 NODES, APPS = "/v1/fleet/", "/v1/runtime/"  # paths of participants' and of the ServerApp's requests
+LARGE = 1 << 20  # bytes of a response after which its connection is closed
 COLLECT = 60.0  # seconds between searches for all objects that are not used any more
 CONNECTIONS = 8  # to the database that are kept; each has a cache of its own
 CACHE = 1000  # kB of each cache; the database has a few MB
@@ -195,6 +196,29 @@ def free_requests() -> None:
     request.__init__ = made
 
 
+def close_after_large_responses() -> None:
+    """Close the connection after a response of more than LARGE bytes.
+
+    The encryption of a connection keeps a buffer as large as its largest response. The ServerApp's
+    connections last as long as the run, and a participant can send a large reply through them.
+    """
+    from fastapi import FastAPI
+
+    call: Any = FastAPI.__call__
+
+    async def closing(self: Any, scope: Any, receive: Any, send: Any) -> None:
+        async def send_closing(message: Any) -> None:
+            headers = message.get("headers") or ()
+            sizes = [int(value) for name, value in headers if name.lower() == b"content-length"]
+            if message["type"] == "http.response.start" and max(sizes, default=0) > LARGE:
+                message = {**message, "headers": [*headers, (b"connection", b"close")]}
+            await send(message)
+
+        await call(self, scope, receive, send_closing)
+
+    FastAPI.__call__ = closing  # type: ignore[method-assign]
+
+
 def collect_less_often() -> None:
     """Let Python look for reference cycles less often: that was a quarter of the SuperLink's time.
 
@@ -242,6 +266,7 @@ def main() -> None:
     keep_connections()
     skip_idle_layers()
     free_requests()
+    close_after_large_responses()
     collect_less_often()
     flower_superlink()
 
