@@ -45,7 +45,7 @@ from isonomy.core.client import Client, Message, Pool, Reply, State
 from isonomy.core.cohort import Cohort
 from isonomy.core.options import option
 from isonomy.core.phase import phase
-from isonomy.core.search_space import Grid, Range
+from isonomy.core.search_space import Range
 from isonomy.core.task import Batch, Params, Task
 from isonomy.errors import ConfigError
 
@@ -65,7 +65,6 @@ class FedPF(Algorithm[Global]):
     epsilon: float = option(
         2.0,
         "of local differential privacy of one example's attribute; inf: attributes as they are",
-        search=Grid((0.5, 1.0, 2.0, 4.0)),
     )
     slack: float = option(
         0.02, "the difference of rates that is allowed", search=Range(0.005, 0.2, log=True)
