@@ -380,7 +380,7 @@ def effective(config: Config, note: Note = lambda _: None, *, key: Key | None = 
 
 
 def _reachable(config: Config, note: Note) -> Config:
-    """The config with recommended work, absolute paths, and data that can be had."""
+    """The config with recommended work, absolute paths, and data that are available."""
     config = with_recommended_work(config)
     data = config.data
     path = data.options.get("path")

@@ -352,7 +352,7 @@ class PrivateDecision:
             whole[0] = whole[1 : 1 + counting.levels[0]].sum(0)
         return Scores(whole[None], run.setting.federation.attributes)
 
-    # --- what is told -----------------------------------------------------------------------------
+    # --- what is shown ----------------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
         """The privacy section of a decision."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isonomy.cli import output, shell
-from isonomy.cli.data.named_data import find_config
+from isonomy.cli.data.named_data import DataOverrides, NamedData, find_config
 from isonomy.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
@@ -22,23 +22,8 @@ _WIDTH = 100
 
 
 def describe(
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="WHAT",
-            help="A data set, a config (a TOML file or a packaged one), a table or a folder of "
-            "tables.",
-        ),
-    ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="KEY=VALUE",
-            help="For a data set or tables: keys of [data], e.g. clients=20; for a config: any "
-            "key.",
-            show_default=False,
-        ),
-    ] = None,
+    what: NamedData,
+    overrides: DataOverrides = None,
     format: Annotated[
         str, typer.Option("--format", metavar="FORMAT", help="text or json.")
     ] = "text",

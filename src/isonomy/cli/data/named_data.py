@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from isonomy.cli import shell
 from isonomy.cli.packaged_configs import packaged_configs
@@ -13,6 +15,22 @@ from isonomy.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from isonomy.config.schema import Config
+
+NamedData = Annotated[
+    str,
+    typer.Argument(
+        metavar="WHAT",
+        help="A data set, a config (a TOML file or a packaged one), a table or a folder of tables.",
+    ),
+]
+DataOverrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="KEY=VALUE",
+        help="For a data set or tables: keys of [data], e.g. clients=20; for a config: any key.",
+        show_default=False,
+    ),
+]
 
 
 def find_config(what: str, overrides: Sequence[str]) -> Config:

@@ -8,27 +8,12 @@ from typing import Annotated
 import typer
 
 from isonomy.cli import output, shell
-from isonomy.cli.data.named_data import find_config
+from isonomy.cli.data.named_data import DataOverrides, NamedData, find_config
 
 
 def pack(
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="WHAT",
-            help="A data set, a config (a TOML file or a packaged one), a table or a folder of "
-            "tables.",
-        ),
-    ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="KEY=VALUE",
-            help="For a data set or tables: keys of [data], e.g. clients=20; for a config: any "
-            "key.",
-            show_default=False,
-        ),
-    ] = None,
+    what: NamedData,
+    overrides: DataOverrides = None,
     to: Annotated[
         Path | None, typer.Option("--to", metavar="FOLDER", help="New folder for the data.")
     ] = None,
