@@ -22,13 +22,11 @@ from algorithms.group_by_hand import (
     sigmoid,
     train,
     weight_of,
-    world,
 )
 from isonomy.algorithms import make
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.group_fair.fedpf import FedPF, ResponsePool
 from isonomy.core.client import Pool
-from isonomy.core.task import Task
 from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.engines.batched.engine import Batched
@@ -74,20 +72,23 @@ def test_a_round_by_hand(kind: type[Engine]) -> None:
     assert weight_of(server) != pytest.approx(weight_of(play(FedAvg(), kind, steps=4)[0]), abs=1e-3)
 
 
+@pytest.mark.parametrize("groups", [2, 3])
 @pytest.mark.parametrize("epsilon", [0.0, 1.0, 3.0])
-def test_responses_have_the_stated_likelihood_ratio(epsilon: float) -> None:
-    """P(response = a | a) / P(response = a | not a) is e^epsilon, over 40,000 draws."""
-    keep, n = FedPF(epsilon=epsilon).keep, 40_000
-    assert keep / (1 - keep) == pytest.approx(math.exp(epsilon))
-    true = torch.arange(n) % 2
+def test_responses_have_the_stated_likelihood_ratio(epsilon: float, groups: int) -> None:
+    """P(response = a | a) / P(response = a | b) is e^epsilon for all b, over 60,000 draws."""
+    keep, n = FedPF(epsilon=epsilon).keep(groups), 60_000
+    assert keep * (groups - 1) / (1 - keep) == pytest.approx(math.exp(epsilon))
+    true = torch.arange(n) % groups
     pool = Pool(torch.zeros(n, 1), true, torch.stack([true, true], 1))
-    made = ResponsePool(pool, torch.tensor(7), torch.tensor(0), 1, keep)
+    made = ResponsePool(pool, torch.tensor(7), torch.tensor(0), 1, keep, groups)
     rows = torch.arange(n)
     got = made.batch(rows, torch.ones(n)).groups
     assert torch.equal(got[:, 0], true)  # the other attribute is not used
-    for value in (0, 1):
-        kept = float((got[true == value, 1] == value).double().mean())
-        assert kept == pytest.approx(keep, abs=4.5 * math.sqrt(0.25 / (n / 2)))
+    for value in range(groups):
+        for said in range(groups):
+            share = float((got[true == value, 1] == said).double().mean())
+            expected = keep if said == value else (1 - keep) / (groups - 1)
+            assert share == pytest.approx(expected, abs=4.5 * math.sqrt(0.25 / (n / groups)))
     part = made.batch(rows[5:100], torch.ones(95)).groups
     assert torch.equal(part, got[5:100])  # the same response in every batch
 
@@ -132,8 +133,7 @@ def test_bad_options_are_refused(options: dict[str, Any]) -> None:
         make("fedpf", options)
 
 
-def test_attributes_with_more_groups_are_refused() -> None:
-    task, _ = world()
-    three = Task(task.build, loss_name="logistic", classes=2, levels=(3,), attributes=("kind",))
-    with pytest.raises(ConfigError, match="two groups"):
-        make("fedpf", {}).init_server(three, {}, 3)
+def test_more_groups_are_trained_for() -> None:
+    task, made = people(4, n=60)
+    server = train(FedPF(attribute="age", iterations=2), task, made, rounds=1, kind=Batched)
+    assert all(bool(t.isfinite().all()) for t in server.params.values())

@@ -1,11 +1,13 @@
 """FedPF: protected attributes with local differential privacy, and fair training by reductions.
 
-Sun, Wu, Guo, Li and Huang, arXiv 2510.26841, 2025. A client first replaces the binary attribute of
-every example by randomised response: it keeps the true value with probability
+Sun, Wu, Guo, Li and Huang, arXiv 2510.26841, 2025. A client first replaces the attribute of every
+example by randomised response: it keeps the true value with probability
 
     e^epsilon / (1 + e^epsilon)
 
-and otherwise takes the other one. It draws once, and uses the same response in every round, so that
+and otherwise takes the other one. (The paper's attribute has two groups. With k groups, the true
+one is kept with probability e^epsilon / (k - 1 + e^epsilon), and the others are equally likely,
+which has the same epsilon.) It draws once, and uses the same response in every round, so that
 epsilon does not grow with the rounds. Then it solves the reduction of Agarwal, Beygelzimer, Dudik,
 Langford and Wallach, "A reductions approach to fair classification", ICML 2018, for equalised odds
 with these responses: for group z and label y, both signs of
@@ -47,7 +49,6 @@ from isonomy.core.options import option
 from isonomy.core.phase import phase
 from isonomy.core.search_space import Range
 from isonomy.core.task import Batch, Params, Task
-from isonomy.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class FedPF(Algorithm[Global]):
     bound: float = option(10.0, "B: upper bound on the sum of the multipliers")
     eta: float = option(2.0, "step size of theta", search=Range(0.2, 20.0, log=True))
     iterations: int = option(5, "iterations of a client's reduction in a round, each with its work")
-    attribute: str = option("", "protected attribute with two groups; the first if empty")
+    attribute: str = option("", "protected attribute whose groups are compared; the first if empty")
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "slack"):
@@ -84,19 +85,14 @@ class FedPF(Algorithm[Global]):
         if self.iterations < 1:
             raise ValueError(f"iterations = {self.iterations}: give at least 1.")
 
-    @property
-    def keep(self) -> float:
+    def keep(self, groups: int = 2) -> float:
         """The probability that a response is the true value."""
-        return 1 / (1 + math.exp(-self.epsilon))
+        return 1 / (1 + (groups - 1) * math.exp(-self.epsilon))
 
     def init_server(self, task: Task, params: Params, clients: int) -> Global:
         """The initial model."""
         require_binary(task, self.name)
-        if task.levels[column(task, self.attribute, self.name)] != 2:
-            raise ConfigError(
-                f"algorithm '{self.name}' answers for attributes with two groups at random; choose "
-                "such an attribute in algorithm.attribute."
-            )
+        column(task, self.attribute, self.name)
         return Global(params)
 
     def init_client(self, task: Task, params: Params) -> State:
@@ -113,11 +109,12 @@ class FedPF(Algorithm[Global]):
         at = column(task, self.attribute, self.name)
         one, two = ((client.uniform(n) * 2.0**23).to(torch.int64) for n in ("response", "more"))
         key = torch.where(client.state == 0, random.mix64(one * 2**24 + two), client.state)
-        pool = ResponsePool(client.pool, key, client.starts[0], at, self.keep)
+        k = task.levels[at]
+        pool = ResponsePool(client.pool, key, client.starts[0], at, self.keep(k), k)
         asked = replace(client, pool=pool)  # type: ignore[arg-type]  # a pool by its interface
         params = message["params"]
-        theta = torch.zeros(2, 2, 2, dtype=torch.float64)  # sign, label, group
-        costs = _plain_costs().expand(2, 2)
+        theta = torch.zeros(2, 2, k, dtype=torch.float64)  # sign, label, group
+        costs = _plain_costs().expand(2, k)
         total = tree.zeros_like(params)
         for i in range(self.iterations):
             params = descend(cost_sensitive(task, costs, at), params, asked)
@@ -154,13 +151,17 @@ class ResponsePool(NamedTuple):
     start: Tensor
     at: int
     keep: float
+    groups: int = 2
 
     def batch(self, rows: Tensor, weight: Tensor) -> Batch:
         """The examples at `rows`."""
         made = self.pool.batch(rows, weight)
         u = random.uniform(random.mix64(self.key ^ random.mix64(rows - self.start)), "response")
         true = made.groups[:, self.at]
-        response = torch.where((u < self.keep) | (true < 0), true, 1 - true)
+        # beyond keep, u is uniform over the other groups
+        other = ((u - self.keep) / (1 - self.keep + 1e-9) * (self.groups - 1)).to(true.dtype)
+        other = (true + 1 + other.clamp(0, self.groups - 2)) % self.groups
+        response = torch.where((u < self.keep) | (true < 0), true, other)
         column = torch.arange(made.groups.shape[1]) == self.at
         return made._replace(groups=torch.where(column, response.unsqueeze(-1), made.groups))
 
@@ -175,7 +176,7 @@ def cost_sensitive(task: Task, costs: Tensor, at: int) -> Objective:
 
     def objective(params: Params, batch: Batch) -> Tensor:
         z = batch.groups[:, at]
-        c = costs.flatten()[batch.y * 2 + z.clamp(min=0)].to(batch.weight.dtype)
+        c = costs.flatten()[batch.y * costs.shape[1] + z.clamp(min=0)].to(batch.weight.dtype)
         c = torch.where(z < 0, (2 * batch.y - 1).to(c.dtype), c)
         losses = task.each_loss(task.outputs(params, batch.x), (c > 0).to(batch.y.dtype))
         return (losses * c.abs() * batch.weight).sum() / batch.weight.sum().clamp(min=1)
