@@ -28,7 +28,11 @@ class Echo(BaseHTTPRequestHandler):
         size = 0
         if "content-length" in self.headers:
             while left := int(self.headers["content-length"]) - size:
-                size += len(self.rfile.read(min(left, 1 << 20)))
+                got = len(self.rfile.read(min(left, 1 << 20)))
+                if not got:  # the sender has gone
+                    self.close_connection = True
+                    return
+                size += got
         else:  # in chunks
             while chunk := int(self.rfile.readline(), 16):
                 size += len(self.rfile.read(chunk + 2)) - 2
