@@ -31,7 +31,7 @@ from isonomy.errors import DataError
 THERE = "there"  # stands for all values of a column that is divided by given edges
 MISSING = ""  # stands for missing values among the values of a column; no value is empty text
 MOST = 100  # values of a column that one client reports, at level `client`: its most frequent ones
-LEAST_POWER, MOST_POWER = -20, 60  # of two, between which the sizes of numbers are told apart
+LEAST_POWER, MOST_POWER = -20, 60  # powers of two; ranges of columns are found among them
 
 _POWERS = 2.0 ** np.arange(LEAST_POWER, MOST_POWER + 1)
 EDGES: NDArray[np.float64] = np.concatenate([[-np.inf], -_POWERS[::-1], _POWERS, [np.inf]])
