@@ -10,8 +10,8 @@ far its mean is behind that of the one lam whose mean is best. The first is pess
 of nine accuracies is large by chance too.
 
 The rule of `isonomy suggest` was chosen on seeds 0 to 2 of Vehicle and seed 0 of Fashion-MNIST; an
-earlier one was chosen on ADULT too, and measured on seeds 3 to 7 of Vehicle and 0 to 2 of BANK. None
-of these is among the default seeds here. "gaussian" is the lam of the Gaussian model
+earlier one was chosen on ADULT too, and measured on seeds 3 to 7 of Vehicle and 0 to 2 of BANK.
+None of these is among the default seeds here. "gaussian" is the lam of the Gaussian model
 alone, without the comparison on held-out examples.
 """
 
