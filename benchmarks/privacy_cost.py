@@ -23,7 +23,7 @@ from typing import Any
 from isonomy import api
 from isonomy.config.schema import parse
 
-EPSILONS = (0.0, 16.0, 4.0, 2.0)
+EPSILONS = (0.0, 8.0, 2.0)
 SEEDS = (0, 1, 2)
 DATA: dict[str, dict[str, Any]] = {
     "adult": {
