@@ -33,6 +33,7 @@ def distance(a: object, b: object) -> torch.Tensor:
     return torch.cat([(s - t).flatten().double() for s, t in pairs])
 
 
+@pytest.mark.slow
 def test_the_servers_noise_is_that_of_the_simulation(tmp_path: Path) -> None:
     """Level client without secure aggregation: model, traffic, metrics and ledger are the same."""
     changes = {**PRIVATE, "privacy.seed": 4, "rounds": 1}

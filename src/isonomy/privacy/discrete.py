@@ -49,7 +49,8 @@ def _candidates(bits: _Bits, count: int) -> Integers:
     size, negative = (part[(size != 0) | ~negative] for part in (size, negative))
     off = size - DEVIATION
     kept = _bernoulli_exp(bits, off * off, _TWICE)
-    return np.where(negative, -size, size)[kept]
+    out: Integers = np.where(negative, -size, size)[kept]
+    return out
 
 
 def _failures(bits: _Bits, count: int) -> Integers:
