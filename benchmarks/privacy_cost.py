@@ -58,11 +58,20 @@ SHOWN = {
         "client.accuracy.worst10",
         "group.sex.demographic_parity",
         "group.sex.equal_opportunity",
-        "group.race.balanced_accuracy.White",
-        "group.race.balanced_accuracy.Black",
-        "group.race.balanced_accuracy.Amer-Indian-Eskimo",
     ),
     "fashion_mnist": ("accuracy", "client.accuracy.worst10", "client.accuracy.std"),
+}
+
+RACES = ("White", "Black", "Asian-Pac-Islander", "Amer-Indian-Eskimo", "Other")  # by size
+LOST = {
+    "adult": (
+        "accuracy",
+        "client.accuracy.worst10",
+        "group.sex.balanced_accuracy.Male",
+        "group.sex.balanced_accuracy.Female",
+        *(f"group.race.balanced_accuracy.{race}" for race in RACES),
+    ),
+    "fashion_mnist": ("accuracy", "client.accuracy.worst10"),
 }
 
 
@@ -131,6 +140,24 @@ def table(rows: list[dict[str, Any]]) -> None:
             print(f"| {method} | {text} | {noise} | {' | '.join(cells)} | {len(some)} |")
 
 
+def lost(rows: list[dict[str, Any]]) -> None:
+    """What each group and the worst clients lose, as differences between runs of the same seed."""
+    found = {(r["data"], r["method"], r["epsilon"], r["seed"]): r["metrics"] for r in rows}
+    for data, names in LOST.items():
+        print(f"\n{data}: less than without privacy\n\n| method | epsilon | {' | '.join(names)} |")
+        print("|" + " --- |" * (len(names) + 2))
+        for method, epsilon in itertools.product(METHODS, EPSILONS[1:]):
+            seeds = [s for s in SEEDS if (data, method, epsilon, s) in found]
+            pairs = [(found[data, method, 0.0, s], found[data, method, epsilon, s]) for s in seeds]
+            if len(pairs) < 2:
+                continue
+            cells = []
+            for name in names:
+                values = [plain[name] - private[name] for plain, private in pairs]
+                cells.append(f"{statistics.mean(values):.3f} ± {statistics.stdev(values):.3f}")
+            print(f"| {method} | {epsilon:g} | {' | '.join(cells)} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
@@ -141,6 +168,7 @@ def main() -> None:
         rows = [json.loads(line) for line in given.out.read_text().splitlines()]
     if given.table:
         table(rows)
+        lost(rows)
         return
     done = {(r["data"], r["method"], r["epsilon"], r["seed"]) for r in rows}
     for case in cases():
