@@ -33,14 +33,14 @@ Every method on {number}, each tuned with the same budget. This page and its num
 
 **How it was measured.** Every method gets {trials} trials on validation examples, the first with
 its defaults; objectives are accuracy, the accuracy of the worst tenth of the clients and, where
-people have groups, the demographic-parity gap of the first protected attribute. Of the trials that no
-other trial of the method beats, the one nearest to the best value of each objective is trained with
-three other seeds and measured on test examples. Tables have ten clients with different shares of
-the groups (the census: states) and a network with one hidden layer of 32 units; images have 7,000
-examples and 64 hidden units. ± is the standard deviation over seeds. With {trials} trials, a method
-with many hyper-parameters is not tuned to its best, and with three seeds, small differences mean
-nothing. The constant predicts the most frequent class for everyone: it is fair between groups, and
-useless.
+people have groups, the demographic-parity gap of the first protected attribute. Of the trials
+that no other trial of the method beats, the one nearest to the best value of each objective is
+trained with three other seeds and measured on test examples. Tables have ten clients with
+different shares of the groups (the census: states) and a network with one hidden layer of 32
+units; images have 7,000 examples and 64 hidden units. ± is the standard deviation over seeds.
+With {trials} trials, a method with many hyper-parameters is not tuned to its best, and with three
+seeds, small differences mean nothing. The constant predicts the most frequent class for everyone:
+it is fair between groups, and useless.
 
 FAA is measured against surrogates for each client (rotated digits: for each true cluster).
 """
