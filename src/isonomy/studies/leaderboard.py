@@ -57,7 +57,7 @@ class Board:
         for row in self.rows[data]:
             for name in row["metrics"]:
                 if name.endswith(".demographic_parity"):
-                    return name.split(".")[1]
+                    return str(name.split(".")[1])
         return None
 
     def metric(self, data: str, notion: str) -> str | None:
@@ -154,12 +154,13 @@ def _ranks(board: Board) -> str:
     for name in sorted(names, key=lambda n: (order(n), n)):
         cells = [f"{m.ranks[name]:.1f}" if name in m.ranks else "–" for m in found.values()]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    for label, one in (
-        ("critical difference", lambda m: f"{m.critical:.1f}"),
-        ("p (Friedman)", lambda m: f"{m.p:.2g}"),
-        ("federations", lambda m: str(len(m.data))),
-    ):
-        lines.append(f"| *{label}* | " + " | ".join(f"*{one(m)}*" for m in found.values()) + " |")
+    said = {
+        "critical difference": [f"{m.critical:.1f}" for m in found.values()],
+        "p (Friedman)": [f"{m.p:.2g}" for m in found.values()],
+        "federations": [str(len(m.data)) for m in found.values()],
+    }
+    for label, texts in said.items():
+        lines.append(f"| *{label}* | " + " | ".join(f"*{text}*" for text in texts) + " |")
     lines += [
         "",
         "Two methods whose mean ranks differ by less than the critical difference (Nemenyi's test, "
