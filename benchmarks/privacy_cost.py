@@ -6,7 +6,8 @@
 Client-level privacy, clients known to take part, all clients in every round. ADULT: 100 clients,
 labels skewed (Dirichlet, 0.5), logistic regression; groups are sexes and races, and PFFL bounds the
 losses of the sexes. Fashion-MNIST: 100 clients with two labels each, logistic regression; it has no
-groups, so PFFL is not run on it. An epsilon of 0 stands for training without privacy.
+groups, so PFFL is not run on it. An epsilon of 0 stands for training without privacy, and an
+infinite one for clipping alone.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import statistics
 import sys
 import time
@@ -23,7 +25,8 @@ from typing import Any
 from isonomy import api
 from isonomy.config.schema import parse
 
-EPSILONS = (0.0, 8.0, 2.0)
+CLIPPED = math.inf  # clips with next to no noise, for the effect of clipping alone
+EPSILONS = (0.0, CLIPPED, 8.0, 2.0)
 SEEDS = (0, 1, 2)
 DATA: dict[str, dict[str, Any]] = {
     "adult": {
@@ -97,7 +100,7 @@ def measured(data: str, method: str, epsilon: float, seed: int) -> dict[str, Any
     if epsilon:
         values["privacy"] = {
             "level": "client",
-            "epsilon": epsilon,
+            **({"noise": 1e-3} if epsilon == CLIPPED else {"epsilon": epsilon}),
             "delta": 1e-3,  # 100 clients
             "clip": 0.3,
             "bounds": METHODS[method].get("bounds", {}),
@@ -136,7 +139,7 @@ def table(rows: list[dict[str, Any]]) -> None:
                 spread = statistics.stdev(values) if len(values) > 1 else 0.0
                 cells.append(f"{statistics.mean(values):.3f} ± {spread:.3f}")
             noise = f"{some[0]['noise']:.2f}" if epsilon else "0"
-            text = f"{epsilon:g}" if epsilon else "none"
+            text = {0.0: "none", CLIPPED: "clipping alone"}.get(epsilon, f"{epsilon:g}")
             print(f"| {method} | {text} | {noise} | {' | '.join(cells)} | {len(some)} |")
 
 
