@@ -18,6 +18,7 @@ from isonomy.algorithms.group_fair.fedfair import FedFair
 from isonomy.algorithms.group_fair.fedfb import FedFB
 from isonomy.algorithms.group_fair.fedpf import FedPF
 from isonomy.algorithms.group_fair.gifair import GIFAIR
+from isonomy.algorithms.group_fair.guardfed import GuardFed
 from isonomy.algorithms.group_fair.lft_ensemble import LFTEnsemble
 from isonomy.algorithms.group_fair.lft_fedavg import LFTFedAvg
 from isonomy.algorithms.group_fair.puffle import PUFFLE
@@ -45,6 +46,13 @@ def fairfed(transport: Transport) -> None:
     for update in ("running", "exponential"):
         blind = FairFed(beta=0.0, update=update)  # type: ignore[arg-type]
         check_same_run(blind, FedAvg(), transport, part=_model)
+
+
+def guardfed(transport: Transport) -> None:
+    """Where everyone is trusted: FedAvg with equal weights."""
+    for compare in ("updates", "models"):
+        blind = GuardFed(gamma=-1.0, local="plain", compare=compare)  # type: ignore[arg-type]
+        check_same_run(blind, FedAvg(weight="equal"), transport, part=_model, exactly=False)
 
 
 def agnosticfair(transport: Transport) -> None:

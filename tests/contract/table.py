@@ -202,6 +202,11 @@ ROWS: dict[str, Row] = {
         ),
         worlds=(partial_world,),
     ),
+    "guardfed": Row(
+        group_fair.guardfed,
+        variants=({"tau": 1.0, "gamma": 0.0}, {"compare": "models", "local": "plain"}),
+        classes=(2,),
+    ),
     "gifair": Row(group_fair.gifair, variants=({}, {"groups": "clients", "strength": 0.9})),
     "lft_ensemble": Row(group_fair.lft_ensemble, variants=({}, {"notion": "eo"}), classes=(2,)),
     "lft_fedavg": Row(group_fair.lft_fedavg, variants=({}, {"notion": "eo"}), classes=(2,)),

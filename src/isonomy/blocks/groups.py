@@ -126,6 +126,17 @@ def weighted_loss(task: Task, table: Tensor, at: int) -> Objective:
     return objective
 
 
+def debiased_loss(task: Task, client: Client, at: int) -> Objective:
+    """The loss with the weights P(y) P(z) / P(y, z) of the client's examples.
+
+    With them, label and group are independent (Kamiran and Calders, 2012).
+    """
+    pages = [member(task, page, at).to(torch.float64).sum(0) for page in client.pages("train")]
+    count = torch.stack(pages).sum(0)
+    label, group = count.sum(1, keepdim=True), count.sum(0, keepdim=True)
+    return weighted_loss(task, share(label * group, count * count.sum()), at)
+
+
 def share(part: Tensor, whole: Tensor) -> Tensor:
     """`part / whole`, and 0 where `whole` is 0."""
     return torch.where(whole > 0, part / whole.clamp(min=torch.finfo(part.dtype).tiny), 0.0)

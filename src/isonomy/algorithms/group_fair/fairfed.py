@@ -34,11 +34,11 @@ from isonomy.blocks.groups import (
     check_least,
     column,
     correct,
+    debiased_loss,
     gap,
     local_gap,
     require_binary,
     share,
-    weighted_loss,
     withhold_small,
 )
 from isonomy.core.algorithm import Algorithm
@@ -143,10 +143,7 @@ class FairFed(Algorithm[Server]):
     def debias(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Training with weights under which label and group are independent at this client."""
         at = column(task, self.attribute, self.name)
-        count = self._cells(task, message["params"], client).count
-        label, group = count.sum(1, keepdim=True), count.sum(0, keepdim=True)
-        table = share(label * group, count * count.sum())
-        objective = weighted_loss(task, table, at)
+        objective = debiased_loss(task, client, at)
         return {"params": descend(objective, message["params"], client)}, client.state
 
     def _cells(self, task: Task, params: Params, client: Client) -> Cells:
