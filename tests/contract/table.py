@@ -133,6 +133,11 @@ ROWS: dict[str, Row] = {
         variants=({}, {"fairness": "eo", "least": 2}, {"fairness": "client"}),
         classes=(2,),
     ),
+    "fedfairlab": Row(
+        group_fair.fedfairlab,
+        variants=({"epochs": 2}, {"budget": 0.9, "notion": "eo", "keep": "last", "epochs": 0}),
+        classes=(2,),
+    ),
     "fedfv": Row(client_fair.fedfv, variants=({"alpha": 0.3}, {"alpha": 0.0, "tau": 2})),
     "fedheal": Row(client_fair.fedheal, variants=({"tau": 0.6},)),
     "fedlf": Row(
@@ -233,6 +238,9 @@ ROWS: dict[str, Row] = {
     "perfedavg": Row(
         personal.perfedavg,
         variants=({"alpha": 0.05}, {"alpha": 0.05, "first_order": True, "batches": "same"}),
+    ),
+    "pfedfair": Row(
+        group_fair.pfedfair, variants=({}, {"notion": "eo", "weight": "equal"}), classes=(2,)
     ),
     "pfnm": Row(
         matched.pfnm,
