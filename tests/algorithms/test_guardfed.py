@@ -16,7 +16,7 @@ from isonomy.algorithms import make
 from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.group_fair.guardfed import GuardFed
 from isonomy.blocks.descent import descend
-from isonomy.blocks.groups import debiased_loss
+from isonomy.blocks.groups import counted, debiasing_weights, weighted_loss
 from isonomy.contract.checks import silent
 from isonomy.core import random, tree
 from isonomy.core.client import Pool, lone_client
@@ -139,7 +139,8 @@ def test_the_reference_is_trained_as_a_client_is() -> None:
     own = lone_client(server_pool(), Work(batch=0, lr=RATE), RATE, random.key(3))
     task, _ = three_clients()
     params = {"weight": torch.tensor([[START]])}
-    made = descend(debiased_loss(task, own, 0), params, own)
+    table = debiasing_weights(counted(task, own, 0))
+    made = descend(weighted_loss(task, table, 0), params, own)
     assert float(made["weight"]) == pytest.approx(START + reference_step(START), abs=1e-6)
     assert own.size == len(OWN_Y)
     assert SIZES.sum() == 10  # the server's rows are none of these

@@ -36,7 +36,7 @@ from isonomy.robust.fairness_attacks import (
     _products,
     repeated,
 )
-from isonomy.robust.forging import Forging
+from isonomy.robust.forging import Apart, Forging
 from isonomy.robust.labels import flipped
 from isonomy.runs.build import build, check_remote
 from isonomy.runs.training import run
@@ -348,3 +348,38 @@ def test_the_gap_grows_in_a_federation() -> None:
     }
     assert attacked["harmful"] > gap(()) + 0.01
     assert attacked["released"] < attacked["harmful"]
+
+
+def test_malicious_clients_are_asked_apart() -> None:
+    """The same replies, in less time."""
+    task, made = people(7, clients=6, n=60)
+    bad, results = torch.tensor([1, 4]), []
+    for wrap in ((), (Apart(bad),)):
+        engine = Batched(task, made)
+        engine.reset(())
+        algorithm = FedAvg()
+        server = algorithm.init_server(task, task.init(0), 6)
+        for ids in ([0, 1, 2, 4], [0, 2], [1, 4]):
+            around = (Forging(EABFL(epochs=2), bad, seed=0),)
+            cohort = engine.cohort(
+                torch.tensor(ids), work=Work(), round=0, around=around, wrap=wrap
+            )
+            server = algorithm.round(server, cohort)
+        results.append(server.params)
+    for name, value in results[0].items():
+        torch.testing.assert_close(value, results[1][name], atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("local", ["reweigh", "reweigh_all"])
+def test_flipped_groups_matter_with_weights_of_all_examples(local: Any) -> None:
+    """A client's own debiasing weights do not depend on the names of the groups."""
+    task, made = people(7, clients=6, n=60)
+    algorithm, results = FairFed(beta=0.0, local=local), []
+    for data in (made, flipped(made, torch.tensor([1, 4]), "")):
+        engine = Batched(task, data)
+        engine.reset(())
+        server = algorithm.init_server(task, task.init(0), 6)
+        cohort = engine.cohort(engine.everyone(), work=Work(), round=0)
+        results.append(algorithm.round(server, cohort).params)
+    close = all(torch.allclose(results[0][n], results[1][n], atol=1e-6) for n in results[0])
+    assert close == (local == "reweigh")

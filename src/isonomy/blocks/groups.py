@@ -126,15 +126,20 @@ def weighted_loss(task: Task, table: Tensor, at: int) -> Objective:
     return objective
 
 
-def debiased_loss(task: Task, client: Client, at: int) -> Objective:
-    """The loss with the weights P(y) P(z) / P(y, z) of the client's examples.
-
-    With them, label and group are independent (Kamiran and Calders, 2012).
-    """
+def counted(task: Task, client: Client, at: int) -> Tensor:
+    """The number of a client's training examples in each cell, [2, groups]."""
     pages = [member(task, page, at).to(torch.float64).sum(0) for page in client.pages("train")]
-    count = torch.stack(pages).sum(0)
+    return torch.stack(pages).sum(0)
+
+
+def debiasing_weights(count: Tensor) -> Tensor:
+    """P(y) P(z) / P(y, z) of each cell, from counts; 0 for a cell without examples.
+
+    With these weights, label and group are independent (Kamiran and Calders, 2012). They do not
+    depend on what the groups are called: exchanged groups have exchanged weights.
+    """
     label, group = count.sum(1, keepdim=True), count.sum(0, keepdim=True)
-    return weighted_loss(task, share(label * group, count * count.sum()), at)
+    return share(label * group, count * count.sum())
 
 
 def share(part: Tensor, whole: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -164,6 +165,30 @@ class Collusion:
                 forged[part.name],
             )
         yield chunk._replace(value=value)
+
+
+class Apart:
+    """Server side of a simulation: malicious clients are asked apart from the others.
+
+    A client that trains maliciously does far more than the others, which run beside it in the
+    batched engine, would otherwise do too, in vain.
+    """
+
+    def __init__(self, malicious: Tensor) -> None:
+        self.malicious = malicious
+
+    def __call__(self, exchange: Exchange) -> Exchange:
+        """Wrap an exchange."""
+
+        def wrapped(ask: Ask) -> Iterator[Replies]:
+            bad = torch.isin(ask.ids, self.malicious)
+            honest = tuple(one for one in ask.around if not isinstance(one, Forging))
+            if bool((~bad).any()):
+                yield from exchange(replace(ask.to(ask.ids[~bad]), around=honest))
+            if bool(bad.any()):
+                yield from exchange(ask.to(ask.ids[bad]))
+
+        return wrapped
 
 
 class Count:

@@ -22,7 +22,7 @@ from isonomy.privacy.release import ClientRelease, finite_only
 from isonomy.privacy.secure.simulated import Quantised, room_of
 from isonomy.privacy.secure.threshold import threshold_of
 from isonomy.robust.defence import Defence
-from isonomy.robust.forging import Collusion, Count, Forging
+from isonomy.robust.forging import Apart, Collusion, Count, Forging
 from isonomy.robust.screen import NOT_FINITE, Screen
 from isonomy.runs.build import Setting, attack_seed, labels_of
 
@@ -58,9 +58,11 @@ class Middleware:
         config = self.setting.config
         masked = self.secure is not None and self.setting.remote  # nobody sees single replies
         out: list[ServerSide] = [self.meter] if masked else [self.screen.learn, self.meter]
+        attack = self.setting.attack
+        if attack is not None and attack.trains and not self.setting.remote:
+            out.insert(0, Apart(self.setting.roles.forge))
         if self.count is not None:
             out.append(self.count)
-            attack = self.setting.attack
             if attack is not None and not self._alone:
                 forging = self.setting.roles.forge
                 out.append(Collusion(attack, forging, seed=attack_seed(config)))

@@ -41,7 +41,7 @@ from isonomy.blocks.soft_rates import soft_accuracy, soft_gap
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message, Reply, State
-from isonomy.core.cohort import Cohort
+from isonomy.core.cohort import Cohort, Replies
 from isonomy.core.examples import Split
 from isonomy.core.notions import NOTIONS, NotionCode
 from isonomy.core.options import option
@@ -122,19 +122,20 @@ class FedFairLAB(Algorithm[Server]):
 
     def round(self, server: Server, cohort: Cohort) -> Server:
         """Train, score, distil, score, choose."""
-        models = cohort.gather(self.train, {"params": server.params}).value["params"]
+        models = _by_client(cohort.gather(self.train, {"params": server.params}))
         scores = self._scores(cohort, models)
+        own = len(scores)
         if self.epochs:
             positive = scores.clamp(min=0)
             weight = positive if bool(positive.any()) else torch.ones_like(scores)
             sent = {"initial": server.initial, "models": models, "weight": weight / weight.sum()}
             work = self.other_work("distil", cohort.work)
-            distilled = cohort.gather(self.distil, sent, work=work).value["params"]
+            distilled = _by_client(cohort.gather(self.distil, sent, work=work))
             scores = torch.cat([scores, self._scores(cohort, distilled)])
             models = tree.concat([models, distilled])
-        best = int(scores.argmax())
+        best = int(scores.argmax())  # the first of equals
         params, score = tree.take(models, best), scores[best].to(torch.float32)
-        cohort.record(score=float(score), chosen="distilled" if best >= len(cohort.ids) else "own")
+        cohort.record(score=float(score), chosen="own" if best < own else "distilled")
         better = bool(score > server.score)
         kept = params if better or self.keep == "last" else server.best
         return Server(params, server.initial, kept, torch.maximum(score, server.score))
@@ -238,6 +239,11 @@ class FedFairLAB(Algorithm[Server]):
             gaps = torch.stack([_gap(one, self.notion) for one in cells])
             score = score - PENALTY * (gaps - self.threshold).clamp(min=0)
         return score
+
+
+def _by_client(got: Replies) -> Params:
+    """The models in the order of the clients' numbers, so that ties depend on nothing else."""
+    return tree.take(got.value["params"], got.ids.argsort())
 
 
 def _gap(cells: Tensor, notion: str) -> Tensor:

@@ -11,8 +11,8 @@ each client's model theta_i on them:
     theta   <- theta + eta mean over {i: Trust_i > gamma} of (theta_i - theta)
 
 The paper does not say what happens if no client is trusted; here the model stays as it is. Clients
-train with such weights too, computed from their own examples, as all methods do in the paper's
-experiments (`local = "plain"`: without). The public code takes the cosine of the models theta_i and
+train with the server's weights too, as all methods do in the paper's experiments with those of all
+examples (`local = "plain"`: without). The public code takes the cosine of the models theta_i and
 theta_s themselves, which is near 1 for all but reversed ones: `compare = "models"`. tau = 0 leaves
 a filter by direction; gamma < 0 is FedAvg with equal weights.
 
@@ -31,7 +31,15 @@ from torch import Tensor
 from torch.func import vmap
 
 from isonomy.blocks.descent import descend
-from isonomy.blocks.groups import cells, column, debiased_loss, gap, require_binary
+from isonomy.blocks.groups import (
+    cells,
+    column,
+    counted,
+    debiasing_weights,
+    gap,
+    require_binary,
+    weighted_loss,
+)
 from isonomy.blocks.vectors import rows, unflattened
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm, Global
@@ -85,8 +93,9 @@ class GuardFed(Algorithm[Global]):
         """Reference, trust, average of the trusted."""
         task, params, own = cohort.task, server.params, cohort.server_client()
         at = column(task, self.attribute, self.name)
-        reference = descend(debiased_loss(task, own, at), params, own)
-        got = cohort.gather(self.train, {"params": params})
+        table = debiasing_weights(counted(task, own, at))
+        reference = descend(weighted_loss(task, table, at), params, own)
+        got = cohort.gather(self.train, {"params": params, "table": table})
         models = got.value["params"]
         trust = self._trust(task, params, reference, models, own)
         chosen = trust > self.gamma
@@ -102,7 +111,8 @@ class GuardFed(Algorithm[Global]):
     def train(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Local training, by default with debiasing weights."""
         at = column(task, self.attribute, self.name)
-        objective = task.loss if self.local == "plain" else debiased_loss(task, client, at)
+        debiased = weighted_loss(task, message["table"], at)
+        objective = task.loss if self.local == "plain" else debiased
         return {"params": descend(objective, message["params"], client)}, client.state
 
     def _trust(
