@@ -97,7 +97,7 @@ def test_scores_by_hand() -> None:
     """A bound on accuracy and on both attributes of other models, on validation rows."""
     task, made = people(3, clients=3, n=60)
     engine = Loop(task, made)
-    algorithm = FedFairLAB(threshold=0.1, budget=0.9)
+    algorithm = FedFairLAB(threshold=0.1, budget=0.9, attribute="all")
     engine.reset(algorithm.init_client(task, task.init(0)))
     cohort = engine.cohort(engine.everyone(), work=Work(), round=0)
     models = [task.init(s) for s in range(4)]

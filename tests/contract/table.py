@@ -135,7 +135,10 @@ ROWS: dict[str, Row] = {
     ),
     "fedfairlab": Row(
         group_fair.fedfairlab,
-        variants=({"epochs": 2}, {"budget": 0.9, "notion": "eo", "keep": "last", "epochs": 0}),
+        variants=(
+            {"epochs": 2},
+            {"budget": 0.9, "notion": "eo", "keep": "last", "epochs": 0, "attribute": "all"},
+        ),
         classes=(2,),
     ),
     "fedfv": Row(client_fair.fedfv, variants=({"alpha": 0.3}, {"alpha": 0.0, "tau": 2})),
@@ -209,7 +212,7 @@ ROWS: dict[str, Row] = {
     ),
     "guardfed": Row(
         group_fair.guardfed,
-        variants=({"tau": 1.0, "gamma": 0.0}, {"compare": "models", "local": "plain"}),
+        variants=({"tau": 1.0, "gamma": 0.0, "local": "reweigh"}, {"compare": "models"}),
         classes=(2,),
     ),
     "gifair": Row(group_fair.gifair, variants=({}, {"groups": "clients", "strength": 0.9})),

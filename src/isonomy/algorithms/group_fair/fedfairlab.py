@@ -6,7 +6,7 @@ Fontana et al., "FedFairLAB" (2026), after its public code; no paper was found. 
 
        Psi = loss + sum_j ([lam_j + mu g_j]_+^2 - lam_j^2) / (2 mu),
 
-   g_j the soft gap of attribute j minus `threshold`, and `budget` minus the soft accuracy; then
+   g_j the soft gap of an attribute minus `threshold`, and `budget` minus the soft accuracy; then
    lam_j <- max(lam0, lam_j + mu [g_j]_+) and mu <- growth mu, both at most `most`;
 2. all models are scored on all clients' validation examples,
 
@@ -87,7 +87,9 @@ class FedFairLAB(Algorithm[Server]):
     )
     budget: float = option(0.0, "least accuracy; 0: no bound", ge=0, le=1)
     notion: NotionCode = option("dp", NOTION_OPTION)
-    attribute: str = option("", "protected attribute that is bounded; all if empty")
+    attribute: str = option(
+        "", "protected attribute whose gap is bounded; the first if empty, 'all' for all of them"
+    )
     lam0: float = option(0.1, "first and least multiplier", ge=0, lt=math.inf)
     mu0: float = option(1.0, "first weight of squared violations", gt=0, lt=math.inf)
     growth: float = option(2.0, "factor of that weight from round to round", ge=1, lt=math.inf)
@@ -199,9 +201,9 @@ class FedFairLAB(Algorithm[Server]):
 
     def _columns(self, task: Task) -> list[int]:
         """The attributes that are bounded."""
-        first = column(task, self.attribute, self.name)
-        if self.attribute or len(task.levels) == 1:
-            return [first]
+        if self.attribute != "all":
+            return [column(task, self.attribute, self.name)]
+        column(task, "", self.name)  # there must be one
         return [at for at, levels in enumerate(task.levels) if levels > 1]
 
     def _bounds(self, task: Task, outputs: Tensor, batch: Batch) -> Tensor:

@@ -10,9 +10,9 @@ each client's model theta_i on them:
     Trust_i = Dev_i exp(-tau Fair_i)
     theta   <- theta + eta mean over {i: Trust_i > gamma} of (theta_i - theta)
 
-The paper does not say what happens if no client is trusted; here the model stays as it is. Clients
-train with the server's weights too, as all methods do in the paper's experiments with those of all
-examples (`local = "plain"`: without). The public code takes the cosine of the models theta_i and
+The paper does not say what happens if no client is trusted; here the model stays as it is. In its
+experiments all methods train with such weights, those of all examples; with `local = "reweigh"`,
+clients train with the server's. The public code takes the cosine of the models theta_i and
 theta_s themselves, which is near 1 for all but reversed ones: `compare = "models"`. tau = 0 leaves
 a filter by direction; gamma < 0 is FedAvg with equal weights.
 
@@ -73,7 +73,7 @@ class GuardFed(Algorithm[Global]):
         "updates", "whose cosine is taken: the paper's updates, or the public code's models"
     )
     local: Literal["plain", "reweigh"] = option(
-        "reweigh", "local training: plain, or with debiasing weights"
+        "plain", "local training: plain, or with the server's debiasing weights"
     )
     attribute: str = option("", "protected attribute whose groups are compared; the first if empty")
 
