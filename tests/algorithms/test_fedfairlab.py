@@ -15,6 +15,7 @@ from algorithms.group_by_hand import (
     TWO,
     X,
     Y,
+    losses,
     people,
     play,
     sigmoid,
@@ -61,8 +62,10 @@ def test_a_round_by_hand(kind: type[Engine]) -> None:
     algorithm = FedFairLAB(threshold=threshold, lam0=lam, mu0=mu, growth=3.0, most=5.0, epochs=0)
     models = [own_step(START, k, lam, mu, threshold) for k in range(3)]
     scores = [score(w, threshold) for w in models]
+    assert len(set(scores)) == 1  # the weights have one sign, so the losses decide
+    total = [sum(losses(w, k).sum() for k in range(3)) for w in models]
     server, engine = play(algorithm, kind)
-    assert weight_of(server) == pytest.approx(models[int(np.argmax(scores))], abs=1e-6)
+    assert weight_of(server) == pytest.approx(models[int(np.argmin(total))], abs=1e-6)
     assert float(server.score) == pytest.approx(max(scores), abs=1e-6)
     for k in range(3):
         violated = max(0.0, soft_gap(models[k], k) - threshold)
@@ -102,7 +105,7 @@ def test_scores_by_hand() -> None:
     cohort = engine.cohort(engine.everyone(), work=Work(), round=0)
     models = [task.init(s) for s in range(4)]
     stacked = {name: torch.stack([m[name] for m in models]) for name in models[0]}
-    got = algorithm._scores(cohort, stacked)
+    got, losses = algorithm._scores(cohort, stacked)
     rows = made.row_numbers(torch.arange(3))
     x, y, groups = made.x[rows], made.y[rows].numpy(), made.groups[rows].numpy()
     for i, params in enumerate(models):
@@ -113,6 +116,8 @@ def test_scores_by_hand() -> None:
             rate = [said[z == level].mean() for level in np.unique(z)]
             wanted -= 10 * max(0, max(rate) - min(rate) - 0.1)
         assert float(got[i]) == pytest.approx(wanted, abs=1e-6)
+        each = task.each_loss(task.outputs(params, x), made.y[rows])
+        assert float(losses[i]) == pytest.approx(float(each.double().sum()), rel=1e-5)
 
 
 def hard_gap(task: Any, made: Any, params: Any) -> float:

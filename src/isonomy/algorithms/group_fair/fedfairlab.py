@@ -14,7 +14,8 @@ Fontana et al., "FedFairLAB" (2026), after its public code; no paper was found. 
 
 3. every client distils a new model from all of them: from the initial model, on its own examples,
    towards the mean of their probabilities with weights in proportion to their scores;
-4. these are scored too, and the best of all models is the next one. The best one of all rounds is
+4. these are scored too, and the best of all models (of equals, the one with the least loss) is
+   the next one. The best one of all rounds is
    deployed (`keep = "last"`: that of the last round).
 
 The public README says that clients exchange logits; in the code, as here, every model is sent to
@@ -41,7 +42,7 @@ from isonomy.blocks.soft_rates import soft_accuracy, soft_gap
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message, Reply, State
-from isonomy.core.cohort import Cohort, Replies
+from isonomy.core.cohort import Cohort
 from isonomy.core.examples import Split
 from isonomy.core.notions import NOTIONS, NotionCode
 from isonomy.core.options import option
@@ -78,8 +79,8 @@ class FedFairLAB(Algorithm[Server]):
     family: ClassVar[str] = "group_fair"
     paper: ClassVar[str] = "Fontana et al., 2026 (after its public code)"
     reveals: ClassVar[str] = (
-        "each client's models, to the server and to all clients; only sums of the counts of "
-        "predictions by label and group"
+        "each client's models, to the server and to all clients; only sums of the losses, and of "
+        "the counts of predictions by label and group"
     )
 
     threshold: float = option(
@@ -124,18 +125,20 @@ class FedFairLAB(Algorithm[Server]):
 
     def round(self, server: Server, cohort: Cohort) -> Server:
         """Train, score, distil, score, choose."""
-        models = _by_client(cohort.gather(self.train, {"params": server.params}))
-        scores = self._scores(cohort, models)
+        models = cohort.gather(self.train, {"params": server.params}).value["params"]
+        scores, losses = self._scores(cohort, models)
         own = len(scores)
         if self.epochs:
             positive = scores.clamp(min=0)
             weight = positive if bool(positive.any()) else torch.ones_like(scores)
             sent = {"initial": server.initial, "models": models, "weight": weight / weight.sum()}
             work = self.other_work("distil", cohort.work)
-            distilled = _by_client(cohort.gather(self.distil, sent, work=work))
-            scores = torch.cat([scores, self._scores(cohort, distilled)])
+            distilled = cohort.gather(self.distil, sent, work=work).value["params"]
+            more = self._scores(cohort, distilled)
+            scores, losses = torch.cat([scores, more[0]]), torch.cat([losses, more[1]])
             models = tree.concat([models, distilled])
-        best = int(scores.argmax())  # the first of equals
+        tied = scores >= scores.max() - 1e-9  # of these, the one with the least loss
+        best = int(torch.where(tied, losses, math.inf).argmin())
         params, score = tree.take(models, best), scores[best].to(torch.float32)
         cohort.record(score=float(score), chosen="own" if best < own else "distilled")
         better = bool(score > server.score)
@@ -165,21 +168,18 @@ class FedFairLAB(Algorithm[Server]):
         lam = (own.lam + own.mu * g).clamp(self.lam0, max(self.most, self.lam0))
         return {"params": new}, Own(lam, (own.mu * self.growth).clamp(max=self.most))
 
-    @phase("sum", times=2, cells="group statistic")
+    @phase("sum", times=2, cells="group statistic", loss="statistic")
     def score(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """Counts and positive predictions of each model, on validation examples if there are any.
+        """Counts, positive predictions and losses of each model, on validation examples if any.
 
-        They are by label and group of each attribute.
+        Counts are by label and group of each attribute.
         """
-        counted = [
-            torch.where(client.sizes[1] > 0, held, seen)
-            for held, seen in zip(
-                self._counted(task, message["models"], client, "validation"),
-                self._counted(task, message["models"], client, "train"),
-                strict=True,
-            )
-        ]
-        return {"cells": tuple(counted)}, client.state
+        held = self._counted(task, message["models"], client, "validation")
+        seen = self._counted(task, message["models"], client, "train")
+        loss, *counted = (
+            torch.where(client.sizes[1] > 0, a, b) for a, b in zip(held, seen, strict=True)
+        )
+        return {"cells": tuple(counted), "loss": loss}, client.state
 
     @phase("gather", params=Part("model", of="initial"))
     def distil(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
@@ -216,23 +216,26 @@ class FedFairLAB(Algorithm[Server]):
         return torch.stack(bounds)
 
     def _counted(self, task: Task, models: Params, client: Client, split: Split) -> list[Tensor]:
-        """Counts and positive predictions [models, 2, labels, groups] of each attribute."""
+        """Losses [models]; counts and positives [models, 2, labels, groups] of each attribute."""
 
-        def positive(params: Params, x: Tensor) -> Tensor:
-            return task.decide(task.outputs(params, x)).to(torch.float64)
+        def one(params: Params, batch: Batch) -> tuple[Tensor, Tensor]:
+            outputs = task.outputs(params, batch.x)
+            loss = (task.each_loss(outputs, batch.y) * batch.weight).to(torch.float64).sum()
+            return loss, task.decide(outputs).to(torch.float64)
 
         totals: list[Tensor] = []
         for page in client.pages(split):
-            chosen = vmap(positive, (0, None))(models, page.x)  # [models, n]
+            loss, chosen = vmap(one, (0, None))(models, page)  # [models], [models, n]
             values = torch.stack([torch.ones_like(chosen), chosen], 1)
             inside = [member(task, page, at).to(torch.float64) for at in self._columns(task)]
-            found = [torch.einsum("mvn,nyz->mvyz", values, one) for one in inside]
+            found = [loss, *(torch.einsum("mvn,nyz->mvyz", values, cell) for cell in inside)]
             totals = [a + b for a, b in zip(totals, found, strict=True)] if totals else found
         return totals
 
-    def _scores(self, cohort: Cohort, models: Params) -> Tensor:
-        """The score of each of the stacked models."""
-        found = cohort.sum(self.score, {"models": models})["cells"]
+    def _scores(self, cohort: Cohort, models: Params) -> tuple[Tensor, Tensor]:
+        """The score of each of the stacked models, and its loss, which breaks ties."""
+        got = cohort.sum(self.score, {"models": models})
+        found = got["cells"]
         count, positive = found[0][:, 0].sum(-1), found[0][:, 1].sum(-1)  # [models, labels]
         correct = positive[:, 1] + count[:, 0] - positive[:, 0]
         accuracy = correct / count.sum(-1).clamp(min=1)
@@ -240,12 +243,7 @@ class FedFairLAB(Algorithm[Server]):
         for cells in found:
             gaps = torch.stack([_gap(one, self.notion) for one in cells])
             score = score - PENALTY * (gaps - self.threshold).clamp(min=0)
-        return score
-
-
-def _by_client(got: Replies) -> Params:
-    """The models in the order of the clients' numbers, so that ties depend on nothing else."""
-    return tree.take(got.value["params"], got.ids.argsort())
+        return score, got["loss"]
 
 
 def _gap(cells: Tensor, notion: str) -> Tensor:
