@@ -264,4 +264,5 @@ def _products(task: Task, params: Params, batch: Batch, direction: Tree) -> Tens
         g = grad(lambda p: (task.losses(p, batch) * u).sum())(params)
         return tree.dot(g, direction)
 
-    return grad(along_it)(torch.ones_like(batch.weight))
+    products: Tensor = grad(along_it)(torch.ones_like(batch.weight))
+    return products

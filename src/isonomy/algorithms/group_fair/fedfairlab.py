@@ -152,7 +152,8 @@ class FedFairLAB(Algorithm[Server]):
     @phase("gather", params="model")
     def train(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Local training on the augmented Lagrangian; then the multipliers grow."""
-        own, params = client.state, message["params"]
+        own: Own = client.state
+        params = message["params"]
 
         def objective(params: Params, batch: Batch) -> Tensor:
             outputs = task.outputs(params, batch.x)
@@ -192,9 +193,9 @@ class FedFairLAB(Algorithm[Server]):
             return found
 
         def objective(params: Params, batch: Batch) -> Tensor:
-            taught = vmap(chances, (0, None))(models, batch.x)
+            taught: Tensor = vmap(chances, (0, None))(models, batch.x)
             target = torch.tensordot(weight.to(taught.dtype), taught, dims=1)
-            loss = -(target * chances(params, batch.x).clamp(min=1e-7).log()).sum(-1)
+            loss: Tensor = -(target * chances(params, batch.x).clamp(min=1e-7).log()).sum(-1)
             return (loss * batch.weight).sum() / batch.weight.sum().clamp(min=1)
 
         return {"params": descend(objective, message["initial"], client)}, client.state
