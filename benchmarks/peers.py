@@ -114,6 +114,8 @@ def run(peer: str, python: str, work: Path, out: Path) -> tuple[dict, list[np.nd
     with np.load(out) as arrays:
         final = [arrays[f"p{i}"] for i in range(len(arrays.files))]
     ends = record["ends"]
+    if len(ends) <= SKIPPED + 1:
+        raise RuntimeError(f"{peer} recorded the end of {len(ends)} rounds only.")
     spent = [b - a for a, b in itertools.pairwise(ends)]
     skipped = min(len(spent) // 2, len(spent) - 5) if len(spent) > 20 else SKIPPED
     record |= {"first": ends[0] - begin, "each": spent[skipped:]}
