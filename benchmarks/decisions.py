@@ -28,6 +28,7 @@ import torch
 
 import isonomy
 from isonomy.config.schema import parse
+from isonomy.errors import ConfigError
 from isonomy.metrics.requirements import Cells, read_requirement, read_target
 from isonomy.runs.build import build
 from isonomy.runs.finished import opened
@@ -41,6 +42,7 @@ BOUNDS = {  # drawn for each decision: some are easy, some hard, some impossible
     "worst_client_accuracy >=": (0.6, 0.65, 0.7, 0.75),
     "equal_opportunity(sex) <=": (0.05, 0.1, 0.15),
 }
+REFUSED = {"yes": False, "wrong": False, "possible": False, "accuracy": None, "statuses": []}
 
 
 def draw(rng: np.random.Generator, size: int, client: int) -> list[str]:
@@ -110,13 +112,18 @@ def one(
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         write_tables(rng, folder, size)
-        found = isonomy.decide(
-            config_of(folder / "tables"),
-            folder / "decision",
-            require=required if epsilon is None else [*required, f"epsilon <= {epsilon}"],
-            methods=methods,
-            trials=trials,
-        )
+        try:
+            found = isonomy.decide(
+                config_of(folder / "tables"),
+                folder / "decision",
+                require=required if epsilon is None else [*required, f"epsilon <= {epsilon}"],
+                methods=methods,
+                trials=trials,
+            )
+        except ConfigError as error:  # the noise is too large for any model
+            if epsilon is None or "not even a perfect model" not in str(error):
+                raise
+            return {"seed": seed, "required": required, "refused": str(error)} | REFUSED
         wishes = [read_requirement(text, ["sex"]) for text in required]
         accuracy = read_target("accuracy", ["sex"])
         setting = {"path": str(folder / "population")}
@@ -174,6 +181,8 @@ def report(rows: list[dict], seconds: float) -> None:
     lost = [row["oracle"] - row["accuracy"] for row in yes if row["oracle"] is not None]
     wrong = sum(row["wrong"] for row in rows)
     print(f"{len(rows)} draws in {seconds:.0f} s")
+    if refused := sum("refused" in row for row in rows):
+        print(f"refused before training, because the noise is too large: {refused}")
     print(f"yes: {len(yes)}, of which wrong: {wrong} ({wrong / len(rows):.1%} of all draws)")
     print(f"some candidate meets the requirements in the population: {len(possible)}")
     print(f"of these answered yes: {sum(row['yes'] for row in possible)}")

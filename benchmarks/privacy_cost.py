@@ -6,7 +6,8 @@
 Client-level privacy, clients known to take part, all clients in every round. ADULT: 100 clients,
 labels skewed (Dirichlet, 0.5), logistic regression; groups are sexes and races, and PFFL bounds the
 losses of the sexes. Fashion-MNIST: 100 clients with two labels each, logistic regression; it has no
-groups, so PFFL is not run on it. An epsilon of 0 stands for training without privacy.
+groups, so PFFL is not run on it. An epsilon of 0 stands for training without privacy, and an
+infinite one for clipping alone.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import statistics
 import sys
 import time
@@ -23,7 +25,8 @@ from typing import Any
 from isonomy import api
 from isonomy.config.schema import parse
 
-EPSILONS = (0.0, 16.0, 4.0, 2.0)
+CLIPPED = math.inf  # clips with next to no noise, for the effect of clipping alone
+EPSILONS = (0.0, CLIPPED, 8.0, 2.0)
 SEEDS = (0, 1, 2)
 DATA: dict[str, dict[str, Any]] = {
     "adult": {
@@ -58,11 +61,20 @@ SHOWN = {
         "client.accuracy.worst10",
         "group.sex.demographic_parity",
         "group.sex.equal_opportunity",
-        "group.race.balanced_accuracy.White",
-        "group.race.balanced_accuracy.Black",
-        "group.race.balanced_accuracy.Amer-Indian-Eskimo",
     ),
     "fashion_mnist": ("accuracy", "client.accuracy.worst10", "client.accuracy.std"),
+}
+
+RACES = ("White", "Black", "Asian-Pac-Islander", "Amer-Indian-Eskimo", "Other")  # by size
+LOST = {
+    "adult": (
+        "accuracy",
+        "client.accuracy.worst10",
+        "group.sex.balanced_accuracy.Male",
+        "group.sex.balanced_accuracy.Female",
+        *(f"group.race.balanced_accuracy.{race}" for race in RACES),
+    ),
+    "fashion_mnist": ("accuracy", "client.accuracy.worst10"),
 }
 
 
@@ -88,7 +100,7 @@ def measured(data: str, method: str, epsilon: float, seed: int) -> dict[str, Any
     if epsilon:
         values["privacy"] = {
             "level": "client",
-            "epsilon": epsilon,
+            **({"noise": 1e-3} if epsilon == CLIPPED else {"epsilon": epsilon}),
             "delta": 1e-3,  # 100 clients
             "clip": 0.3,
             "bounds": METHODS[method].get("bounds", {}),
@@ -127,8 +139,26 @@ def table(rows: list[dict[str, Any]]) -> None:
                 spread = statistics.stdev(values) if len(values) > 1 else 0.0
                 cells.append(f"{statistics.mean(values):.3f} ± {spread:.3f}")
             noise = f"{some[0]['noise']:.2f}" if epsilon else "0"
-            text = f"{epsilon:g}" if epsilon else "none"
+            text = {0.0: "none", CLIPPED: "clipping alone"}.get(epsilon, f"{epsilon:g}")
             print(f"| {method} | {text} | {noise} | {' | '.join(cells)} | {len(some)} |")
+
+
+def lost(rows: list[dict[str, Any]]) -> None:
+    """What each group and the worst clients lose, as differences between runs of the same seed."""
+    found = {(r["data"], r["method"], r["epsilon"], r["seed"]): r["metrics"] for r in rows}
+    for data, names in LOST.items():
+        print(f"\n{data}: less than without privacy\n\n| method | epsilon | {' | '.join(names)} |")
+        print("|" + " --- |" * (len(names) + 2))
+        for method, epsilon in itertools.product(METHODS, EPSILONS[1:]):
+            seeds = [s for s in SEEDS if (data, method, epsilon, s) in found]
+            pairs = [(found[data, method, 0.0, s], found[data, method, epsilon, s]) for s in seeds]
+            if len(pairs) < 2:
+                continue
+            cells = []
+            for name in names:
+                values = [plain[name] - private[name] for plain, private in pairs]
+                cells.append(f"{statistics.mean(values):.3f} ± {statistics.stdev(values):.3f}")
+            print(f"| {method} | {epsilon:g} | {' | '.join(cells)} |")
 
 
 def main() -> None:
@@ -141,6 +171,7 @@ def main() -> None:
         rows = [json.loads(line) for line in given.out.read_text().splitlines()]
     if given.table:
         table(rows)
+        lost(rows)
         return
     done = {(r["data"], r["method"], r["epsilon"], r["seed"]) for r in rows}
     for case in cases():

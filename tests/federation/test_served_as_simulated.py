@@ -26,7 +26,7 @@ from isonomy.federation import charter as charters
 from isonomy.federation import organiser
 from isonomy.federation.consent import consent_text
 from isonomy.federation.flower import superlink
-from isonomy.privacy.accounting import epsilon
+from isonomy.privacy.accounting import Event, epsilon
 from isonomy.privacy.clipping import ClippedReplies
 from isonomy.privacy.example_ledger import training_events
 from isonomy.privacy.example_plan import Training
@@ -326,14 +326,40 @@ def test_a_participant_refuses_to_exceed_its_budget(tmp_path: Path) -> None:
 
 
 def test_the_consent_says_what_privacy_promises(here: Path) -> None:
+    """Level, epsilon before anything is sent, delta, what is covered and what is not."""
     overrides = [*PRIVATE[:-2], "privacy.noise=5.0", "privacy.epsilon=4.0", PRIVATE[-1]]
     config = read(here / "config.toml", overrides)
     text = " ".join(consent_text(charters.make(config, NAMES)[0]))
-    assert "the largest epsilon is 4 at delta = 1e-05" in text
+    spent = epsilon({Event(5.0): 3}, 1e-5)
+    assert f"epsilon is {spent:.3g} at delta = 1e-05 after all 3 rounds" in text
+    assert "training ends before it exceeds 4" in text
     assert "to a norm of 0.05" in text
     assert "You trust the organiser" in text
-    assert "without noise: preprocessing, evaluation" in text
-    config = read(here / "config.toml", [*ROWS, "privacy.epsilon=8.0"])
+    assert "Not covered, and sent without noise: the preparation" in text
+    some = [w for w in PRIVATE if "noise" not in w]  # the noise is found after preparation
+    config = read(here / "config.toml", [*some, "privacy.epsilon=4.0"])
     text = " ".join(consent_text(charters.make(config, NAMES)[0]))
+    assert "epsilon is at most 4 at delta = 1e-05" in text
+    plain = charters.make(read(here / "config.toml", []), NAMES)[0]
+    assert "Differential privacy: none." in " ".join(consent_text(plain))
+
+
+def test_the_consent_says_the_epsilon_of_the_participants_own_rows(here: Path) -> None:
+    """It is what the participant's own count has after all rounds."""
+    shown: list[str] = []
+    members = {name: participant(here, name) for name in NAMES}
+
+    def agree(charter: Any) -> bool:
+        shown.extend(consent_text(charter, members["north"].rows))
+        return True
+
+    members["north"]._decide = agree
+    serve(here, [*ROWS, "privacy.epsilon=80.0"], Room(members))
+    own = json.loads(next((here / "homes/north").rglob("privacy.json")).read_text())
+    text = " ".join(shown)
+    assert f"epsilon is {own['epsilon']:.3g} at delta = 1e-05 after all 3 rounds" in text
     assert "You need not trust the organiser" in text
-    assert "up to 8 at delta = 1e-05" in text
+    assert "and refuses to answer beyond 80" in text
+    charter = charters.make(read(here / "config.toml", ROWS), NAMES)[0]
+    text = " ".join(consent_text(charter))
+    assert "epsilon depends on how many rows you have" in text

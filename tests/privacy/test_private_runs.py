@@ -230,7 +230,7 @@ REFUSED = [
     ((*EXAMPLE, "algorithm=fedeba"), "needs the examples themselves"),
     ((*EXAMPLE, "algorithm=pffl"), "needs the examples themselves"),
     ((*EXAMPLE, "algorithm={name='fmtl', lams=[0.1, 1.0]}"), "the work of phase 'local'"),
-    (("secure=true",), "hides from it"),
+    (("secure=true", "privacy.clip=adaptive"), "clients clip their replies themselves"),
     (("engine.device=cuda",), "on the CPU"),
     (("privacy.level=none",), "privacy.level is 'none'"),
     (("evaluate.threshold=f1",), "on validation examples without noise"),
@@ -249,7 +249,7 @@ def test_what_cannot_be_private_is_refused(overrides, text):
         ((), "needs a fixed clip"),
         ((*EXAMPLE, "privacy.seed=3"), "secret keys of their own"),
         (("privacy.clip=1.0", "cohort.sampling=poisson", "cohort.size=4"), "traffic"),
-        (("privacy.clip=1.0", "secure=true"), "hides from it"),
+        (("privacy.clip=1.0", "secure=true"), "secret keys of their own"),
     ],
 )
 def test_what_a_real_federation_cannot_do_is_refused(overrides, text):

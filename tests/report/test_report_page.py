@@ -369,6 +369,24 @@ def test_clients_are_those_of_the_last_round_mean_over_seeds():
     assert points.tips == ["a\nA, 5 examples\n0.625 (seeds: 2)"]
 
 
+def test_the_cluster_of_a_client_is_not_drawn_as_a_value_inside_it():
+    clients = {
+        "round": [1, 1],
+        "client": [0, 1],
+        "name": ["A", "B"],
+        "split": ["test"] * 2,
+        "size": [5, 5],
+        "cluster": [0, 1],
+        "group.sex.demographic_parity": [0.1, 0.2],
+        "loss": [0.5, 0.25],
+    }
+    views = figures.clients.draw([Record("a", 0, {"seed": 0}, [], clients, {})])
+    titles = [view.title for view in views]
+    assert not [title for title in titles if "cluster" in title]
+    assert "loss" in titles
+    assert [title for title in titles if title.endswith(", inside each client")]
+
+
 def test_tradeoff_marks_runs_and_their_mean():
     (view,) = figures.trade_off.draw(
         [plain(seed=s, accuracy=a, faa=f) for s, a, f in ((0, 0.5, 0.1), (1, 0.75, 0.3))]

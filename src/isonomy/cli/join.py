@@ -81,7 +81,7 @@ def join(
 
     def decide(charter: Charter) -> bool:
         typer.echo(f"The organiser at {server} invites you to a federation.")
-        for text in consent_text(charter):
+        for text in consent_text(charter, participant.rows):
             typer.echo(text)
         if yes:
             typer.echo("You agreed in advance (--yes).")

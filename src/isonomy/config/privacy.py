@@ -43,6 +43,12 @@ class PrivacyConfig(Section):
     largest: int | None = Field(
         None, ge=1, description="with weights = 'size': size above which a client counts no more"
     )
+    colluding: int = Field(
+        1,
+        ge=0,
+        description="at level 'client' with secure aggregation: clients in a sum whose share of "
+        "the noise is not counted, because they may tell it to the organiser",
+    )
     batches: Literal["poisson", "passes"] = Field(
         "poisson",
         description="batches at level 'example': each example independently of the others, or "

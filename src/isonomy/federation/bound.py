@@ -146,8 +146,8 @@ def rows_of_a_reply(work: Work, size: int) -> int:
     return min(whole, work.count(size) * width)
 
 
-def check_rows(charter: Charter, client: phases.Client) -> None:
-    """Raise DataError if the table is too small for what the charter promises."""
+def check_rows(charter: Charter, client: phases.Client) -> int:
+    """The number of training rows; raises DataError if it is too small for the charter."""
     config = config_of(charter)
     kept = phases.survey(charter["survey"], client)[1]
     size, least = int((kept == 0).sum()), config.privacy.rows
@@ -158,6 +158,7 @@ def check_rows(charter: Charter, client: phases.Client) -> None:
             f"says that it is from at least {least}; add rows, or ask the organiser for more local "
             "steps, larger batches or another privacy.rows."
         )
+    return size
 
 
 def without_rare(table: Table, features: dict[str, str], kept: phases.Kept, least: int) -> Table:

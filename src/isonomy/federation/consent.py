@@ -22,6 +22,7 @@ from isonomy.federation.charter import (
     schema_of,
 )
 from isonomy.federation.flower.identity import fingerprint
+from isonomy.federation.promise import promise
 from isonomy.federation.schedule import Schedule
 from isonomy.privacy.secure.threshold import asked_at_once, colluders, threshold_of
 from isonomy.runs.build import malicious_clients
@@ -29,14 +30,17 @@ from isonomy.runs.build import malicious_clients
 DEFAULTS = PrivacyConfig()
 
 
-def consent_text(charter: Charter) -> list[str]:
-    """What a participant should know before it agrees, as lines of text."""
+def consent_text(charter: Charter, rows: int | None = None) -> list[str]:
+    """What a participant should know before it agrees, as lines of text.
+
+    `rows` is how many training rows it has, on which the privacy of single rows depends.
+    """
     config, schema = config_of(charter), schema_of(charter)
     algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
     lines = _about(charter, config, schema, type(algorithm))
     lines += _attack(charter, config)
     lines += _questions(config, schema, algorithm, charter)
-    lines += _noise(config)
+    lines += promise(config, algorithm, schema, len(charter["clients"]), rows)
     lines += _limits(config)
     if config.defence.name != "none":
         lines.append(
@@ -127,35 +131,6 @@ def _who_sees(config: Config, charter: Charter) -> list[str]:
             "WARNING: a sum of two replies shows yours to the other participant, who knows its own."
         )
     return lines
-
-
-def _noise(config: Config) -> list[str]:
-    """What differential privacy promises to a participant, and whom it has to trust."""
-    given = config.privacy
-    if given.level == "none":
-        return []
-    allowed = ", ".join(given.allow) or "nothing"
-    uncovered = f"Not covered by it, and without noise: {allowed}."
-    if given.level == "example":
-        limit = "without a limit" if given.epsilon is None else f"up to {given.epsilon:g}"
-        return [
-            "Differential privacy of your single rows: your program trains on gradients of rows, "
-            f"each shortened to a norm of {given.clip:g}, with noise of {given.noise:g} times "
-            "this, from a secret key of its own. You need not trust the organiser. Your program "
-            f"counts epsilon for your rows, {limit} at delta = {given.delta:g}, and refuses to "
-            "train beyond it.",
-            uncovered,
-        ]
-    size = "found for it" if given.noise is None else f"{given.noise:g} times the clip"
-    budget = "none" if given.epsilon is None else f"{given.epsilon:g} at delta = {given.delta:g}"
-    bounds = "".join(f", '{name}' to {bound:g}" for name, bound in given.bounds.items())
-    return [
-        f"Differential privacy of whole participants: the largest epsilon is {budget}. Your "
-        f"program shortens what training sends to a norm of {given.clip:g}{bounds}; the organiser "
-        f"does so again and adds noise ({size}) to sums before it uses them. You trust the "
-        "organiser to do so: it sees each reply without noise.",
-        uncovered,
-    ]
 
 
 def _limits(config: Config) -> list[str]:

@@ -26,6 +26,7 @@ from isonomy.federation.flower.transport import NodeTransport
 from isonomy.federation.sessions import Sessions
 from isonomy.privacy.secure.simulated import room_of
 from isonomy.privacy.secure.threshold import threshold_of
+from isonomy.privacy.shares import shares_of
 from isonomy.runs import folder as folders
 from isonomy.runs.build import Setting, build, check_remote, versions, with_recommended_work
 from isonomy.runs.folder import RunFolder
@@ -198,6 +199,7 @@ def _secure(setting: Setting) -> SecureServer | None:
         threshold_of(config, len(sizes)),
         room_of(sizes),
         capped=config.cohort.max_weight < 1,
+        shares=shares_of(config, len(sizes), config.privacy.noise or 0.0),
     )
 
 

@@ -38,8 +38,10 @@ from isonomy.federation.flower.secure_client import SecureClient
 from isonomy.federation.flower.state_store import StateStore
 from isonomy.privacy.example_plan import rehearse_examples
 from isonomy.privacy.own_examples import OwnExamples
+from isonomy.privacy.own_shares import OwnShares
 from isonomy.privacy.secure.check import check as check_secure
 from isonomy.privacy.secure.threshold import threshold_of
+from isonomy.privacy.shares import shares_of
 from isonomy.robust.rounding import rounding
 from isonomy.runs.build import Setting, build, versions
 from isonomy.runs.folder import RunFolder
@@ -103,6 +105,7 @@ class Participant:
         self.withheld = False
         self.verdict: str | None = None  # its status
         self.answered = 0
+        self.rows: int | None = None  # of training, once a charter is there
 
     def note(self, text: str) -> None:
         """Show a sentence to the user, without control characters that came with a message."""
@@ -271,7 +274,7 @@ class Participant:
             more = f" (And: {' '.join(wrong[1:])})" if len(wrong) > 1 else ""
             raise self._does_not_fit(f"{wrong[0]}{more}", charters.schema_of(charter))
         client = phases.Client(number, charter["clients"][number], self._open(charter), None)
-        check_rows(charter, client)
+        self.rows = check_rows(charter, client)
         self._identity_in(charter, number)
         algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
         check_secure(config, algorithm, len(charter["clients"]))
@@ -348,7 +351,7 @@ class Participant:
                 *client_side(setting),
             ),
             agreement=self._bound,
-            masking=self._masking(federation, clients),
+            masking=self._masking(federation, clients, place),
         )
         self._place, self._setting = place, setting
         self._fitted = fitted.model_dump(mode="json")
@@ -373,20 +376,24 @@ class Participant:
         )
         return (made,)
 
-    def _masking(self, federation: Federation, clients: int) -> SecureClient | None:
+    def _masking(self, federation: Federation, clients: int, place: Path) -> SecureClient | None:
         """What masks the replies of training, if the charter says so."""
         assert self._bound is not None
         assert self._client is not None
         config = self._bound.config
         if not config.secure.enabled:
             return None
+        shares = shares_of(config, clients, config.privacy.noise or 0.0)
+        file = place / "privacy.json"
+        number = self._client.number
         return SecureClient(
-            self._client.number,
+            number,
             int(federation.sizes()[0]),
             threshold_of(config, clients),
             config.secure,
             capped=config.cohort.max_weight < 1,
-            identity=self._identity_in(self._bound.charter, self._client.number),
+            identity=self._identity_in(self._bound.charter, number),
+            noise=None if shares is None else OwnShares(config.privacy, shares, number, file),
         )
 
     def _identity_in(self, charter: Charter, number: int) -> Identity | None:

@@ -14,6 +14,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 from torch.func import grad, vjp, vmap
+from torch.linalg import vector_norm
 from torch.nn.functional import linear
 
 from isonomy.core import tree
@@ -117,7 +118,9 @@ def _by_layer(
             continue
         slopes[name] = slope
         ones = 0.0 if module.bias is None else 1.0
-        squares = squares + slope.square().sum(1) * (inputs[name].square().sum(1) + ones)
+        squares = squares + vector_norm(slope, dim=1) ** 2 * (
+            vector_norm(inputs[name], dim=1) ** 2 + ones
+        )
         if name == first:
             break
         slope = slope @ params[f"{name}.weight"]

@@ -19,6 +19,7 @@ from torch import Tensor
 from isonomy.errors import ConfigError, missing_extra
 
 _WORDS = 4  # of 32 bits in a block of the cipher
+_TOGETHER = 2**16  # pairs of normal numbers that are computed at a time
 _SECOND = 2**63  # added to the position of a draw's second half, so that both halves differ
 
 
@@ -66,15 +67,43 @@ def _uniform(key: Tensor, place: Tensor, count: int) -> Tensor:
 
 
 def _normal(key: Tensor, place: Tensor, scale: Tensor, count: int) -> Tensor:
+    """Box and Muller's method, for a part of the places at a time, which stays in the cache.
+
+    By NumPy, whose sine, cosine and logarithm are about twice as fast as torch's.
+    """
     half = (count + 1) // 2
-    radius = _bits(key, place, half).to(torch.float32).add_(2.0**31 + 0.5).mul_(2.0**-32)
-    by = scale.to(torch.float32).reshape(-1, 1)
-    radius.clamp_(2.0**-33, 1 - 2.0**-24).log_().mul_(-2 * by * by).sqrt_()
-    angle = _bits(key, place, half, _SECOND).to(torch.float32).mul_(math.pi * 2.0**-31)
-    out = torch.empty(len(radius), 2 * half)
-    torch.mul(radius[:, :half], torch.cos(angle)[:, :half], out=out[:, :half])
-    torch.mul(radius[:, :half], angle.sin_()[:, :half], out=out[:, half:])
-    return out[:, :count].reshape(*place.shape, count)
+    blocks = -(-half // _WORDS)  # of the cipher, for the radii of a place; as many for its angles
+    at = place.numpy().reshape(-1).view(np.uint64)
+    by = (-2 * math.log(2) * scale.to(torch.float32).square()).reshape(-1, 1).numpy()
+    by = np.broadcast_to(by, (len(at), 1))
+    lanes = max(1, min(len(at), _TOGETHER // max(half, 1)))
+    counters = np.empty((lanes, 2, blocks, 2), dtype="<u8")
+    counters[:, 0, :, 1] = np.arange(blocks, dtype=np.uint64)
+    counters[:, 1, :, 1] = np.arange(blocks, dtype=np.uint64) + np.uint64(_SECOND)
+    words = np.empty(counters.nbytes // 4 + _WORDS, dtype="<i4")
+    cipher = _cipher(key.numpy().astype("<i8", copy=False).tobytes())
+    out = np.empty((len(at), 2, half), dtype=np.float32)
+    radii, angles = np.empty((2, lanes, half), dtype=np.float32)
+    for first in range(0, len(at), lanes):
+        n = min(lanes, len(at) - first)
+        counters[:n, :, :, 0] = at[first : first + n, None, None]
+        cipher.update_into(counters[:n].reshape(-1).view(np.uint8), words.view(np.uint8))
+        drawn = words[: 2 * n * blocks * _WORDS].reshape(n, 2, -1)[..., :half]
+        radius, angle, into = radii[:n], angles[:n], out[first : first + n]
+        radius[:], angle[:] = drawn[:, 0], drawn[:, 1]
+        # from 2^-32 to 1; small numbers, which become large radii, have all of their bits
+        np.abs(radius, out=radius)
+        radius += np.float32(0.5)
+        radius *= np.float32(2.0**-31)
+        np.log2(radius, out=radius)
+        radius *= by[first : first + n]
+        np.sqrt(radius, out=radius)
+        angle *= np.float32(math.pi * 2.0**-31)
+        for function, numbers in ((np.cos, into[:, 0]), (np.sin, into[:, 1])):
+            function(angle, out=numbers)
+            numbers *= radius
+    whole = torch.from_numpy(out).view(len(at), 2 * half)
+    return whole[:, :count].reshape(*place.shape, count)
 
 
 _LIBRARY: Any = torch.library.Library("isonomy", "DEF")  # type: ignore[no-untyped-call]
@@ -93,7 +122,8 @@ def secret_uniform(key: Tensor, place: Tensor, count: int) -> Tensor:
 def secret_normal(key: Tensor, place: Tensor, scale: Tensor, count: int) -> Tensor:
     """Normal numbers of standard deviation `scale`, single precision, [*place.shape, count].
 
-    By Box and Muller's method, with 32 bits for a radius and 32 for an angle.
+    By Box and Muller's method, with 32 bits for a radius and 32 for an angle. None is beyond 6.7
+    standard deviations.
     """
     out: Tensor = torch.ops.isonomy.secret_normal(key, place, scale, count)
     return out

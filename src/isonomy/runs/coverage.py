@@ -23,6 +23,7 @@ from isonomy.privacy.ledger import Terms
 from isonomy.privacy.plan import Other, client_terms
 from isonomy.privacy.preprocessing import SHARES, share_of, whole_multiplier
 from isonomy.privacy.rehearsal import rehearse
+from isonomy.privacy.shares import check_shares
 from isonomy.runs import preparation
 
 ALLOWED = {
@@ -78,6 +79,8 @@ def terms_of(
             sampled=sampled,
             other=other,
         )
+    if config.secure.enabled:  # sums of discrete noise have a bound by RDP only
+        options = options.model_copy(update={"accountant": "rdp"})
     return client_terms(
         options,
         algorithm,
@@ -150,11 +153,7 @@ def check(config: Config, *, remote: bool) -> None:
         )
     if remote:
         _check_remote(config, about)
-    if config.secure.enabled and given.level == "client":
-        raise ConfigError(
-            f"{about} clips single replies at the server, which secure aggregation hides from it; "
-            "set secure = false, or remove privacy.level."
-        )
+    check_shares(config, None)
     if config.engine.device != "cpu":
         raise ConfigError(f"{about} works on the CPU only; set engine.device = 'cpu'.")
     if config.defence.name != "none":
@@ -184,6 +183,8 @@ def _check_remote(config: Config, about: str) -> None:
                 f"privacy.seed: at {about}, participants of a real federation draw noise from "
                 "secret keys of their own; remove it."
             )
+    elif config.secure.enabled:
+        _check_remote_shares(config, about)
     if config.privacy.clip == "adaptive":
         raise ConfigError(
             f"{about} in a real federation needs a fixed clip, because participants clip their "
@@ -193,6 +194,21 @@ def _check_remote(config: Config, about: str) -> None:
         raise ConfigError(
             "cohort.sampling = 'poisson' is counted as if nobody knew who takes part in a round, "
             "but the traffic of a real federation shows it; set cohort.sampling = 'uniform'."
+        )
+
+
+def _check_remote_shares(config: Config, about: str) -> None:
+    """Raise ConfigError unless participants can add and count their noise by themselves."""
+    if config.privacy.noise is None:
+        raise ConfigError(
+            f"{about} with secure = true in a real federation needs privacy.noise, of which every "
+            "participant adds a share; find it with `isonomy run` for privacy.epsilon, and set "
+            "both."
+        )
+    if config.privacy.seed is not None:
+        raise ConfigError(
+            f"privacy.seed: at {about} with secure = true, participants of a real federation draw "
+            "noise from secret keys of their own; remove it."
         )
 
 

@@ -21,6 +21,7 @@ from isonomy.privacy.clipping import ClippedReplies
 from isonomy.privacy.release import ClientRelease, finite_only
 from isonomy.privacy.secure.simulated import Quantised, room_of
 from isonomy.privacy.secure.threshold import threshold_of
+from isonomy.privacy.shares import ShareRelease
 from isonomy.robust.defence import Defence
 from isonomy.robust.forging import Collusion, Count, Forging
 from isonomy.robust.screen import NOT_FINITE, Screen
@@ -32,14 +33,17 @@ _NAMED = 5  # clients that a note names
 class Middleware:
     """The middleware of one round, and its entries in the round's line."""
 
-    def __init__(self, setting: Setting, release: ClientRelease | None = None) -> None:
+    def __init__(
+        self, setting: Setting, release: ClientRelease | ShareRelease | None = None
+    ) -> None:
         self.setting = setting
         self.release = release
         self.secure: Quantised | None = None
         if setting.config.secure.enabled:
             everyone = setting.federation.sizes()
             threshold = threshold_of(setting.config, len(everyone))
-            self.secure = Quantised(setting.config.secure, threshold, room_of(everyone))
+            shares = release if isinstance(release, ShareRelease) else None
+            self.secure = Quantised(setting.config.secure, threshold, room_of(everyone), shares)
         self.meter = Meter(None if self.secure is None else self.secure.nbytes)
         self.screen = Screen()
         self.defence: Defence | None = None
@@ -66,11 +70,13 @@ class Middleware:
                 out.append(Collusion(attack, malicious, seed=attack_seed(config)))
         if dropout and config.cohort.dropout:
             out.append(partial(drop, probability=config.cohort.dropout, seed=config.seed))
-        if self.release is not None:
-            return (*out, finite_only, self.screen, self.release)
+        if self.release is not None and not masked:
+            out.append(finite_only)
         if not masked:
             out.append(self.screen)
-        return (*out, *(() if self.secure is None else (self.secure,)))
+        if self.secure is not None:
+            out.append(self.secure)
+        return (*out, *(() if self.release is None else (self.release,)))
 
     @property
     def whole(self) -> bool:
@@ -134,7 +140,8 @@ def client_side(setting: Setting) -> tuple[ClientSide, ...]:
     """
     attack, malicious, given = setting.attack, setting.malicious, setting.config.privacy
     out: tuple[ClientSide, ...] = ()
-    if setting.remote and given.level == "client" and given.clip != "adaptive":
+    hidden = setting.config.secure.enabled  # then clients clip where they add their noise
+    if setting.remote and given.level == "client" and given.clip != "adaptive" and not hidden:
         out = (ClippedReplies(given.clip, given.bounds),)
     if attack is None or not attack.forges or not attack.alone or not len(malicious):
         return out

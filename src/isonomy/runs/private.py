@@ -20,6 +20,7 @@ from isonomy.privacy.guard import guard
 from isonomy.privacy.ledger import Ledger, Terms
 from isonomy.privacy.noise import Key
 from isonomy.privacy.release import ClientRelease
+from isonomy.privacy.shares import ShareRelease, shares_of
 from isonomy.runs import preparation
 from isonomy.runs.build import Setting
 from isonomy.runs.coverage import left_out, not_covered
@@ -90,11 +91,14 @@ def release_of(
     *,
     empty: bool,
     kind: type[ClientRelease] = ClientRelease,
-) -> ClientRelease | None:
-    """What clips and noises the replies of a round, at level 'client'."""
+) -> ClientRelease | ShareRelease | None:
+    """What clips and noises the replies of a round, at level 'client', or counts on clients to."""
     if private is None or not isinstance(private.ledger, Ledger):
         return None
     given = setting.config.privacy
+    shares = shares_of(setting.config, len(setting.federation), private.terms.multiplier)
+    if shares is not None:
+        return ShareRelease(private.ledger, private.key, shares)
     return kind(
         private.ledger,
         private.key,

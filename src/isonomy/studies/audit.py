@@ -167,6 +167,10 @@ def audit(config: Config, *, canaries: int = CANARIES, confidence: float = 0.95)
             f"privacy.level = '{config.privacy.level}': an audit tests client-level privacy; set "
             "privacy.level = 'client'."
         )
+    if config.secure.enabled:
+        raise ConfigError(
+            "secure = true: an audit watches noise that the server adds; set secure = false."
+        )
     setting, clients = _with_canaries(build(config), canaries)
     included = random.uniform(random.key(config.seed), "canaries", (canaries,)) < 0.5
     watched = _Canaries(clients, included, config.seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from isonomy.privacy.secure import member as members
 from isonomy.privacy.secure.member import Advert, Member
 from isonomy.privacy.secure.primitives import KEY, SECRET, ProtocolError, digest
 from isonomy.privacy.secure.quantise import Encoding, GarbledError, Settings
+from isonomy.privacy.shares import Draw, Shares
 
 MOST_ROOM = 60  # bits for the sum of weights
 KIND = "secure"  # of messages that prepare or end an exchange
@@ -74,11 +75,29 @@ class Exchange:
         return members.context(roster, self.slot, self.asked, asked, terms, sent)
 
 
+def encoding_of(
+    declared: Declaration, like: Tree, room: int, settings: Settings, shares: Shares | None
+) -> Encoding:
+    """How replies are written, at the server and at each client."""
+    if shares is not None:
+        return shares.encoding(declared, like, room)
+    return Encoding.of(declared, like, room, settings)
+
+
+class Noise(Protocol):
+    """A client's share of the noise of differential privacy."""
+
+    shares: Shares
+
+    def draw(self, head: Header) -> Draw:
+        """The noise of one reply; raises BudgetSpent if there must be no further one."""
+
+
 class SecureClient:
     """Masks one client's replies; `size` is its number of training rows.
 
     `capped` says whether the charter limits weights by size. With an `identity`, keys are signed,
-    and those of others must be.
+    and those of others must be. With `noise`, replies are clipped and noised before.
     """
 
     def __init__(
@@ -90,9 +109,10 @@ class SecureClient:
         *,
         capped: bool,
         identity: Identity | None = None,
+        noise: Noise | None = None,
     ) -> None:
         self.number, self.size, self.settings, self.capped = number, size, settings, capped
-        self.identity = identity
+        self.identity, self.noise = identity, noise
         self.member = Member(number, threshold)
         self._advert: Advert | None = None
 
@@ -160,6 +180,8 @@ class SecureClient:
             raise MalformedError("it does not say how its reply is masked")
         if given.weighting not in ("size", "equal"):
             raise MalformedError("it weights clients as the organiser chooses")
+        if self.noise is not None and given.weighting != "equal":
+            raise MalformedError("it weights clients by size, which the charter's noise does not")
         if not 1 <= given.room < MOST_ROOM:
             raise MalformedError("it has no room for sums, or too much")
         if given.limit < 0 or (given.limit and not self.capped):
@@ -181,9 +203,15 @@ class SecureClient:
         weight = 1 if given.weighting == "equal" else self.size
         weight = min(weight, given.limit) if given.limit else weight
         try:
-            encoding = Encoding.of(declared, value, given.room, self.settings)
+            noise = self.noise
+            shares = None if noise is None else noise.shares
+            encoding = encoding_of(declared, value, given.room, self.settings, shares)
             about = given.context(self.member.roster(given.epoch), head, message)
-            vector = encoding.vector(value, weight)
+            if noise is None:
+                vector = encoding.vector(value, weight)
+            else:
+                draw = noise.draw(head)
+                vector = noise.shares.vector(encoding, declared, message, value, draw)
             return {"masked": self.member.mask(given.epoch, given.slot, given.asked, about, vector)}
         except (ConfigError, GarbledError, ProtocolError) as error:
             raise MalformedError(str(error)) from None

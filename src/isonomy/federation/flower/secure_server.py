@@ -27,6 +27,7 @@ from isonomy.federation.flower.phase_runner import request
 from isonomy.federation.flower.secure_client import (
     KIND,
     Exchange,
+    encoding_of,
     from_bytes,
     read_adverts,
     to_bytes,
@@ -35,10 +36,11 @@ from isonomy.federation.flower.transport import NoReply, Transport
 from isonomy.privacy.secure import member as members
 from isonomy.privacy.secure.member import Advert
 from isonomy.privacy.secure.primitives import KEY, SECRET, ProtocolError
-from isonomy.privacy.secure.quantise import Encoding, GarbledError, Settings
+from isonomy.privacy.secure.quantise import GarbledError, Settings
 from isonomy.privacy.secure.recovery import unmasked
 from isonomy.privacy.secure.simulated import Room
 from isonomy.privacy.secure.threshold import least
+from isonomy.privacy.shares import Shares
 
 SLOTS = 16  # exchanges for which keys are made at a time
 
@@ -81,9 +83,16 @@ class SecureServer:
     """Secure exchanges over an engine's transport."""
 
     def __init__(
-        self, settings: Settings, threshold: int, room: Room, *, capped: bool = False
+        self,
+        settings: Settings,
+        threshold: int,
+        room: Room,
+        *,
+        capped: bool = False,
+        shares: Shares | None = None,
     ) -> None:
         self.settings, self.threshold, self.room, self.capped = settings, threshold, room, capped
+        self.shares = shares  # with differential privacy of clients: how they write replies
         self._epoch: _Epoch | None = None
 
     def exchange(self, engine: Host, ask: Ask, name: str) -> Iterator[Summed]:
@@ -159,7 +168,9 @@ class SecureServer:
     ) -> Iterator[Summed]:
         about = self._about(engine, ask, epoch, asked)
         head = request(ask, name, engine.seed, engine.settled_rounds, engine.charter)
-        encoding = Encoding.of(ask.declared, engine.like(ask), about.room, self.settings)
+        encoding = encoding_of(
+            ask.declared, engine.like(ask), about.room, self.settings, self.shares
+        )
         requests = {k: self._question(head, about, ask.message, epoch, k) for k in asked}
         like = {"masked": torch.zeros(encoding.length, dtype=encoding.dtype)}
         vectors: dict[int, Tensor] = {}

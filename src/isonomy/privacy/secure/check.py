@@ -9,6 +9,7 @@ from isonomy.core.cohort import Ask
 from isonomy.core.phase import Declaration, declared
 from isonomy.errors import ConfigError
 from isonomy.privacy.secure.threshold import asked_at_once
+from isonomy.privacy.shares import check_shares
 
 REMEDY = "choose an algorithm that needs only sums, such as fedavg, or remove secure"
 
@@ -36,11 +37,7 @@ def check(config: Config, algorithm: Algorithm, clients: int | None) -> None:
             f"secure = true: the defence '{config.defence.name}' examines every client's update, "
             "which secure aggregation hides; remove the defence, or remove secure."
         )
-    if config.privacy.level == "client":
-        raise ConfigError(
-            "secure = true: privacy.level = 'client' clips every client's reply on the server, "
-            "which secure aggregation hides from it; remove one of them."
-        )
+    check_shares(config, clients)
     if config.postprocess.name != "none":
         raise ConfigError(
             f"secure = true: postprocess.name = '{config.postprocess.name}' is fitted to the "

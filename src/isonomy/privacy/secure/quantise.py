@@ -114,6 +114,10 @@ class Encoding:
         """Integers in a vector."""
         return sum(math.prod(leaf.shape) for leaf in self.leaves) + EXTRA
 
+    def count(self, part: str) -> int:
+        """Integers of one part."""
+        return sum(math.prod(leaf.shape) for leaf in self.leaves if leaf.part == part)
+
     @property
     def nbytes(self) -> int:
         """Bytes of a vector."""

@@ -17,6 +17,7 @@ from isonomy.core.tree import Tree
 from isonomy.privacy.secure.check import check_ask
 from isonomy.privacy.secure.quantise import Encoding, Settings, room_for
 from isonomy.privacy.secure.threshold import least
+from isonomy.privacy.shares import ShareRelease
 
 Room = Callable[[Ask], int]
 
@@ -36,11 +37,14 @@ class Quantised:
 
     What is a sum already, in a real federation, stays as it is. `cut` counts the numbers that were
     outside of their range, and `short` the exchanges that gave no sum, because fewer clients than
-    the threshold answered.
+    the threshold answered. With `private`, clients add their shares of the noise.
     """
 
-    def __init__(self, settings: Settings, threshold: int, room: Room) -> None:
+    def __init__(
+        self, settings: Settings, threshold: int, room: Room, private: ShareRelease | None = None
+    ) -> None:
         self.settings, self.threshold, self.room = settings, threshold, room
+        self.private = private
         self.cut = self.short = 0
 
     def __call__(self, exchange: Exchange) -> Exchange:
@@ -64,7 +68,17 @@ class Quantised:
 
     def encoding(self, ask: Ask, like: Tree) -> Encoding:
         """How replies to this question are written."""
+        if self.private is not None:
+            return self.private.shares.encoding(ask.declared, like, self.room(ask))
         return Encoding.of(ask.declared, like, self.room(ask), self.settings)
+
+    def _noised(self, ask: Ask, encoding: Encoding, chunk: Replies, made: ShareRelease) -> Tensor:
+        """The sum of clipped replies, to which each client has added its noise."""
+        out = torch.zeros(encoding.length, dtype=encoding.dtype)
+        for i, k in enumerate(chunk.ids.tolist()):
+            own, draw = tree.take(chunk.value, i), made.draw(ask, k)
+            out += made.shares.vector(encoding, ask.declared, ask.message, own, draw)
+        return out
 
     def _summed(self, ask: Ask, chunks: Iterator[Replies | Summed]) -> Iterator[Summed]:
         weights = torch.ones(len(ask.ids)) if ask.weights is None else ask.weights
@@ -80,7 +94,10 @@ class Quantised:
             if encoding is None:
                 encoding = self.encoding(ask, tree.take(chunk.value, 0))
                 total = torch.zeros(encoding.length, dtype=encoding.dtype)
-            total += encoding.summed(chunk.value, own)
+            if self.private is None:
+                total += encoding.summed(chunk.value, own)
+            else:
+                total += self._noised(ask, encoding, chunk, self.private)
             ids.append(chunk.ids)
         answered = torch.cat(ids) if ids else torch.arange(0)
         if encoding is None or len(answered) < least(self.threshold, len(ask.ids)):

@@ -1,0 +1,195 @@
+"""All methods on nine federations, each tuned with the same budget, on every notion of fairness.
+
+    python benchmarks/leaderboard.py run [--acs states.parquet] [--data adult ...] [--methods ...]
+    python benchmarks/leaderboard.py show
+
+`run` tunes every method on validation examples (the same number of trials and rounds for each),
+trains the best trial with three seeds, measures it once on test examples, and adds the rows to
+results/leaderboard/DATA.json. A method that is there already is not repeated, so the command can be
+stopped and started again, and several can run side by side on different data. `show` writes
+docs/leaderboard.md and its picture from these files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from isonomy import algorithms, api
+from isonomy.config.schema import Config
+from isonomy.errors import ConfigError, DataError, TrainingError
+from isonomy.runs.build import federation_of, versions
+from isonomy.runs.checkout import commit
+from isonomy.runs.training import run
+from isonomy.studies import compare, leaderboard, results
+from isonomy.studies.tune import tune
+
+ROOT = Path(__file__).resolve().parent.parent
+TRIALS = 5
+SEEDS = (0, 1, 2)
+TUNED_WITH = 100  # the seed of the trials, which no measured run has
+UNEVEN = {"name": "dirichlet", "by": "group", "beta": 0.5}
+TABLE: dict[str, Any] = {
+    "rounds": 15,
+    "model": {"name": "mlp", "hidden": [32]},
+    "local": {"epochs": 1, "batch": 128, "lr": 0.1},
+    "excess": {"clusters": "own", "steps": 300},
+}
+IMAGES: dict[str, Any] = {
+    "rounds": 30,
+    "model": {"name": "mlp", "hidden": [64]},
+    "local": {"epochs": 1, "batch": 50, "lr": 0.1},
+    "excess": {"clusters": "auto", "steps": 500},
+}
+
+
+def tabular(name: str) -> dict[str, Any]:
+    """Ten clients with different shares of the groups."""
+    return {**TABLE, "data": {"name": name, "clients": 10, "partition": UNEVEN}}
+
+
+def images(name: str, partition: dict[str, Any]) -> dict[str, Any]:
+    """A tenth of the images."""
+    data = {"name": name, "examples": 7000, "validation": 0.1, "partition": partition}
+    return {**IMAGES, "data": data}
+
+
+def federations(acs: Path | None) -> dict[str, dict[str, Any]]:
+    """The config of each federation; that of the census needs its file."""
+    turned = {"name": "rotations", "degrees": [0.0, 90.0, 180.0], "counts": [7, 2, 1]}
+    found = {name: tabular(name) for name in ("german", "compas", "adult", "bank", "credit_card")}
+    if acs is not None:
+        found["acs"] = {
+            **TABLE,
+            "data": {
+                "name": "acs", "task": "income", "protected": ["SEX"], "path": str(acs),
+                "density": 0.02, "rare": 200,
+            },
+        }  # fmt: skip
+    mixed = {"name": "dirichlet", "beta": 0.3}
+    found["fashion_mnist"] = images("fashion_mnist", {**mixed})
+    found["fashion_mnist"]["data"]["clients"] = 20
+    found["rotated_mnist"] = images("mnist", turned)
+    found["cifar10"] = images("cifar10", {**mixed})
+    found["cifar10"]["data"]["clients"] = 20
+    return found
+
+
+def entries(*, groups: bool) -> dict[str, dict[str, Any]]:
+    """Every method by its label: the algorithms, and post-processing after FedAvg."""
+    found: dict[str, dict[str, Any]] = {
+        name: {"algorithm": {"name": name}} for name in algorithms.registry()
+    }
+    for name in ("logofair", "fedfact", "fair_lp", "thresholds") if groups else ():
+        after = {"algorithm": {"name": "fedavg"}, "postprocess": {"name": name}}
+        found[f"fedavg + {name}"] = after
+    return found
+
+
+def run_method(values: Mapping[str, Any], label: str, attribute: str | None) -> list[results.Row]:
+    """Tune a method, train it with every seed, and measure it on test examples."""
+    began = time.perf_counter()
+    rest = {"label": label, "evaluate": {"every": values["rounds"], "bootstrap": 0}}
+    base = api.make_config(**{**values, **rest, "seed": TUNED_WITH})
+    wanted = ["accuracy", "client.accuracy.worst10"]
+    if attribute is not None:
+        wanted.append(f"group.{attribute}.demographic_parity")
+    apart = {"excess": api.make_config(excess={"clusters": "none"}).excess}
+    try:
+        found = tune(base.model_copy(update=apart), trials=TRIALS, objectives=wanted)
+        best = found.best(label)
+        (tuned,) = compare.methods(found.tuned_config())
+        final = tuned.config.model_copy(update={"excess": base.excess})
+    except (ConfigError, DataError, TrainingError) as error:
+        return [_row(label, 0, base, {}, str(error), time.perf_counter() - began)]
+    searched = (time.perf_counter() - began) / len(SEEDS)
+    rows = []
+    for seed in SEEDS:
+        start = time.perf_counter()
+        try:
+            record = run(final.model_copy(update={"seed": seed}))
+            metrics, why, last = dict(record.metrics), "", record.rounds[-1]
+        except TrainingError as error:
+            metrics, why, last = {}, str(error), {}
+        row = _row(label, seed, final, metrics, why, time.perf_counter() - start + searched)
+        row |= {"tuned": dict(best.parameters), "default": best.default}
+        rows.append(row | {"one_class": last.get("only_class") is not None})
+        if label == "fedavg" and "constant" in last:
+            constant = _row("constant", seed, final, last["constant"], "", 0.0)
+            rows.append(constant | {"one_class": True})
+    return rows
+
+
+def _row(
+    label: str, seed: int, config: Config, metrics: dict[str, float], why: str, seconds: float
+) -> results.Row:
+    kept = {
+        name: float(f"{value:.6g}")
+        for name, value in metrics.items()
+        if name in leaderboard.PLAIN or name.rpartition(".")[2] in leaderboard.OF_GROUPS
+    }
+    return {
+        "scale": "full",
+        "method": label,
+        "setting": "",
+        "seed": seed,
+        "metrics": kept,
+        "verdict": None,
+        "why": why,
+        "complete": bool(kept),
+        "seconds": round(seconds, 1),
+        "versions": {key: text for key, text in versions().items() if key in ("isonomy", "torch")},
+        "commit": commit(),
+        "rounds": config.rounds,
+        "trials": TRIALS,
+    }
+
+
+def run_all(asked: Mapping[str, dict[str, Any]], names: Sequence[str], folder: Path) -> None:
+    """Run what is missing; the attribute of a federation is its first protected one."""
+    for name, values in asked.items():
+        data = federation_of(api.make_config(**values))
+        attribute = data.attributes[0].name if data.attributes else None
+        path = folder / f"{name}.json"
+        for label, changes in entries(groups=attribute is not None).items():
+            done = {row["method"] for row in results.read(path)}
+            if label in done or (names and label not in names):
+                continue
+            rows = run_method({**values, **changes}, label, attribute)
+            results.keep(path, name, rows)
+            accuracy = [r["metrics"]["accuracy"] for r in rows if r["complete"]]
+            shown = f"{fmean(accuracy):.4f}" if accuracy else rows[0]["why"]
+            spent = sum(row["seconds"] for row in rows)
+            print(f"{name:14s} {label:22s} {shown}  {spent:.0f} s", flush=True)
+
+
+def main() -> None:
+    """Read the arguments and do what they say."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("do", choices=("run", "show"))
+    parser.add_argument("--acs", type=Path, help="the census as one Parquet file with STATE")
+    parser.add_argument("--data", nargs="+")
+    parser.add_argument("--methods", nargs="+", default=[])
+    parser.add_argument("--results", type=Path, default=ROOT / "results" / "leaderboard")
+    parser.add_argument("--to", type=Path, default=ROOT / "docs" / "leaderboard.md")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if given.do == "run":
+        known = federations(given.acs)
+        given.results.mkdir(parents=True, exist_ok=True)
+        run_all({n: known[n] for n in given.data or known}, given.methods, given.results)
+        return
+    found = leaderboard.read(given.results)
+    given.to.write_text(leaderboard.page(found), encoding="utf-8")
+    picture = given.to.parent / "pictures" / "leaderboard.svg"
+    picture.write_text(leaderboard.picture(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,296 @@
+"""The leaderboard: a page and a picture from the results of all methods on several federations.
+
+A federation is a results file (`isonomy.studies.results`); `benchmarks/leaderboard.py` makes them.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+
+from isonomy.metrics.names import find_metric
+from isonomy.report.tables.best import p_value
+from isonomy.studies.ranking import Ranking, nondominated, rank
+from isonomy.studies.results import Row, origin
+from isonomy.studies.results import read as read_rows
+
+PLAIN = ("accuracy", "client.accuracy.worst10", "client.accuracy.std", "faa")
+OF_GROUPS = ("demographic_parity", "equal_opportunity", "max_loss")
+REFERENCES = ("fedavg", "local")
+
+_TEXT = """\
+# Leaderboard
+
+Every method on {number}, each tuned with the same budget. This page and its numbers are made from
+`results/leaderboard/*.json` by one command, which can be interrupted and continued:
+
+    python benchmarks/leaderboard.py run --acs states.parquet
+    python benchmarks/leaderboard.py show
+
+**How it was measured.** Every method gets {trials} trials on validation examples, the first with
+its defaults; objectives are accuracy, the accuracy of the worst tenth of the clients and, where
+people have groups, the demographic-parity gap of the first protected attribute. Of the trials
+that no other trial of the method beats, the one nearest to the best value of each objective is
+trained with three other seeds and measured on test examples. Tables have ten clients with
+different shares of the groups (the census: states) and a network with one hidden layer of 32
+units; images have 7,000 examples and 64 hidden units. ± is the standard deviation over seeds.
+With {trials} trials, a method with many hyper-parameters is not tuned to its best, and with three
+seeds, small differences mean nothing. The constant predicts the most frequent class for everyone:
+it is fair between groups, and useless.
+
+FAA is measured against surrogates for each client (rotated digits: for each true cluster).
+"""
+
+
+@dataclass(frozen=True)
+class Board:
+    """The rows of all federations, and what follows from them."""
+
+    rows: Mapping[str, Sequence[Row]]  # by federation
+
+    def attribute(self, data: str) -> str | None:
+        """The protected attribute that is shown."""
+        for row in self.rows[data]:
+            for name in row["metrics"]:
+                if name.endswith(".demographic_parity"):
+                    return str(name.split(".")[1])
+        return None
+
+    def metric(self, data: str, notion: str) -> str | None:
+        """The metric of a notion in a federation; None if it has no groups."""
+        if notion in PLAIN:
+            return notion
+        who = self.attribute(data)
+        return None if who is None else f"group.{who}.{notion}"
+
+    def values(self, data: str, notion: str) -> dict[str, dict[int, float]]:
+        """The values of a notion, by method and seed, of methods with a value in every seed."""
+        name = self.metric(data, notion)
+        found: dict[str, dict[int, float]] = {}
+        for row in self.rows[data]:
+            own = found.setdefault(row["method"], {})
+            if row["complete"] and name in row["metrics"]:
+                own[row["seed"]] = row["metrics"][name]
+        most = max((len(own) for own in found.values()), default=0)
+        return {method: own for method, own in found.items() if own and len(own) == most}
+
+    def means(self, data: str, notion: str) -> dict[str, float]:
+        """The mean over seeds, by method."""
+        return {method: fmean(own.values()) for method, own in self.values(data, notion).items()}
+
+    def one_class(self, data: str) -> set[str]:
+        """The methods that predict one class for everyone with some seed."""
+        return {row["method"] for row in self.rows[data] if row.get("one_class")}
+
+    def ranking(self, notion: str) -> Ranking | None:
+        """The ranks of the methods that were measured in every federation with the notion."""
+        found: dict[str, dict[str, float]] = {}
+        for data in self.rows:
+            for method, value in self.means(data, notion).items():
+                found.setdefault(method, {})[data] = value
+        return rank(found, higher=higher(notion))
+
+    def fronts(self, notion: str) -> dict[str, list[str]]:
+        """By method, the federations where no other is better in accuracy and in the notion."""
+        found: dict[str, list[str]] = {}
+        for data in self.rows:
+            first, second = self.means(data, "accuracy"), self.means(data, notion)
+            sign = -1 if higher(notion) else 1
+            useful = [m for m in first if m in second and m not in self.one_class(data)]
+            for method in nondominated({m: (-first[m], sign * second[m]) for m in useful}):
+                found.setdefault(method, []).append(data)
+        return found
+
+
+def read(folder: Path) -> Board:
+    """The results files of a folder."""
+    return Board({path.stem: read_rows(path) for path in sorted(folder.glob("*.json"))})
+
+
+def higher(notion: str) -> bool:
+    """Whether more of it is better."""
+    name = notion if notion in PLAIN else f"group.sex.{notion}"
+    return find_metric(name).better == "higher"
+
+
+def title(notion: str) -> str:
+    """The notion's name in tables."""
+    if notion in PLAIN:
+        return find_metric(notion).title
+    return {"max_loss": "worst group loss"}.get(notion, notion.replace("_", "-") + " gap")
+
+
+def page(board: Board) -> str:
+    """The page as Markdown."""
+    trials = max((row["trials"] for rows in board.rows.values() for row in rows), default=0)
+    number = f"{len(board.rows)} federations"
+    parts = [_TEXT.format(number=number, trials=trials)]
+    parts += ["![Mean ranks of the methods](pictures/leaderboard.svg)\n", _ranks(board)]
+    parts += [_fronts(board), _leads(board)]
+    parts += [_table(board, data) for data in board.rows]
+    return "\n".join(parts)
+
+
+def _notions() -> tuple[str, ...]:
+    return (*PLAIN, *OF_GROUPS)
+
+
+def _ranks(board: Board) -> str:
+    """Mean ranks: one row per method, one column per notion."""
+    found = {notion: made for notion in _notions() if (made := board.ranking(notion)) is not None}
+    names = sorted({name for made in found.values() for name in made.ranks})
+    lines = ["## Mean ranks", ""]
+    lines.append("Rank 1 is the best. Methods that refuse a federation or diverge on it have none.")
+    lines += ["", "| method | " + " | ".join(title(n) for n in found) + " |"]
+    lines.append("| --- |" + " ---: |" * len(found))
+
+    def order(name: str) -> float:
+        return fmean(made.ranks.get(name, float(len(names))) for made in found.values())
+
+    for name in sorted(names, key=lambda n: (order(n), n)):
+        cells = [f"{m.ranks[name]:.1f}" if name in m.ranks else "–" for m in found.values()]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    said = {
+        "critical difference": [f"{m.critical:.1f}" for m in found.values()],
+        "p (Friedman)": [f"{m.p:.2g}" for m in found.values()],
+        "federations": [str(len(m.data)) for m in found.values()],
+    }
+    for label, texts in said.items():
+        lines.append(f"| *{label}* | " + " | ".join(f"*{text}*" for text in texts) + " |")
+    lines += [
+        "",
+        "Two methods whose mean ranks differ by less than the critical difference (Nemenyi's test, "
+        "5 %) are not told apart. It is large, because many methods are compared on few "
+        "federations.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _fronts(board: Board) -> str:
+    """How often a method is on the front of accuracy and a notion."""
+    notions = [notion for notion in _notions() if notion != "accuracy"]
+    found = {notion: board.fronts(notion) for notion in notions}
+    names = {name for one in found.values() for name in one}
+    lines = ["## On the front of accuracy and fairness", ""]
+    lines.append(
+        "The number of federations where no other method has both a higher mean accuracy and a "
+        "better mean value of the notion. Methods that predict one class for everyone are left out."
+    )
+    lines += ["", "| method | " + " | ".join(title(n) for n in notions) + " | sum |"]
+    lines.append("| --- |" + " ---: |" * (len(notions) + 1))
+
+    def total(name: str) -> int:
+        return sum(len(one.get(name, ())) for one in found.values())
+
+    for name in sorted(names, key=lambda n: (-total(n), n)):
+        cells = [str(len(one.get(name, ())) or "") for one in found.values()]
+        lines.append(f"| {name} | " + " | ".join([*cells, str(total(name))]) + " |")
+    return "\n".join([*lines, ""])
+
+
+def _leads(board: Board) -> str:
+    """What wins where, with its difference to FedAvg and to local training and p-values."""
+    lines = ["## What wins where", ""]
+    lines.append(
+        "The best mean of each notion, methods that predict one class for everyone left out, and "
+        "how far FedAvg and local training are from it (two-sided paired t tests over the seeds; "
+        "the best of many methods is chosen here, for which the p-values are not corrected)."
+    )
+    for data in board.rows:
+        lines += ["", f"**{data}**", ""]
+        for notion in _notions():
+            values = board.values(data, notion)
+            kept = {m: own for m, own in values.items() if m not in board.one_class(data)}
+            if not kept:
+                continue
+            sign = -1 if higher(notion) else 1
+            best = min(kept, key=lambda m: (sign * fmean(kept[m].values()), m))
+            said = [_behind(kept[best], kept[one], one) for one in REFERENCES
+                    if one in kept and one != best]  # fmt: skip
+            mean = fmean(kept[best].values())
+            lines.append(f"- {title(notion)}: **{best}** {mean:.3f}" + "".join(said) + ".")
+    return "\n".join([*lines, ""])
+
+
+def _behind(best: Mapping[int, float], other: Mapping[int, float], name: str) -> str:
+    seeds = sorted(best.keys() & other.keys())
+    gaps = [other[seed] - best[seed] for seed in seeds]
+    p = f", p = {p_value(gaps):.2g}" if len(gaps) > 1 else ""
+    return f"; {name} {fmean(other.values()):.3f}{p}"
+
+
+def _table(board: Board, data: str) -> str:
+    """All methods of a federation."""
+    rows = board.rows[data]
+    notions = [n for n in _notions() if board.metric(data, n) is not None]
+    lines = [f"## {data}", ""]
+    lines += ["| method | " + " | ".join(title(n) for n in notions) + " |"]
+    lines.append("| --- |" + " --- |" * len(notions))
+    found = {notion: board.values(data, notion) for notion in notions}
+    for name in sorted(found["accuracy"], key=lambda m: -fmean(found["accuracy"][m].values())):
+        cells = [_mean(found[notion].get(name, {})) for notion in notions]
+        mark = " (one class)" if name in board.one_class(data) else ""
+        lines.append(f"| {name}{mark} | " + " | ".join(cells) + " |")
+    lines += ["", origin(rows), ""]
+    refused: dict[str, list[str]] = {}
+    for row in rows:
+        if not row["complete"]:
+            refused.setdefault(re.sub(r"\s+", " ", row["why"]), []).append(row["method"])
+    for why, names in refused.items():
+        lines += [f"{', '.join(sorted(set(names)))}: {why}", ""]
+    return "\n".join(lines)
+
+
+def _mean(own: Mapping[int, float]) -> str:
+    if not own:
+        return "–"
+    values = list(own.values())
+    spread = f" ± {stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{fmean(values):.3f}{spread}"
+
+
+# --- the picture ---------------------------------------------------------------------------------
+
+
+def picture(board: Board) -> str:
+    """Mean ranks as an SVG: one column per notion, a bar of the critical difference in each."""
+    found = [(n, made) for n in _notions() if (made := board.ranking(n)) is not None]
+    width, high, top = 270, 15, 64
+    most = max((len(made.ranks) for _, made in found), default=1)
+    parts = []
+    for column, (notion, made) in enumerate(found):
+        left = column * width
+        last = max(made.ranks.values())
+        least = min(made.ranks.values())
+        scale = (width - 160) / max(last - 1, 1e-9)
+
+        def at(value: float, left: int = left, scale: float = scale) -> float:
+            return left + 150 + (value - 1) * scale
+
+        parts.append(f'<text x="{left + 8}" y="20" class="h">{html.escape(title(notion))}</text>')
+        note = f"mean rank on {len(made.data)} federations"
+        parts.append(f'<text x="{left + 8}" y="36">{note}</text>')
+        end = min(least + made.critical, last)
+        parts.append(
+            f'<rect x="{at(least):.1f}" y="{top - 16}" width="{at(end) - at(least):.1f}" '
+            f'height="{most * high + 16}" class="cd"/>'
+        )
+        for i, (name, value) in enumerate(made.ranks.items()):
+            y = top + i * high
+            parts.append(f'<text x="{left + 142}" y="{y + 4}" class="n">{html.escape(name)}</text>')
+            parts.append(f'<circle cx="{at(value):.1f}" cy="{y}" r="3.4"/>')
+    size = f'viewBox="0 0 {width * max(len(found), 1)} {top + most * high + 10}"'
+    style = (
+        "text{font:11px sans-serif;fill:#444}.h{font-weight:bold;font-size:13px}"
+        ".n{text-anchor:end}.cd{fill:#4477aa;opacity:.15}circle{fill:#4477aa}"
+    )
+    label = "Mean ranks of the methods; methods in the shaded band are not told apart from the best"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}">'
+        f"<style>{style}</style>" + "".join(parts) + "</svg>\n"
+    )
