@@ -57,7 +57,7 @@ class Watch(FederationObserver):
 env = FlukeENV()
 env.set_seed(0)
 env.set_device("cpu")
-more = {"tau": 1, "lam": work.lam} if work.lam else {}
+more = {"tau": 1, "lam": work.lam, "model": initial_network(work)} if work.lam else {}
 settings = DDict(
     client=DDict(
         batch_size=work.batch,
