@@ -210,8 +210,8 @@ with processes.of_run(config) as group, group.connected(None):
             training._one_round(setting, now)
         setting.federation.pages.release = lambda: None  # count all pages of the evaluation
         evaluate(setting, now, last=False)
-        mine = {"rank": ranks.current().rank, "clients": number if held is None else len(held),
-                **clients.memory()}
+        mine = {"rank": getattr(ranks.current(), "rank", 0),  # None if there is one process
+                "clients": number if held is None else len(held), **clients.memory()}
         every = now.engine.everywhere(mine)
         if now.engine.leads:
             print("\\n".join(json.dumps(one) for one in every))

@@ -17,7 +17,7 @@ from fluke import DDict, FlukeENV
 from fluke.algorithms.ditto import Ditto
 from fluke.algorithms.fedavg import FedAVG
 from fluke.data import FastDataLoader
-from fluke.utils import ServerObserver
+from fluke.utils import FederationObserver
 from shared import Record, arrays, asked, initial_network
 
 work, place = asked()
@@ -47,7 +47,7 @@ class Splitter:
         return ([Ordered(k) for k in range(clients)], [None] * clients), None
 
 
-class Watch(ServerObserver):
+class Watch(FederationObserver):
     """Records the end of each round."""
 
     def end_round(self, round: int) -> None:
@@ -57,7 +57,7 @@ class Watch(ServerObserver):
 env = FlukeENV()
 env.set_seed(0)
 env.set_device("cpu")
-more = {"tau": 1, "lam": work.lam} if work.lam else {}
+more = {"tau": 1, "lam": work.lam, "model": initial_network(work)} if work.lam else {}
 settings = DDict(
     client=DDict(
         batch_size=work.batch,
@@ -72,6 +72,6 @@ settings = DDict(
 )
 made = (Ditto if work.lam else FedAVG)(work.clients, Splitter(), settings)
 torch.set_num_threads(1)
-made.server.attach(Watch())
+made.attach(Watch())
 made.run(work.rounds, eligible_perc=1.0, finalize=False)
 record.write(place, "fluke-fl", arrays(made.server.model))

@@ -1,14 +1,16 @@
-"""Every algorithm, found by looking: a file in a family's folder is enough to add one."""
+"""Every algorithm: a file in a family's folder, with the algorithm's name, is enough to add one."""
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
+from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.importing import from_path
+from isonomy.core.on_demand import OnDemand
 from isonomy.core.options import build
 from isonomy.errors import ConfigError, unknown
 
@@ -16,14 +18,19 @@ __all__ = ["find", "make", "registry"]
 
 
 @cache
-def registry() -> dict[str, type[Algorithm]]:
-    """Name to class, of all algorithms in this package."""
-    found: dict[str, type[Algorithm]] = {}
-    for module in pkgutil.walk_packages(__path__, f"{__name__}."):
-        for value in vars(importlib.import_module(module.name)).values():
-            if isinstance(value, type) and issubclass(value, Algorithm) and value is not Algorithm:
-                found[value.name] = value
-    return dict(sorted(found.items()))
+def registry() -> Mapping[str, type[Algorithm]]:
+    """Name to class, of all algorithms in this package; each is imported when it is first used."""
+    found = pkgutil.walk_packages(__path__, f"{__name__}.")
+    modules = {module.name.rpartition(".")[2]: module.name for module in found if not module.ispkg}
+    return OnDemand(modules, _defined)
+
+
+def _defined(name: str, module: ModuleType) -> type[Algorithm]:
+    for value in vars(module).values():
+        own = isinstance(value, type) and issubclass(value, Algorithm) and value is not Algorithm
+        if own and value.name == name:
+            return cast(type[Algorithm], value)
+    raise TypeError(f"{module.__name__} has no algorithm whose name is '{name}'.")
 
 
 def find(name: str) -> type[Algorithm]:

@@ -34,6 +34,7 @@ from isonomy.cli import (
     tune,
 )
 from isonomy.cli.shell import Group
+from isonomy.cli.start_and_exit import collect_less
 
 __all__ = ["app", "main"]
 
@@ -96,6 +97,7 @@ app.add_typer(data.app, name="data")
 
 def main() -> None:
     """Run the command line."""
+    collect_less()
     app(prog_name="isonomy")
 
 

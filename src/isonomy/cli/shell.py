@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
+from typer.utils import get_params_from_function
 
 from isonomy.errors import IsonomyError
 
@@ -65,6 +66,12 @@ class Group(TyperGroup):
             fail("interrupted.", INTERRUPTED)
         sys.exit(code if isinstance(code, int) else 0)
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A verb, with the help texts of its arguments."""
+        found = super().get_command(ctx, cmd_name)
+        _restore_help(found)
+        return found
+
     def invoke(self, ctx: Any) -> Any:
         """Run a verb; exits with BROKEN_PIPE, and not as a failure, if nobody reads the output."""
         try:
@@ -72,6 +79,16 @@ class Group(TyperGroup):
         except BrokenPipeError:
             _discard_output()
             raise typer.Exit(BROKEN_PIPE) from None
+
+
+def _restore_help(command: Any) -> None:
+    """Give arguments the help texts that click 8.5 discards if typer is older than 0.21."""
+    lost = [p for p in getattr(command, "params", []) if getattr(p, "help", "") is None]
+    if lost and command.callback is not None:
+        declared = get_params_from_function(command.callback)
+        for parameter in lost:
+            if parameter.name in declared:
+                parameter.help = getattr(declared[parameter.name].default, "help", None)
 
 
 def fail(sentence: str, code: int) -> NoReturn:

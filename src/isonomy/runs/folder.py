@@ -43,6 +43,7 @@ from isonomy.engines.states import Known
 from isonomy.errors import RunError
 from isonomy.postprocess import Rule
 from isonomy.runs import checkpoints, saved_model
+from isonomy.runs.arrow_columns import table_of
 from isonomy.runs.checkpoints import Checkpoint
 from isonomy.runs.files import flush_to_disk, locked, opened, write_atomically
 from isonomy.runs.saved_model import ModelCard, SavedModel
@@ -254,7 +255,7 @@ class RunFolder:
     def write_clients(self, round: int, columns: dict[str, Any] | pa.Table) -> None:
         """Write the table of clients of one evaluation."""
         with saving(self.path):
-            table = columns if isinstance(columns, pa.Table) else pa.table(columns)
+            table = columns if isinstance(columns, pa.Table) else table_of(columns)
             self.write(f"clients/{round:08d}.parquet", _parquet(table))
 
     def clients(self) -> pa.Table | None:
@@ -272,7 +273,7 @@ class RunFolder:
         if (self.path / "clients.parquet").exists() or not parts:
             return
         if sum(pq.read_metadata(part).num_rows for part in parts) <= LONG:
-            table = pa.concat_tables([pq.read_table(part) for part in parts])
+            table = pa.concat_tables([_read(part) for part in parts])
             self.write("clients.parquet", _parquet(table))
             return
         target = self.path / "clients.parquet"
@@ -294,13 +295,13 @@ class RunFolder:
     def write_front(self, columns: dict[str, Any]) -> None:
         """Write the fronts at the end of the run."""
         with saving(self.path):
-            self.write("front.parquet", _parquet(pa.table(columns)))
+            self.write("front.parquet", _parquet(table_of(columns)))
 
     def front(self) -> dict[str, list[Any]]:
         """The fronts' columns; empty if none was measured."""
         path = self.path / "front.parquet"
         with reading(path):
-            found = dict(pq.read_table(path).to_pydict()) if path.exists() else {}
+            found = dict(_read(path).to_pydict()) if path.exists() else {}
             for column in found.values():
                 if len({len(cell) for cell in column if isinstance(cell, list)}) > 1:
                     raise ValueError("counts of different lengths in one column")
@@ -496,10 +497,16 @@ def _parquet(table: pa.Table) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
+def _read(path: Path) -> pa.Table:
+    """A table; `pq.read_table` would import pandas, if it is installed."""
+    with pq.ParquetFile(path) as file:
+        return file.read()
+
+
 def _read_clients(path: Path) -> pa.Table:
     """A table of clients; raises RunError if it is damaged."""
     with reading(path):
-        table = pq.read_table(path)
+        table = _read(path)
         rounds = table.column("round")
         if not pa.types.is_integer(rounds.type) or rounds.null_count:
             raise ValueError("a row without the number of its round")

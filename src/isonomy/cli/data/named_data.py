@@ -27,7 +27,7 @@ DataOverrides = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="KEY=VALUE",
-        help="For a data set or tables: keys of [data], e.g. clients=20; for a config: any key.",
+        help="For a data set or tables: keys of \\[data], e.g. clients=20; for a config: any key.",
         show_default=False,
     ),
 ]

@@ -1,6 +1,7 @@
 """Named data sets.
 
-To add one, write a file in this folder with a `DATASET`; it is found automatically.
+To add one, write a file in this folder, with the data set's name and a `DATASET`; it is found
+automatically, and imported when it is first used.
 
 >>> federation = load("synthetic", clients=4, seed=1)
 >>> len(federation), federation.features
@@ -9,11 +10,11 @@ To add one, write a file in this folder with a `DATASET`; it is found automatica
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from isonomy.core.on_demand import OnDemand
 from isonomy.core.options import check
 from isonomy.data.dataset import Dataset, Request
 from isonomy.data.download.fetch import Progress
@@ -24,14 +25,10 @@ from isonomy.errors import ConfigError, unknown
 __all__ = ["DATASETS", "Dataset", "load", "parts"]
 
 
-def _found() -> dict[str, Dataset]:
-    modules = [
-        importlib.import_module(f"{__name__}.{one.name}") for one in pkgutil.iter_modules(__path__)
-    ]
-    return {module.DATASET.name: module.DATASET for module in modules}
-
-
-DATASETS: Mapping[str, Dataset] = _found()
+DATASETS: Mapping[str, Dataset] = OnDemand(
+    {one.name: f"{__name__}.{one.name}" for one in pkgutil.iter_modules(__path__)},
+    lambda _, module: module.DATASET,
+)
 
 
 def load(

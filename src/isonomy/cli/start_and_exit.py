@@ -1,0 +1,35 @@
+"""Less work for Python's garbage collector when a command starts and ends.
+
+The modules that a command imports consist of hundreds of thousands of objects that stay until the
+end. Looking through them for garbage, again and again while they are imported and once more at the
+exit, takes .8 s of the 7 s of CPU time of a short run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+from typing import Any
+
+AT_START = 400_000  # new objects before the first collection: those of a short run
+
+
+def collect_less() -> None:
+    """Begin to collect after the imports, and not at the exit."""
+    usual = gc.get_threshold()
+
+    def after_the_first(phase: str, info: dict[str, Any]) -> None:
+        if phase == "stop":
+            gc.callbacks.remove(after_the_first)
+            gc.freeze()  # what exists now is not looked through again
+            gc.set_threshold(*usual)
+
+    gc.set_threshold(AT_START, *usual[1:])
+    gc.callbacks.append(after_the_first)
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    """Leave all objects to the operating system."""
+    gc.disable()
+    gc.freeze()
