@@ -31,8 +31,8 @@ Every method on {number}, each tuned with the same budget. This page and its num
     python benchmarks/leaderboard.py run --acs states.parquet
     python benchmarks/leaderboard.py show
 
-The command has nine federations: German credit, COMPAS, ADULT, BANK, credit card, ACSIncome by state,
-Fashion-MNIST, rotated MNIST and CIFAR-10. Those that were run to the end are here: {data}.
+The command has nine federations: German credit, COMPAS, ADULT, BANK, credit card, ACSIncome by
+state, Fashion-MNIST, rotated MNIST and CIFAR-10. Those that were run to the end are here: {data}.
 
 **How it was measured.** Every method gets {trials} trials on validation examples, the first with
 its defaults; objectives are accuracy, the accuracy of the worst tenth of the clients and, where
