@@ -11,9 +11,9 @@ Every peer has an environment of its own in FOLDER, which is made once from the 
 start from the same model and use the same batches in the same order, so they must end in the same
 model, to rounding: the largest and the median difference from the plain loop's after 8 rounds are
 shown. (Where an input of a ReLU is 0 but for rounding, single clients take other steps.) Each runs
-in a process of its own, with one thread (JAX takes the cores that it finds, Flower two actors); `--turns` repeats all of
-them in turn. Seconds are the median of the rounds after the first ones; "first" is the time from
-the start of the process to the end of the first round.
+in a process of its own, with one thread (JAX takes the cores that it finds, Flower two actors);
+`--turns` repeats all of them in turn. Seconds are the median of the rounds after the first ones;
+"first" is the time from the start of the process to the end of the first round.
 """
 
 from __future__ import annotations
