@@ -103,6 +103,19 @@ def test_weights_sum_to_one_in_the_mean() -> None:
 
 
 @both
+def test_reweighing_with_all_clients_by_hand(kind: type[Engine]) -> None:
+    """P(y) P(z) / P(y, z) of the counts of all clients of the round."""
+    count = sums(START)[0]
+    table = count.sum(1, keepdims=True) * count.sum(0) / (count * count.sum())
+    own = [
+        step(START, k, np.array([table[y, z] for y, z in zip(Y[k], TWO[k], strict=True)]))
+        for k in range(3)
+    ]
+    server, _ = play(FairFed(beta=0.0, local="reweigh_all"), kind)
+    assert weight_of(server) == pytest.approx(by_size(own), abs=1e-6)
+
+
+@both
 def test_reweighing_by_hand(kind: type[Engine]) -> None:
     """P(y) P(z) / P(y, z) of each client's own counts."""
     own = []

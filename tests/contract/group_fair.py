@@ -15,12 +15,16 @@ from isonomy.algorithms.group_fair.fair_fate import FairFate
 from isonomy.algorithms.group_fair.fairfed import FairFed
 from isonomy.algorithms.group_fair.fcfl import FCFL
 from isonomy.algorithms.group_fair.fedfair import FedFair
+from isonomy.algorithms.group_fair.fedfairlab import FedFairLAB
 from isonomy.algorithms.group_fair.fedfb import FedFB
 from isonomy.algorithms.group_fair.fedpf import FedPF
 from isonomy.algorithms.group_fair.gifair import GIFAIR
+from isonomy.algorithms.group_fair.guardfed import GuardFed
 from isonomy.algorithms.group_fair.lft_ensemble import LFTEnsemble
 from isonomy.algorithms.group_fair.lft_fedavg import LFTFedAvg
+from isonomy.algorithms.group_fair.pfedfair import PFedFair
 from isonomy.algorithms.group_fair.puffle import PUFFLE
+from isonomy.algorithms.personal.fmtl import FMTL
 from isonomy.algorithms.personal.local import Local
 from isonomy.contract.checks import check_same_run
 from isonomy.contract.running import Outcome, Transport, close, field, run
@@ -45,6 +49,27 @@ def fairfed(transport: Transport) -> None:
     for update in ("running", "exponential"):
         blind = FairFed(beta=0.0, update=update)  # type: ignore[arg-type]
         check_same_run(blind, FedAvg(), transport, part=_model)
+
+
+def guardfed(transport: Transport) -> None:
+    """Where everyone is trusted: FedAvg with equal weights."""
+    for compare in ("updates", "models"):
+        blind = GuardFed(gamma=-1.0, local="plain", compare=compare)  # type: ignore[arg-type]
+        check_same_run(blind, FedAvg(weight="equal"), transport, part=_model, exactly=False)
+
+
+def pfedfair(transport: Transport) -> None:
+    """Without fairness: FMTL with proximal pulls."""
+    for weight in ("equal", "size"):
+        plain = PFedFair(lam=0.0, gamma=0.7, weight=weight)  # type: ignore[arg-type]
+        other = FMTL(lam=0.7, pull="proximal", weight=weight)  # type: ignore[arg-type]
+        check_same_run(plain, other, transport)
+
+
+def fedfairlab(transport: Transport) -> None:
+    """One client, no bound that binds, no distillation: the client's own training."""
+    loose = FedFairLAB(threshold=1.0, lam0=0.0, epochs=0, keep="last")
+    check_same_run(loose, FedAvg(), transport, cohorts=ALONE, part=_model)
 
 
 def agnosticfair(transport: Transport) -> None:

@@ -133,6 +133,14 @@ ROWS: dict[str, Row] = {
         variants=({}, {"fairness": "eo", "least": 2}, {"fairness": "client"}),
         classes=(2,),
     ),
+    "fedfairlab": Row(
+        group_fair.fedfairlab,
+        variants=(
+            {"epochs": 2},
+            {"budget": 0.9, "notion": "eo", "keep": "last", "epochs": 0, "attribute": "all"},
+        ),
+        classes=(2,),
+    ),
     "fedfv": Row(client_fair.fedfv, variants=({"alpha": 0.3}, {"alpha": 0.0, "tau": 2})),
     "fedheal": Row(client_fair.fedheal, variants=({"tau": 0.6},)),
     "fedlf": Row(
@@ -202,6 +210,11 @@ ROWS: dict[str, Row] = {
         ),
         worlds=(partial_world,),
     ),
+    "guardfed": Row(
+        group_fair.guardfed,
+        variants=({"tau": 1.0, "gamma": 0.0, "local": "reweigh"}, {"compare": "models"}),
+        classes=(2,),
+    ),
     "gifair": Row(group_fair.gifair, variants=({}, {"groups": "clients", "strength": 0.9})),
     "lft_ensemble": Row(group_fair.lft_ensemble, variants=({}, {"notion": "eo"}), classes=(2,)),
     "lft_fedavg": Row(group_fair.lft_fedavg, variants=({}, {"notion": "eo"}), classes=(2,)),
@@ -228,6 +241,9 @@ ROWS: dict[str, Row] = {
     "perfedavg": Row(
         personal.perfedavg,
         variants=({"alpha": 0.05}, {"alpha": 0.05, "first_order": True, "batches": "same"}),
+    ),
+    "pfedfair": Row(
+        group_fair.pfedfair, variants=({}, {"notion": "eo", "weight": "equal"}), classes=(2,)
     ),
     "pfnm": Row(
         matched.pfnm,

@@ -95,6 +95,9 @@ def test_options():
     old = load("compas", options={"protected": ["age_cat"]})
     assert "age" not in old.features
     assert len(load("compas", options={"charge": True}).features) > 50
+    two = load("compas", options={"races": "two", "protected": ["race"]})
+    assert two.attributes[0].levels == ("African-American", "Other")
+    assert torch.bincount(two.groups[:, 0]).tolist() == [3_175, 2_997]  # of ProPublica's rows
 
 
 @pytest.mark.parametrize(

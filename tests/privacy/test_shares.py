@@ -36,6 +36,7 @@ from isonomy.privacy.shares import ShareRelease, Shares
 from isonomy.robust.screen import Screen
 from isonomy.runs.folder import RunFolder
 from isonomy.runs.listener import Listener
+from isonomy.studies.audit import audit
 from privacy.exchanges import asked, terms
 
 ORIGIN = torch.tensor([0.3, -0.2, 0.1])
@@ -347,3 +348,8 @@ REFUSED: list[tuple[tuple[str, ...], str]] = [
 def test_what_it_cannot_have_is_refused(overrides: tuple[str, ...], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         api.run(config(*overrides))
+
+
+def test_an_audit_is_refused() -> None:
+    with pytest.raises(ConfigError, match="watches noise that the server adds"):
+        audit(config())

@@ -237,7 +237,7 @@ def test_what_was_not_sent_by_malicious_clients_stays_as_it_is():
     value = replies()
     before = tree.tmap(torch.clone, value)
     for kind in ATTACKS.values():
-        if kind is not Broken:
+        if kind is not Broken and not kind.trains:  # see test_fairness_attacks
             exchanged(kind(), value)
     assert tree.leaves(tree.tmap(torch.equal, value, before)) == [True] * 3
 

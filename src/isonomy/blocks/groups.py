@@ -126,6 +126,22 @@ def weighted_loss(task: Task, table: Tensor, at: int) -> Objective:
     return objective
 
 
+def counted(task: Task, client: Client, at: int) -> Tensor:
+    """The number of a client's training examples in each cell, [2, groups]."""
+    pages = [member(task, page, at).to(torch.float64).sum(0) for page in client.pages("train")]
+    return torch.stack(pages).sum(0)
+
+
+def debiasing_weights(count: Tensor) -> Tensor:
+    """P(y) P(z) / P(y, z) of each cell, from counts; 0 for a cell without examples.
+
+    With these weights, label and group are independent (Kamiran and Calders, 2012). They do not
+    depend on what the groups are called: exchanged groups have exchanged weights.
+    """
+    label, group = count.sum(1, keepdim=True), count.sum(0, keepdim=True)
+    return share(label * group, count * count.sum())
+
+
 def share(part: Tensor, whole: Tensor) -> Tensor:
     """`part / whole`, and 0 where `whole` is 0."""
     return torch.where(whole > 0, part / whole.clamp(min=torch.finfo(part.dtype).tiny), 0.0)

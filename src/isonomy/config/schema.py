@@ -161,6 +161,24 @@ class PostprocessConfig(NamedTable):
     )
 
 
+class ServerDataConfig(Section):
+    """Examples of the server's own, for algorithms that need them (such as guardfed).
+
+    They are training examples that are taken away from the clients; simulations only.
+    """
+
+    share: float = Field(
+        0.05, gt=0, lt=1, description="share of all training examples that the server holds"
+    )
+    synthetic: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="synthetic examples in addition, as a share of all training examples, drawn "
+        "from a Gaussian copula of those that the server holds; tables only",
+    )
+
+
 class EngineConfig(Section):
     """How clients are run; all engines give the same results up to rounding."""
 
@@ -398,6 +416,7 @@ class Config(Section):
     attack: AttackConfig = Field(default_factory=lambda: AttackConfig(name="none"))
     defence: DefenceConfig = Field(default_factory=lambda: DefenceConfig(name="none"))
     postprocess: PostprocessConfig = Field(default_factory=lambda: PostprocessConfig(name="none"))
+    server_data: ServerDataConfig = Field(default_factory=ServerDataConfig)
     engine: EngineConfig = Field(default_factory=EngineConfig)
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
     front: FrontConfig = Field(default_factory=FrontConfig)
@@ -457,6 +476,8 @@ class Config(Section):
             del plain["postprocess"]
         if not self.secure.enabled:
             del plain["secure"]
+        if self.server_data == ServerDataConfig():  # as in runs of versions without it
+            del plain["server_data"]
         if self.evaluate.scores == "last":  # as in runs of versions without this key
             del plain["evaluate"]["scores"]
         if self.privacy.level == "none":  # as in runs of versions without it

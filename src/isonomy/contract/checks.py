@@ -101,6 +101,7 @@ def check_inputs_unchanged(algorithm: Algorithm, transport: Transport) -> None:
 
     params = copied(where.params)
     engine = transport.make(where.task, federation, seed=where.seed)
+    engine.server_data = where.server_data if algorithm.needs_server_data else None
     engine.reset(algorithm.init_client(where.task, where.params))
     server = algorithm.init_server(where.task, where.params, len(federation))
     for r in range(2):

@@ -153,6 +153,7 @@ def begin(
 ) -> tuple[Engine, Tree]:
     """An engine whose clients have their initial state, and the server's."""
     engine = transport.make(where.task, where.federation, seed=where.seed, **options)
+    engine.server_data = where.server_data if algorithm.needs_server_data else None
     engine.reset(algorithm.init_client(where.task, copied(where.params)))
     clients = len(where.federation)
     return engine, algorithm.init_server(where.task, copied(where.params), clients)

@@ -9,6 +9,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
+from isonomy.core.client import Pool
 from isonomy.core.examples import SPLITS, Attribute, Split
 from isonomy.core.task import Task
 from isonomy.core.work import Work
@@ -33,6 +34,7 @@ class World:
     params: dict[str, Tensor]
     cohorts: tuple[tuple[int, ...], ...]
     seed: int = 7
+    server_data: Pool | None = None  # for algorithms whose server needs examples of its own
 
     def ids(self, round: int) -> Tensor:
         """The cohort of a round."""
@@ -101,4 +103,11 @@ def world(classes: int = 3) -> World:
         work=Work(batch=8, epochs=1, lr=0.1),
         params=task.init(3),
         cohorts=((0, 1, 2, 5), (1, 3, 4, 6, 7), (0, 2, 4, 7), (1, 2, 3, 6)),
+        server_data=_server_data(federation),
     )
+
+
+def _server_data(federation: Federation) -> Pool:
+    """Examples of the clients' distribution: copies of their validation rows."""
+    rows = federation.row_numbers(torch.arange(CLIENTS), "validation")
+    return Pool(federation.x[rows], federation.y[rows], federation.groups[rows])

@@ -42,6 +42,7 @@ class Algorithm(ABC, Generic[Server]):
     paper: ClassVar[str]
     family: ClassVar[str]
     reveals: ClassVar[str]  # what the server learns of a client, in plain words
+    needs_server_data: ClassVar[bool] = False  # whether its server needs examples of its own
 
     @abstractmethod
     def init_server(self, task: Task, params: Params, clients: int) -> Server:

@@ -103,3 +103,21 @@ class Client:
         # padding repeats the client's first row, so that a phase never sees another client's
         rows = torch.where(real, self.starts[s] + at, self.starts[0])
         return self.pool.batch(rows, real.to(torch.float32))
+
+
+def lone_client(pool: Pool, work: Work, rate: float, key: Tensor) -> Client:
+    """A client whose training examples are a whole pool, outside of any federation."""
+    size = len(pool.y)
+    return Client(
+        pool=pool,
+        id=torch.tensor(-1),
+        starts=torch.zeros(len(SPLITS), dtype=torch.int64),
+        sizes=torch.tensor([size, 0, 0]),
+        key=key,
+        rate=torch.tensor(rate, dtype=torch.float32),
+        state=(),
+        work=work,
+        widths=(size, 0, 0),
+        steps=work.count(size),
+        passes=work.passes(size),
+    )

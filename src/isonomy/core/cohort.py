@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from isonomy.core import random, tree
-from isonomy.core.client import Message, Reply
+from isonomy.core.client import Client, Message, Pool, Reply, lone_client
 from isonomy.core.joint import Division
 from isonomy.core.phase import Declaration, DeclarationError, Phase, Verb, declaration
 from isonomy.core.recorded import Recorded, plain_record
@@ -152,6 +152,7 @@ class Cohort:
         final: bool = False,
         division: Division | None = None,
         release: Release | None = None,
+        server_data: Pool | None = None,
     ) -> None:
         self._exchange = exchange
         self.ids = ids
@@ -170,6 +171,7 @@ class Cohort:
         self._final = final
         self._division = division or Division()
         self._release = release
+        self._server_data = server_data
         self._first: Cohort = self if whole is None else whole._first
         self._exchanges = 0
         self._asked = len(ids)
@@ -181,6 +183,19 @@ class Cohort:
         if self._task is None:
             raise RuntimeError("this cohort was made without a task")
         return self._task
+
+    def server_client(self) -> Client:
+        """The server's own examples, as the training examples of a client with the round's work.
+
+        Only algorithms with `needs_server_data` have them; no client's examples are among them.
+        """
+        if self._server_data is None:
+            raise ConfigError(
+                "this algorithm needs examples of the server's own, and there are none; set "
+                "needs_server_data in its class."
+            )
+        key = random.key(self.seed, self.round, -1)
+        return lone_client(self._server_data, self.work, self.rate, key)
 
     def only(self, ids: Tensor) -> Cohort:
         """The cohort of some of these clients, for a question to them alone.
@@ -205,6 +220,7 @@ class Cohort:
             final=self._final,
             division=self._division,
             release=self._release,
+            server_data=self._server_data,
         )
 
     def uniform(self, name: str, shape: tuple[int, ...] = ()) -> Tensor:

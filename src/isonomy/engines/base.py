@@ -87,6 +87,7 @@ class Engine(ABC):
     name: str
     remote: ClassVar[bool] = False  # whether examples and states are on the clients' machines
     leads: bool = True  # whether this process writes the run's folder; one of several does
+    server_data: Pool | None = None  # the server's own examples, for algorithms that need them
     guard: ServerSide | None = None  # innermost around every exchange; see `privacy.guard`
     states_in: Where = "memory"  # where clients' states are kept
     scratch: Path | None = None  # folder for states on disk while the run lasts; None: temporary
@@ -255,6 +256,7 @@ class Engine(ABC):
             final=final,
             division=division.alone() if whole else division,
             release=release,
+            server_data=self.server_data,
         )
 
     def everyone(self) -> Tensor:

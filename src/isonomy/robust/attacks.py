@@ -1,21 +1,20 @@
 """Attacks: each is a rule that turns the honest updates of malicious clients into forged ones.
 
-`forging` applies a rule to replies, so every attack works with every algorithm on every engine.
 What counts as an update follows from the phase's declaration (see `parts`). A rule sees the
 malicious clients' own honest updates; a rule of colluding clients also sees the updates that
 `knows` names. All draws are pure functions of the seed, the round, the client and the exchange, so
 a resumed run draws the same numbers.
 
-A new attack is a class in this module and an entry in `ATTACKS`.
+A new attack is a class in this module, or in `fairness_attacks` if it is one on group fairness, and
+an entry in `ATTACKS`.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -23,42 +22,8 @@ from torch import Tensor
 from isonomy.core import random
 from isonomy.core.options import build, option
 from isonomy.errors import ConfigError, unknown
-
-
-class Seen(NamedTuple):
-    """What a rule may use in one exchange; updates are rows [clients, numbers]."""
-
-    updates: Tensor  # what the malicious clients would have sent
-    known: Tensor  # the updates whose mean and spread a colluder knows
-    keys: Tensor  # a random key for each malicious client
-    draw: str  # the name of this exchange's draws
-    cohort: int  # clients in the round
-    answered: int  # clients that answer this exchange, if the rule colludes
-
-
-class Attack(ABC):
-    """Abstract. A final subclass is a frozen dataclass whose fields are the attack's options."""
-
-    name: ClassVar[str]
-    paper: ClassVar[str]
-    sees: ClassVar[str]  # what the attacker knows, in plain words
-    colludes: ClassVar[bool] = False  # whether it needs replies other than a client's own
-    forges: ClassVar[bool] = True  # whether replies are changed at all
-    knows: Literal["malicious", "benign"] = "malicious"  # whose updates colluders know
-
-    @property
-    def alone(self) -> bool:
-        """Whether a client can carry it out by itself, on its own machine."""
-        return not self.colludes
-
-    @property
-    def misshapes(self) -> bool:
-        """Whether the forged replies get a wrong shape."""
-        return False
-
-    @abstractmethod
-    def forge(self, seen: Seen) -> Tensor:
-        """The updates to send instead, of the shape of `seen.updates`."""
+from isonomy.robust.attack import Attack, Seen
+from isonomy.robust.fairness_attacks import EABFL, FOE, SDFA, FFlip, PFAttack, SpDFA
 
 
 @dataclass(frozen=True)
@@ -258,6 +223,12 @@ ATTACKS: dict[str, type[Attack]] = {
         Little,
         FreeRider,
         Broken,
+        FFlip,
+        FOE,
+        SDFA,
+        SpDFA,
+        EABFL,
+        PFAttack,
     )
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,23 +21,29 @@ from isonomy.core.client import Client, Message, Reply, State
 from isonomy.core.cohort import Ask, Exchange, Replies
 from isonomy.core.phase import Phase
 from isonomy.core.task import Task
-from isonomy.robust.attacks import Attack, Seen
-from isonomy.robust.parts import Trained, replied, trained, updates
+from isonomy.errors import ConfigError
+from isonomy.robust.attack import Attack, Seen, Trainee, TrainingAttack
+from isonomy.robust.parts import Trained, origins, replied, trained, updates
+from isonomy.robust.rounding import whole
 
 
 class Forging:
     """Client side: malicious clients send what the attack makes of their honest reply."""
 
-    def __init__(self, attack: Attack, malicious: Tensor, *, seed: int) -> None:
+    def __init__(
+        self, attack: Attack, malicious: Tensor, *, seed: int, rounds: int | None = None
+    ) -> None:
         self.attack = attack
         self.malicious = malicious
         self.seed = seed
+        self.rounds = rounds
 
     def __call__(self, ask: Ask, phase: Phase) -> Phase:
         """Wrap a phase."""
+        if isinstance(self.attack, TrainingAttack):
+            return self._trained(self.attack, ask, phase)
         if not ask.declared.trained:
             return phase
-        bad_ids = self.malicious.tolist()
 
         @functools.wraps(phase)
         def forged(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
@@ -47,13 +54,46 @@ class Forging:
             at = torch.zeros(1, dtype=torch.int64)
             mine = updates(one, found, at)
             keys = random.key(self.seed, ask.round, client.id).unsqueeze(0)
-            seen = Seen(mine, mine, keys, draw_name(ask), ask.cohort, 1)
+            before = origins(one, found, at)
+            seen = Seen(mine, mine, keys, draw_name(ask), ask.cohort, 1, before)
             new = tree.take(replied(one, found, at, self.attack.forge(seen)), 0)
-            among = torch.tensor(bad_ids, dtype=torch.int64, device=client.id.device)
-            bad = (client.id == among).any()
-            return tree.tmap(lambda a, b: torch.where(bad, a, b), new, reply), state
+            return self._unless_benign(client, new, reply), state
 
         return forged
+
+    def _trained(self, attack: TrainingAttack, ask: Ask, phase: Phase) -> Phase:
+        """The phase of clients whose models come from malicious training."""
+        parts = ask.declared.parts
+        models = [name for name, part in parts.items() if part.kind == "model" and part.of]
+        about_groups = attack.hides and ask.verb == "gather" and not ask.declared.trained
+        hidden = [n for n, p in parts.items() if p.kind == "group statistic" and about_groups]
+        if not attack.active(ask.round, self.rounds) or not (models or hidden):
+            return phase
+
+        @functools.wraps(phase)
+        def forged(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
+            reply, state = phase(task, message, client)
+            new = dict(reply)
+            for name in models:
+                sent = message[parts[name].of or name]
+                if not whole(task, sent) or not whole(task, reply[name]):
+                    raise ConfigError(
+                        f"attack '{attack.name}' trains a whole model, but in phase "
+                        f"'{ask.declared.name}' of this algorithm clients send another thing; "
+                        "choose another attack or algorithm."
+                    )
+                new[name] = attack.train(Trainee(task, sent, reply[name], client))
+            for name in hidden:
+                new[name] = tree.zeros_like(reply[name])
+            return self._unless_benign(client, new, reply), state
+
+        return forged
+
+    def _unless_benign(self, client: Client, forged: Reply, honest: Reply) -> Reply:
+        """The forged reply if the client is malicious, else the honest one."""
+        among = torch.tensor(self.malicious.tolist(), dtype=torch.int64, device=client.id.device)
+        bad = (client.id == among).any()
+        return tree.tmap(lambda a, b: torch.where(bad, a, b), forged, honest)
 
 
 class Collusion:
@@ -92,7 +132,10 @@ class Collusion:
         ids = torch.cat([c.ids[b] for c, b in zip(chunks, bad, strict=True)])
         keys = random.key(self.seed, ask.round, ids)
         answered = sum(len(c.ids) for c in chunks)
-        seen = Seen(own, known, keys, draw_name(ask), ask.cohort, answered)
+        at = [_at(c.ids[b], place) for c, b in zip(chunks, bad, strict=True)]
+        rows = [tree.take(c.value, b) for c, b in zip(chunks, bad, strict=True)]
+        before = torch.cat([origins(v, found, where) for v, where in zip(rows, at, strict=True)])
+        seen = Seen(own, known, keys, draw_name(ask), ask.cohort, answered, before)
         new = self.attack.forge(seen)
         first = 0
         for chunk, mask in zip(chunks, bad, strict=True):
@@ -122,6 +165,30 @@ class Collusion:
                 forged[part.name],
             )
         yield chunk._replace(value=value)
+
+
+class Apart:
+    """Server side of a simulation: malicious clients are asked apart from the others.
+
+    A client that trains maliciously does far more than the others, which run beside it in the
+    batched engine, would otherwise do too, in vain.
+    """
+
+    def __init__(self, malicious: Tensor) -> None:
+        self.malicious = malicious
+
+    def __call__(self, exchange: Exchange) -> Exchange:
+        """Wrap an exchange."""
+
+        def wrapped(ask: Ask) -> Iterator[Replies]:
+            bad = torch.isin(ask.ids, self.malicious)
+            honest = tuple(one for one in ask.around if not isinstance(one, Forging))
+            if bool((~bad).any()):
+                yield from exchange(replace(ask.to(ask.ids[~bad]), around=honest))
+            if bool(bad.any()):
+                yield from exchange(ask.to(ask.ids[bad]))
+
+        return wrapped
 
 
 class Count:

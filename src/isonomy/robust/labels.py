@@ -1,4 +1,7 @@
-"""Which clients are malicious, and label poisoning (A1): both are fixed before the first round."""
+"""Which clients are malicious, and what they train on: poisoned labels (A1), flipped groups.
+
+Both are fixed before the first round.
+"""
 
 from __future__ import annotations
 
@@ -72,3 +75,19 @@ def poisoned(federation: Federation, who: Tensor, how: Poison, seed: int) -> Fed
             u = random.uniform(random.key(seed, k), "poison", (rows.stop - rows.start,))
             y[rows] = (u.double() * classes).long().clamp(max=classes - 1)
     return replace(federation, y=y)
+
+
+def flipped(federation: Federation, who: Tensor, attribute: str) -> Federation:
+    """The federation with these clients' training examples in exchanged groups of an attribute.
+
+    Group z of L becomes L - 1 - z. Features stay as they are, also one that tells the group.
+    """
+    if not len(who):
+        return federation
+    names = [each.name for each in federation.attributes]
+    at = names.index(attribute) if attribute else 0
+    groups = federation.groups.clone()
+    for k in who.tolist():
+        rows = federation.rows(k, "train")
+        groups[rows, at] = len(federation.attributes[at].levels) - 1 - groups[rows, at]
+    return replace(federation, groups=groups)

@@ -65,6 +65,12 @@ def updates(value: Any, found: list[Trained], at: Tensor) -> Tensor:
     return torch.cat(columns, 1)
 
 
+def origins(value: Any, found: list[Trained], at: Tensor) -> Tensor:
+    """What these updates are counted from, rows like those of `updates`; 0 where it is nothing."""
+    zero = {p.name: pytree.tree_map(torch.zeros_like, value[p.name]) for p in found}
+    return -updates(zero, found, at)
+
+
 def replied(value: Any, found: list[Trained], at: Tensor, new: Tensor) -> Any:
     """The replies with their updates replaced."""
     out = dict(value)

@@ -23,6 +23,7 @@ from isonomy import algorithms
 from isonomy.config.schema import Config, Data, Model
 from isonomy.core.algorithm import Algorithm
 from isonomy.core.capabilities import GivesVerdict, LearnsFront
+from isonomy.core.client import Pool
 from isonomy.core.dynamo import without_dynamo
 from isonomy.core.task import Params, Task
 from isonomy.data.datasets import DATASETS, load, parts
@@ -41,12 +42,14 @@ from isonomy.privacy.ledger import Terms
 from isonomy.privacy.noise import Key
 from isonomy.privacy.secure.check import check as check_secure
 from isonomy.robust import attacks, combiners
-from isonomy.robust.attacks import Attack
+from isonomy.robust.attack import Attack, Roles, roles
 from isonomy.robust.combiners import Combiner
 from isonomy.robust.defence import refusal
-from isonomy.robust.labels import Poison, malicious, poisoned
+from isonomy.robust.labels import Poison, flipped, malicious, poisoned
 from isonomy.runs import coverage, preparation, trackers
+from isonomy.runs.attack_check import check_attack
 from isonomy.runs.engine_check import check_engine
+from isonomy.runs.server_data import check_server_data, with_own_data
 from isonomy.runs.threshold_check import check_data, check_method
 
 SMALL = 200_000  # parameters up to which one thread is used; more threads would not be faster
@@ -73,6 +76,14 @@ class Setting:
     fingerprint: str = ""  # of the user's own data, to recognise them
     remote: bool = False  # whether the examples are with the participants of a real federation
     privacy: Terms | None = None  # of differential privacy
+    server_data: Pool | None = None  # the server's own examples, if the algorithm needs them
+
+    @property
+    def roles(self) -> Roles:
+        """Which malicious clients forge replies, and which train on flipped groups."""
+        if self.attack is None:
+            return Roles(self.malicious[:0], self.malicious[:0])
+        return roles(self.attack, self.malicious, attack_seed(self.config))
 
     @property
     def benign(self) -> NDArray[np.bool_]:
@@ -106,12 +117,17 @@ def build(
         federation = federation_of(config)
         if federation.origin not in ("", CACHE):
             note(f"'{config.data.name}' came from {federation.origin}.")
+    own: Pool | None = None
+    if algorithm.needs_server_data:
+        federation, own = with_own_data(federation, config)
     own_rows = clients is not None
     clients = len(federation) if clients is None else clients
     _check_cohort(config, clients, f"'{federation.source}'")
     check_secure(config, algorithm, clients)
     task = _task(federation, config.model.model_dump_json())
     check_data(config, federation, task)
+    if attack is not None:
+        check_attack(attack, algorithm, task)
     rules = _postprocess(config, algorithm, remote=remote)
     if rules is not None:
         _check_postprocess(rules, federation, task)
@@ -130,11 +146,19 @@ def build(
     bad = malicious_clients(config, clients)
     if defence is not None:
         _warn_of_attackers(config, defence, len(bad), clients, note)
-    used, own = federation, ""
+    used, known = federation, ""
     if not remote:
-        used = _poisoned(federation, tuple(bad.tolist()), labels_of(config), attack_seed(config))
+        flips = () if attack is None else tuple(roles(attack, bad, attack_seed(config)).flip)
+        used = _poisoned(
+            federation,
+            tuple(bad.tolist()),
+            labels_of(config),
+            attack_seed(config),
+            tuple(int(k) for k in flips),
+            "" if attack is None else attack.attribute,
+        )
         given = config.data.name in ("tables", "memory", "packed")
-        own = fingerprint(federation) if given else ""
+        known = fingerprint(federation) if given else ""
     return Setting(
         config=config,
         federation=used,
@@ -146,9 +170,10 @@ def build(
         malicious=bad,
         defence=defence,
         postprocess=rules,
-        fingerprint=own,
+        fingerprint=known,
         remote=remote,
         privacy=terms,
+        server_data=own,
     )
 
 
@@ -187,6 +212,7 @@ def _method(config: Config, *, remote: bool) -> tuple[Algorithm, Attack | None, 
     """The algorithm, the attack and the defence, with their options checked."""
     algorithm = algorithms.make(config.algorithm.name, config.algorithm.options)
     check_method(config, algorithm, remote=remote)
+    check_server_data(algorithm, remote=remote)
     attack = _attack(config)
     if attack is not None and remote:
         _check_remote_attack(config, attack)
@@ -214,7 +240,7 @@ def _attack(config: Config) -> Attack | None:
     given = config.attack
     if given.name != "none":
         made = attacks.make(given.name, given.options)
-        if not made.forges and given.labels == "none":
+        if made.name == "labels" and given.labels == "none":
             raise ConfigError(
                 "attack.labels = 'none' leaves nothing for the attack 'labels' to do; choose "
                 "auto, random or flip."
@@ -231,7 +257,11 @@ def _attack(config: Config) -> Attack | None:
 
 def _check_remote_attack(config: Config, attack: Attack) -> None:
     """Refuse an attack that participants cannot carry out on their own machines."""
-    possible = [name for name, kind in attacks.ATTACKS.items() if kind.forges and not kind.colludes]
+    possible = [
+        name
+        for name, kind in attacks.ATTACKS.items()
+        if kind.forges and not kind.colludes and kind.flips == "none"
+    ]
     remedy = (
         f"simulate it with `isonomy run`, or choose an attack that one participant can carry out "
         f"alone ({', '.join(possible)})."
@@ -240,6 +270,11 @@ def _check_remote_attack(config: Config, attack: Attack) -> None:
         raise ConfigError(
             f"attack.labels = '{labels_of(config)}': a real federation does not change the labels "
             f"of its participants; {remedy}"
+        )
+    if attack.flips != "none":
+        raise ConfigError(
+            f"attack.name = '{attack.name}': a real federation does not change the groups of its "
+            f"participants' examples; {remedy}"
         )
     if not attack.alone:
         why = "needs the replies of several clients"
@@ -360,9 +395,20 @@ def labels_of(config: Config) -> Poison:
 
 
 @lru_cache(maxsize=8)
-def _poisoned(federation: Federation, who: tuple[int, ...], how: Poison, seed: int) -> Federation:
-    """The federation with poisoned labels; cached, so the same object for the same arguments."""
-    return poisoned(federation, torch.tensor(who, dtype=torch.int64), how, seed)
+def _poisoned(
+    federation: Federation,
+    who: tuple[int, ...],
+    how: Poison,
+    seed: int,
+    flips: tuple[int, ...],
+    attribute: str,
+) -> Federation:
+    """The federation with poisoned labels of some clients, and flipped groups of others.
+
+    It is cached, so it is the same object for the same arguments.
+    """
+    made = poisoned(federation, torch.tensor(who, dtype=torch.int64), how, seed)
+    return flipped(made, torch.tensor(flips, dtype=torch.int64), attribute)
 
 
 _warned: WeakSet[Federation] = WeakSet()  # whose warnings were shown: once, not for each run
@@ -520,6 +566,7 @@ def engine_of(setting: Setting, note: Note = lambda _: None) -> Engine:
         note=note,
     )
     made.states_in = config.engine.states
+    made.server_data = setting.server_data
     made.prepare(config.local)
     if config.engine.threads in ("auto", "probe"):
         made.try_threads(threads)

@@ -23,7 +23,7 @@ from isonomy.privacy.secure.simulated import Quantised, room_of
 from isonomy.privacy.secure.threshold import threshold_of
 from isonomy.privacy.shares import ShareRelease
 from isonomy.robust.defence import Defence
-from isonomy.robust.forging import Collusion, Count, Forging
+from isonomy.robust.forging import Apart, Collusion, Count, Forging
 from isonomy.robust.screen import NOT_FINITE, Screen
 from isonomy.runs.build import Setting, attack_seed, labels_of
 
@@ -50,8 +50,8 @@ class Middleware:
         if setting.defence is not None:
             self.defence = Defence(setting.defence, setting.malicious)
         self.count: Count | None = None
-        if setting.attack is not None and setting.attack.forges and len(setting.malicious):
-            self.count = Count(setting.malicious)
+        if setting.attack is not None and len(setting.roles.forge):
+            self.count = Count(setting.roles.forge)
 
     def client_side(self) -> tuple[ClientSide, ...]:
         """What wraps the phases, the innermost first."""
@@ -62,12 +62,14 @@ class Middleware:
         config = self.setting.config
         masked = self.secure is not None and self.setting.remote  # nobody sees single replies
         out: list[ServerSide] = [self.meter] if masked else [self.screen.learn, self.meter]
+        attack = self.setting.attack
+        if attack is not None and attack.trains and not self.setting.remote:
+            out.insert(0, Apart(self.setting.roles.forge))
         if self.count is not None:
             out.append(self.count)
-            attack = self.setting.attack
             if attack is not None and not self._alone:
-                malicious = self.setting.malicious
-                out.append(Collusion(attack, malicious, seed=attack_seed(config)))
+                forging = self.setting.roles.forge
+                out.append(Collusion(attack, forging, seed=attack_seed(config)))
         if dropout and config.cohort.dropout:
             out.append(partial(drop, probability=config.cohort.dropout, seed=config.seed))
         if self.release is not None and not masked:
@@ -138,14 +140,15 @@ def client_side(setting: Setting) -> tuple[ClientSide, ...]:
     It is the same in a simulation and in a participant's process of a real federation, where
     replies are clipped too: nothing longer leaves a participant.
     """
-    attack, malicious, given = setting.attack, setting.malicious, setting.config.privacy
+    attack, forging, given = setting.attack, setting.roles.forge, setting.config.privacy
     out: tuple[ClientSide, ...] = ()
     hidden = setting.config.secure.enabled  # then clients clip where they add their noise
     if setting.remote and given.level == "client" and given.clip != "adaptive" and not hidden:
         out = (ClippedReplies(given.clip, given.bounds),)
-    if attack is None or not attack.forges or not attack.alone or not len(malicious):
+    if attack is None or not attack.alone or not len(forging):
         return out
-    return (*out, Forging(attack, malicious, seed=attack_seed(setting.config)))
+    config = setting.config
+    return (*out, Forging(attack, forging, seed=attack_seed(config), rounds=config.rounds))
 
 
 def merged(one: Any, other: Any) -> Any:
@@ -207,6 +210,8 @@ def _attack(setting: Setting, lines: list[dict[str, Any]]) -> list[str]:
     what = f"attack '{name}'"
     if labels != "none":
         what += f", training labels poisoned ({labels})"
+    if len(setting.roles.flip):
+        what += f", groups of {len(setting.roles.flip)} clients' training examples flipped"
     out = [
         f"Metrics are of the {total - count} benign clients only: {count} of {total} clients were "
         f"malicious ({what}; {_names(setting, who)})."
@@ -214,7 +219,7 @@ def _attack(setting: Setting, lines: list[dict[str, Any]]) -> list[str]:
     if not count:
         out = [f"attack.fraction = {given.fraction:g}: no client was malicious (attack '{name}')."]
     changed = any(line.get("attacked", 0) for line in lines) or _faulty(setting, lines)
-    if count and setting.attack.forges and not changed:
+    if len(setting.roles.forge) and not changed:
         out.append(
             "The attack changed no reply: either no malicious client was asked, or "
             f"'{setting.config.algorithm.name}' sends neither models nor updates."

@@ -11,6 +11,7 @@ from isonomy.metrics.errors import has_errors
 from isonomy.runs import middleware, postprocessing, private, surrogate, thresholds
 from isonomy.runs.build import Setting
 from isonomy.runs.progress import Progress, found_clusters
+from isonomy.runs.server_data import server_data_note
 
 _NAMED = 20  # clients of a cluster that are named
 
@@ -22,6 +23,7 @@ def notes(
     out = list(setting.federation.notes)
     out += private.note(setting, now.private)
     out += _sampled(setting)
+    out += server_data_note(setting.config, setting.server_data)
     out += middleware.notes(setting, lines)
     if excess:
         out.append(excess["statement"])

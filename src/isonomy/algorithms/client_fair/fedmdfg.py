@@ -6,7 +6,7 @@ In a round, clients send the loss l_i and the gradient g_i on all of their examp
 1. omits gradients of norm below 1e-6 and scales the others to their mean norm;
 2. if the angle between the losses and the vector of ones is above `theta`, or if the losses of some
    but not all clients exceed what was expected, adds the gradient sum_i h_i g_i of the guidance,
-   with h the normalised derivative of -cos(l, ones);
+   with h the derivative of -cos(l, ones), also scaled to the mean norm;
 3. adds the gradients of the round before of clients that are not in this cohort;
 4. takes the shortest convex combination d of all these, scaled to the norm of the mean of the g_i;
 5. tries steps t, beginning at 2^s times the learning rate if the cohort is that of the round
@@ -15,16 +15,21 @@ In a round, clients send the loss l_i and the gradient g_i on all of their examp
    else that with the least total loss. w <- w - t d.
 
 The loss that is expected of a client is the mean of its losses so far, to which only losses that
-did not rise are added. In the public code the sign in the test of step 5 is reversed, so that it
-accepts steps that raise losses; here it is that of the formula. One client with s = 0: gradient
-descent.
+did not rise are added. One client with s = 0: gradient descent.
+
+The guidance needs the gradients g_i as they are: only then is it the derivative of the angle, so
+that d, which has a positive product with every row, makes losses more equal. The public code takes
+the scaled ones (`guidance = "scaled"`), and a step along its d may turn the losses away from
+equality. In its test of step 5 the sign is reversed, so that it accepts steps that raise losses,
+and the cosine is compared with 1 / sqrt(m), which every cosine of m losses reaches; here both are
+those of the formula.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -77,6 +82,9 @@ class FedMDFG(Algorithm[Server]):
         5, "steps up to 2^s times the learning rate, and down to 2^-s", search=Grid((5, 3, 1))
     )
     history: bool = option(True, "whether gradients of clients of the last round are used")
+    guidance: Literal["unscaled", "scaled"] = option(
+        "unscaled", "gradients that make the guidance: as they are, or scaled as in the public code"
+    )
 
     def __post_init__(self) -> None:
         if not 0 <= self.theta <= math.pi / 2:
@@ -131,8 +139,11 @@ class FedMDFG(Algorithm[Server]):
         known = server.count[ids] > 0
         above = known & (losses > server.expected[ids])
         guided = angle(losses) > self.theta or (bool(above.any()) and not bool(above.all()))
-        guided = guided and float(h.norm()) > 0 and len(own) > 1
-        parts = [own, (h / h.norm() @ own).unsqueeze(0)] if guided else [own]
+        guide = raw[kept].T @ h if self.guidance == "unscaled" else own.T @ h / h.norm()
+        guided = guided and float(h.norm()) > 0 and float(guide.norm()) > 0 and len(own) > 1
+        if guided and self.guidance == "unscaled":
+            guide = guide * (mean / guide.norm())
+        parts = [own, guide.unsqueeze(0)] if guided else [own]
         absent = server.last.clone()
         absent[ids] = 0
         if self.history and bool(absent.any()):

@@ -11,7 +11,8 @@ client k does not report F_k:
 
 The running form is, as far as we know, the paper's; a later comparison uses the other. A negative
 omega_k counts as 0 in the mean. beta = 0 is FedAvg. The paper leaves the local debiasing open:
-`local` either reweights a client's examples by P(y) P(z) / P(y, z), or does nothing. With more than
+`local` either reweights a client's examples by P(y) P(z) / P(y, z), of its own examples or of all
+clients of the round, or does nothing. With more than
 two groups, F is the largest distance between a group's rate and everyone's. A client withholds the
 sums of a cell with fewer than `least` examples, and any gap that is computed from such a cell.
 """
@@ -34,6 +35,8 @@ from isonomy.blocks.groups import (
     check_least,
     column,
     correct,
+    counted,
+    debiasing_weights,
     gap,
     local_gap,
     require_binary,
@@ -79,8 +82,10 @@ class FairFed(Algorithm[Server]):
     update: Literal["running", "exponential"] = option(
         "running", "change the previous weights, or compute them from this round's distances alone"
     )
-    local: Literal["plain", "reweigh"] = option(
-        "plain", "local training: plain, or with debiasing weights"
+    local: Literal["plain", "reweigh", "reweigh_all"] = option(
+        "plain",
+        "local training: plain, or with debiasing weights of the client's own examples, or of all "
+        "clients of the round",
     )
     attribute: str = option("", "protected attribute whose groups are compared; the first if empty")
     least: int = option(0, "a client withholds the sums of a cell with fewer examples")
@@ -112,10 +117,11 @@ class FairFed(Algorithm[Server]):
             weight = got.sizes * torch.exp(-self.beta * (distance - distance.min()))
         if not bool((weight > 0).any()):
             return Server(params, lost)
-        if self.local == "reweigh":
-            params = cohort.mean(self.debias, {"params": params}, weight=weight)["params"]
-        else:
+        if self.local == "plain":
             params = cohort.mean(self.train, {"params": params}, weight=weight)["params"]
+        else:
+            sent = {"params": params, "table": debiasing_weights(total["cells"].count)}
+            params = cohort.mean(self.debias, sent, weight=weight)["params"]
         return Server(params, lost)
 
     @phase("sum", cells="group statistic", correct="statistic", count="statistic")
@@ -141,11 +147,10 @@ class FairFed(Algorithm[Server]):
 
     @phase("mean", params="model")
     def debias(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
-        """Training with weights under which label and group are independent at this client."""
-        at = column(task, self.attribute, self.name)
-        count = self._cells(task, message["params"], client).count
-        label, group = count.sum(1, keepdim=True), count.sum(0, keepdim=True)
-        table = share(label * group, count * count.sum())
+        """Training with weights under which label and group are independent."""
+        at, table = column(task, self.attribute, self.name), message["table"]
+        if self.local == "reweigh":
+            table = debiasing_weights(counted(task, client, at))
         objective = weighted_loss(task, table, at)
         return {"params": descend(objective, message["params"], client)}, client.state
 

@@ -11,7 +11,8 @@ COMPAS scores, which are themselves predictions of the label; everything dated a
 (`is_recid`, `r_*`, `vr_*`, `start`, `end`, `event`, custody), which reveals the label; the age
 category unless `age_cat` is true; and, unless `charge` is true, the description of the charge, with
 about 400 mostly rare values. Because 31 and 11 people are too few for a rate, `races = "joined"`
-counts Asian and Native American as Other; `"all"` keeps them as recorded.
+counts Asian and Native American as Other; `"all"` keeps them as recorded, and `"two"` compares
+African-American with all others, as some papers do.
 
 Known faults of the data: an arrest is not an offence; and people who were arrested again were kept
 in the data beyond the end of the two years while others were not, so the share of label 1 is too
@@ -133,7 +134,7 @@ def _facts(table: Table) -> list[Fact]:
 
 def load(request: Request) -> Federation:
     """Download, check, and prepare the data, in our way or that of the papers."""
-    for name, known in (("rows", ("filtered", "all")), ("races", ("joined", "all"))):
+    for name, known in (("rows", ("filtered", "all")), ("races", ("joined", "two", "all"))):
         if request.options[name] not in known:
             raise ConfigError(unknown(f"value of {name}", request.options[name], known))
     fixed = fedfb_preparation.wanted(request, DATASET, 2)
@@ -153,10 +154,12 @@ def federate(table: Table, request: Request) -> Federation:
     if options["rows"] == "filtered":
         table = filtered(table)
         notes.append(f"ProPublica's filter keeps {len(table):,} of 7,214 rows.")
-    if options["races"] == "joined":
+    joined = _joined(options["races"])
+    if joined:
         race = words(table, "race")
-        table = replaced(table, "race", np.where(np.isin(race, FEW), "Other", race))
-        notes.append("Asian and Native American count as Other because they are too few.")
+        table = replaced(table, "race", np.where(np.isin(race, joined), "Other", race))
+        few = "Asian and Native American count as Other because they are too few."
+        notes.append(few if joined == FEW else "All races but African-American count as Other.")
     again = numbers(table, "two_year_recid") == 1
     table = replaced(table, "two_year_recid", np.where(again, LABELS[1], LABELS[0]))
     drop = ["days_b_screening_arrest", "is_recid", "score_text"]
@@ -167,9 +170,14 @@ def federate(table: Table, request: Request) -> Federation:
     )
     made = tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
     readings = [RECIDIVISM]
-    if options["races"] == "joined":
-        readings.append({"name": "race", "values": dict.fromkeys(FEW, "Other")})
+    if joined:
+        readings.append({"name": "race", "values": dict.fromkeys(joined, "Other")})
     return public_tables.read_as(made, *readings)
+
+
+def _joined(races: str) -> tuple[str, ...]:
+    """Return the races that count as Other."""
+    return {"joined": FEW, "two": (*FEW, "Caucasian", "Hispanic")}.get(races, ())
 
 
 ORDER = 903_454_106  # see fedfb_preparation.in_order
@@ -228,7 +236,11 @@ DATASET = Dataset(
         rows=Option(
             "filtered", "'filtered': the 6,172 rows of ProPublica; 'all': the 7,214 of the file"
         ),
-        races=Option("joined", "'joined': Asian and Native American count as Other; 'all'"),
+        races=Option(
+            "joined",
+            "'joined': Asian and Native American count as Other; 'two': all but African-American "
+            "do; 'all'",
+        ),
         charge=Option(False, "whether to use the description of the charge as a feature"),
         age_cat=Option(False, "whether to use the age category as a feature in addition to age"),
     ),

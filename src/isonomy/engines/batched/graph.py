@@ -178,7 +178,22 @@ def _scale_in_place(product: torch.fx.Node) -> None:
             and _layout(g.meta["tensor_meta"]) == _layout(product.meta["tensor_meta"])
         ):
             product.target, product.args = aten.mul_.Tensor, (g, rate)
+            _add_in_place(_root(g))
             return
+
+
+def _add_in_place(total: torch.fx.Node) -> None:
+    """Turn `g + noise` into an addition to g itself, where g is fresh and used for nothing else."""
+    if total.target is not aten.add.Tensor or total.kwargs:
+        return
+    g = total.args[0]
+    if (
+        isinstance(g, torch.fx.Node)
+        and g is not total.args[1]
+        and _fresh(g)
+        and _layout(g.meta["tensor_meta"]) == _layout(total.meta["tensor_meta"])
+    ):
+        total.target = aten.add_.Tensor
 
 
 def _fresh(node: torch.fx.Node) -> bool:
@@ -271,6 +286,7 @@ _NATIVE: dict[Any, Callable[..., Any]] = {
     aten._log_softmax.default: torch._log_softmax,
     aten._log_softmax_backward_data.default: torch._log_softmax_backward_data,
     aten.add.Tensor: torch.add,
+    aten.add_.Tensor: Tensor.add_,
     aten.bmm.default: torch.bmm,
     aten.clamp.default: torch.clamp,
     aten.div.Tensor: torch.div,
