@@ -31,6 +31,9 @@ Every method on {number}, each tuned with the same budget. This page and its num
     python benchmarks/leaderboard.py run --acs states.parquet
     python benchmarks/leaderboard.py show
 
+The command has nine federations: German credit, COMPAS, ADULT, BANK, credit card, ACSIncome by
+state, Fashion-MNIST, rotated MNIST and CIFAR-10. Those that were run to the end are here: {data}.
+
 **How it was measured.** Every method gets {trials} trials on validation examples, the first with
 its defaults; objectives are accuracy, the accuracy of the worst tenth of the clients and, where
 people have groups, the demographic-parity gap of the first protected attribute. Of the trials
@@ -128,7 +131,7 @@ def page(board: Board) -> str:
     """The page as Markdown."""
     trials = max((row["trials"] for rows in board.rows.values() for row in rows), default=0)
     number = f"{len(board.rows)} federations"
-    parts = [_TEXT.format(number=number, trials=trials)]
+    parts = [_TEXT.format(number=number, trials=trials, data=", ".join(board.rows))]
     parts += ["![Mean ranks of the methods](pictures/leaderboard.svg)\n", _ranks(board)]
     parts += [_fronts(board), _leads(board)]
     parts += [_table(board, data) for data in board.rows]
