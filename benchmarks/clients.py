@@ -231,7 +231,7 @@ def ranks_table(folder: Path, clients: int) -> None:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             print(done.stdout, end="", flush=True)
             if done.returncode:
-                print(done.stderr[-2000:])
+                print(done.stderr[:4000])  # the first process that failed
 
 
 def in_process(*arguments: str) -> dict[str, Any]:

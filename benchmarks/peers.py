@@ -9,11 +9,11 @@ Ditto  W1's work with Ditto (FMTL): every client has a personal model besides, l
 
 Every peer has an environment of its own in FOLDER, which is made once from the package index. All
 start from the same model and use the same batches in the same order, so they must end in the same
-model, to rounding: the largest and the median difference from the plain loop's after 8 rounds are
-shown. (Where an input of a ReLU is 0 but for rounding, single clients take other steps.) Each runs
-in a process of its own, with one thread (JAX takes the cores that it finds, Flower two actors);
-`--turns` repeats all of them in turn. Seconds are the median of the rounds after the first ones;
-"first" is the time from the start of the process to the end of the first round.
+model, to rounding, which grows with the rounds: the largest and the median difference from the
+plain loop's after 8 rounds are shown. Each runs in a process of its own, with one thread (JAX takes
+the cores that it finds, Flower two actors); `--turns` repeats all of them in turn. Seconds are the
+median of the rounds after the first ones; "first" is the time from the start of the process to the
+end of the first round.
 """
 
 from __future__ import annotations
@@ -194,10 +194,8 @@ def main() -> None:
     if options.json:
         print(json.dumps(rows, indent=1))
         return
-    print(
-        f"{'work':6} {'peer':8} {'s/round':>9} {'least':>9} {'ratio':>7} {'first':>6}  "
-        "differ by (median)"
-    )
+    titles = f"{'s/round':>9} {'least':>9} {'ratio':>7} {'first':>6}"
+    print(f"{'work':6} {'peer':8} {titles}  differ by (median)")
     for r in rows:
         apart = "" if r["apart"] is None else f"{r['apart']:.1e} ({r['typical']:.0e})"
         times = f"{r['seconds']:9.4f} {r['least']:9.4f} {r['ratio']:7.1f} {r['first']:6.1f}"

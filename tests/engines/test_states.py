@@ -50,3 +50,17 @@ def test_where_states_are_kept():
     assert make_states(INITIAL, enough + 1, None, place, "auto", None).sparse
     assert make_states(INITIAL, 2, None, place, "disk", None).sparse
     assert not make_states((), 10**6, None, place, "disk", None).sparse  # there are none
+
+
+def test_the_states_of_no_clients():
+    initial = {"a": torch.zeros(2, 3), "b": torch.zeros((), dtype=torch.int64)}
+    none = torch.arange(0)
+    for held in (None, torch.tensor([1, 4])):
+        states = SparseStates(initial, 5, held)
+        states.put(torch.tensor([4]), tree.tmap(lambda t: t.unsqueeze(0) + 1, initial))
+        found = states.take(none)
+        assert found["a"].shape == (0, 2, 3)
+        assert found["b"].shape == (0,)
+        assert found["b"].dtype == torch.int64
+        states.put(none, found)
+        assert states.known().tolist() == [4]
