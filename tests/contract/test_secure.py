@@ -105,6 +105,6 @@ def test_which_algorithms_can_be_aggregated_securely() -> None:
     assert able | {"hetpfl"} == {
         "agnosticfair", "apfl", "equifl", "ewc", "fedavg", "fedfair", "fedfb", "fedpf", "fedprox",
         "finetune", "fmtl", "gifair", "group_fedavg", "hetpfl", "l2sgd", "l2sgd_running",
-        "lft_fedavg", "local", "local_bgl", "mapper", "perfedavg", "pffl", "praffl", "propfair",
-        "puffle", "symmetric_kl",
+        "lft_fedavg", "local", "local_bgl", "mapper", "perfedavg", "pfedfair", "pffl", "praffl",
+        "propfair", "puffle", "symmetric_kl",
     }  # fmt: skip
