@@ -47,7 +47,8 @@ def with_preparation(config: Config, load: Load, key: Key | None = None) -> Conf
     fit = PrivateFit(noise, Known(options.ranges, options.categories))
     loaded = load(fit)
     if fit.made is None:
-        _fixed.add(kind)
+        if config.data.name != "memory":  # frames and tensors have the same name
+            _fixed.add(kind)
         return config
     record = {
         "level": options.level,

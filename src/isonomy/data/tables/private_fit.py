@@ -46,7 +46,7 @@ from isonomy.errors import ConfigError, DataError
 Values = dict[tuple[str, str], float]
 PUBLIC = (phases.look, private_phases.divide, private_phases.keep)  # ask nothing of the rows
 FLATTEST = 0.02  # the least standard deviation of a column, as a share of its range
-STANDS_OUT = 4.0  # standard deviations of noise that a cell of the grid must have
+STANDS_OUT = 5.5  # standard deviations of noise that a cell must have; noise alone: 2e-8 a cell
 
 
 class Mechanism(Protocol):
