@@ -194,3 +194,13 @@ def train(
         everyone = engine.cohort(engine.everyone(), work=work, round=rounds)
         server = algorithm.examine(server, everyone)
     return server
+
+
+def gap_slope(w: float, k: int) -> float:
+    """The derivative of |mean probability of group 0 - that of group 1|; 0 with one group."""
+    chance, z = sigmoid(w * X[k]), TWO[k]
+    if len(set(z)) < 2:
+        return 0.0
+    each = X[k] * chance * (1 - chance)
+    difference = chance[z == 0].mean() - chance[z == 1].mean()
+    return float(np.sign(difference) * (each[z == 0].mean() - each[z == 1].mean()))

@@ -15,6 +15,7 @@ from algorithms.group_by_hand import (
     TWO,
     X,
     Y,
+    gap_slope,
     losses,
     people,
     play,
@@ -24,7 +25,6 @@ from algorithms.group_by_hand import (
     weight_of,
     world,
 )
-from algorithms.test_pfedfair import gap_slope
 from isonomy.algorithms import make
 from isonomy.algorithms.group_fair.fedfairlab import FedFairLAB
 from isonomy.core.work import Work

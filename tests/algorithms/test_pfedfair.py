@@ -13,12 +13,10 @@ from algorithms.group_by_hand import (
     RATE,
     SIZES,
     START,
-    TWO,
-    X,
     by_size,
+    gap_slope,
     people,
     play,
-    sigmoid,
     slopes,
     step,
     train,
@@ -35,16 +33,6 @@ from isonomy.engines.batched.engine import Batched
 from isonomy.errors import ConfigError
 
 both = pytest.mark.parametrize("kind", ENGINES)
-
-
-def gap_slope(w: float, k: int) -> float:
-    """The derivative of |mean probability of group 0 - that of group 1|; 0 with one group."""
-    chance, z = sigmoid(w * X[k]), TWO[k]
-    if len(set(z)) < 2:
-        return 0.0
-    each = X[k] * chance * (1 - chance)
-    difference = chance[z == 0].mean() - chance[z == 1].mean()
-    return float(np.sign(difference) * (each[z == 0].mean() - each[z == 1].mean()))
 
 
 @both

@@ -70,7 +70,7 @@ def test_keys_are_the_participants_own(here: Path) -> None:
 
 
 def test_a_dropout_leaves_enough_noise_and_counts_as_no_change(here: Path) -> None:
-    """'south' falls silent: the mean is of all three, and the noise of one of two is counted."""
+    """'south' does not answer: the mean is over three, and the noise of one of two is counted."""
 
     def silent(name: str, head: dict[str, Any], request: bytes, reply: bytes) -> bytes | None:
         return None if name == "south" and "secure" in head else reply

@@ -94,23 +94,14 @@ class SDFA(Attack):
 
 
 @dataclass(frozen=True)
-class SpDFA(Attack):
+class SpDFA(SDFA):
     """Sp-DFA: half of the malicious clients train on flipped groups, the others send negative
     models.
     """
 
     name: ClassVar[str] = "sp_dfa"
     paper: ClassVar[str] = f"{GUARDFED} (Sp-DFA)"
-    sees: ClassVar[str] = "its own data and model"
     flips: ClassVar[Literal["none", "all", "half"]] = "half"
-    grouped: ClassVar[bool] = True
-
-    factor: float = option(0.5, "length of the forged models, relative to the trained ones", gt=0)
-    attribute: str = option("", ATTRIBUTE)
-
-    def forge(self, seen: Seen) -> Tensor:
-        """Minus factor times the model."""
-        return negative_models(seen, self.factor)
 
 
 # --- attacks that train -------------------------------------------------------------------------

@@ -170,8 +170,8 @@ class Collusion:
 class Apart:
     """Server side of a simulation: malicious clients are asked apart from the others.
 
-    A client that trains maliciously does far more than the others, which run beside it in the
-    batched engine, would otherwise do too, in vain.
+    A client that trains maliciously takes many more steps. In the batched engine, clients that are
+    asked together all take as many steps as the one with the most, and the results are discarded.
     """
 
     def __init__(self, malicious: Tensor) -> None:

@@ -45,6 +45,10 @@ With {trials} trials, a method with many hyper-parameters is not tuned to its be
 seeds, small differences mean nothing. The constant predicts the most frequent class for everyone:
 it is fair between groups, and useless.
 
+The split into training, validation and test examples is drawn by the seed, so some validation
+examples of the trials are test examples of the measured runs: values of tuned methods are somewhat
+too good, for all methods alike.
+
 FAA is measured against surrogates for each client (rotated digits: for each true cluster).
 """
 
