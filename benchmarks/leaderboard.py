@@ -1,12 +1,15 @@
 """All methods on nine federations, each tuned with the same budget, on every notion of fairness.
 
     python benchmarks/leaderboard.py run [--acs states.parquet] [--data adult ...] [--methods ...]
+    python benchmarks/leaderboard.py choose [--acs states.parquet] [--data adult ...]
     python benchmarks/leaderboard.py show
 
 `run` tunes every method on validation examples (the same number of trials and rounds for each),
 trains the best trial with three seeds, measures it once on test examples, and adds the rows to
 results/leaderboard/DATA.json. A method that is there already is not repeated, so the command can be
-stopped and started again, and several can run side by side on different data. `show` writes
+stopped and started again, and several can run side by side on different data. `choose` tunes
+combinations of a training method and a post-processing rule, on validation examples only, and adds
+them to results/combinations.json; `run` then also measures the best of them. `show` writes
 docs/leaderboard.md and its picture from these files.
 """
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -29,11 +33,15 @@ from isonomy.runs.checkout import commit
 from isonomy.runs.training import run
 from isonomy.studies import compare, leaderboard, results
 from isonomy.studies.tune import tune
+from isonomy.studies.tuned import Tuned
 
 ROOT = Path(__file__).resolve().parent.parent
 TRIALS = 5
 SEEDS = (0, 1, 2)
 TUNED_WITH = 100  # the seed of the trials, which no measured run has
+# The combinations: training methods with high ranks or personal models, and rules for two classes.
+TRAINED_BY = ("finetune", "ewc", "fmtl", "apfl", "fedma", "fairfed", "equifl", "fedavg")
+RULES = ("thresholds", "logofair")
 UNEVEN = {"name": "dirichlet", "by": "group", "beta": 0.5}
 TABLE: dict[str, Any] = {
     "rounds": 15,
@@ -81,28 +89,47 @@ def federations(acs: Path | None) -> dict[str, dict[str, Any]]:
     return found
 
 
-def entries(*, groups: bool) -> dict[str, dict[str, Any]]:
-    """Every method by its label: the algorithms, and post-processing after FedAvg."""
+def combined(algorithm: str, rule: str) -> tuple[str, dict[str, Any]]:
+    """The label and the config of a rule after a training method."""
+    after = {"algorithm": {"name": algorithm}, "postprocess": {"name": rule}}
+    return f"{algorithm} + {rule}", after
+
+
+def entries(*, groups: bool, chosen: str | None) -> dict[str, dict[str, Any]]:
+    """Every method by its label: the algorithms, post-processing after FedAvg, and the choice."""
     found: dict[str, dict[str, Any]] = {
         name: {"algorithm": {"name": name}} for name in algorithms.registry()
     }
     for name in ("logofair", "fedfact", "fair_lp", "thresholds") if groups else ():
-        after = {"algorithm": {"name": "fedavg"}, "postprocess": {"name": name}}
-        found[f"fedavg + {name}"] = after
+        label, after = combined("fedavg", name)
+        found[label] = after
+    if groups and chosen is not None:
+        label, after = combined(*chosen.split(" + "))
+        found[label] = after
     return found
+
+
+def config_of(values: Mapping[str, Any], label: str) -> Config:
+    """The config of a method's trials."""
+    rest = {"label": label, "evaluate": {"every": values["rounds"], "bootstrap": 0}}
+    return api.make_config(**{**values, **rest, "seed": TUNED_WITH})
+
+
+def tune_method(base: Config, attribute: str | None) -> Tuned:
+    """The trials of a method, on validation examples."""
+    wanted = ["accuracy", "client.accuracy.worst10"]
+    if attribute is not None:
+        wanted.append(f"group.{attribute}.demographic_parity")
+    apart = {"excess": api.make_config(excess={"clusters": "none"}).excess}
+    return tune(base.model_copy(update=apart), trials=TRIALS, objectives=wanted)
 
 
 def run_method(values: Mapping[str, Any], label: str, attribute: str | None) -> list[results.Row]:
     """Tune a method, train it with every seed, and measure it on test examples."""
     began = time.perf_counter()
-    rest = {"label": label, "evaluate": {"every": values["rounds"], "bootstrap": 0}}
-    base = api.make_config(**{**values, **rest, "seed": TUNED_WITH})
-    wanted = ["accuracy", "client.accuracy.worst10"]
-    if attribute is not None:
-        wanted.append(f"group.{attribute}.demographic_parity")
-    apart = {"excess": api.make_config(excess={"clusters": "none"}).excess}
+    base = config_of(values, label)
     try:
-        found = tune(base.model_copy(update=apart), trials=TRIALS, objectives=wanted)
+        found = tune_method(base, attribute)
         best = found.best(label)
         (tuned,) = compare.methods(found.tuned_config())
         final = tuned.config.model_copy(update={"excess": base.excess})
@@ -151,13 +178,19 @@ def _row(
     }
 
 
+def attribute_of(values: Mapping[str, Any]) -> str | None:
+    """The first protected attribute of a federation."""
+    data = federation_of(api.make_config(**values))
+    return data.attributes[0].name if data.attributes else None
+
+
 def run_all(asked: Mapping[str, dict[str, Any]], names: Sequence[str], folder: Path) -> None:
-    """Run what is missing; the attribute of a federation is its first protected one."""
+    """Run what is missing; the groups of a federation are those of its first attribute."""
+    chosen = leaderboard.choice(results.read(choices(folder)))
     for name, values in asked.items():
-        data = federation_of(api.make_config(**values))
-        attribute = data.attributes[0].name if data.attributes else None
+        attribute = attribute_of(values)
         path = folder / f"{name}.json"
-        for label, changes in entries(groups=attribute is not None).items():
+        for label, changes in entries(groups=attribute is not None, chosen=chosen).items():
             done = {row["method"] for row in results.read(path)}
             if label in done or (names and label not in names):
                 continue
@@ -169,10 +202,37 @@ def run_all(asked: Mapping[str, dict[str, Any]], names: Sequence[str], folder: P
             print(f"{name:14s} {label:22s} {shown}  {spent:.0f} s", flush=True)
 
 
+def choices(folder: Path) -> Path:
+    """The file of the combinations' validation values, beside the folder of the leaderboard."""
+    return folder.parent / "combinations.json"
+
+
+def choose_all(asked: Mapping[str, dict[str, Any]], folder: Path) -> None:
+    """Tune the combinations that are missing; only validation examples are read."""
+    path = choices(folder)
+    for name, values in asked.items():
+        attribute = attribute_of(values)
+        if attribute is None:
+            continue
+        for label, changes in (combined(*pair) for pair in product(TRAINED_BY, RULES)):
+            done = {(row["method"], row["setting"]) for row in results.read(path)}
+            if (label, name) in done:
+                continue
+            began = time.perf_counter()
+            base = config_of({**values, **changes}, label)
+            try:
+                best, why = tune_method(base, attribute).best(label).values, ""
+            except (ConfigError, DataError, TrainingError) as error:
+                best, why = {}, str(error)
+            row = _row(label, TUNED_WITH, base, dict(best), why, time.perf_counter() - began)
+            results.keep(path, "combinations", [row | {"setting": name}])
+            print(f"{name:14s} {label:22s} {best or why}", flush=True)
+
+
 def main() -> None:
     """Read the arguments and do what they say."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("do", choices=("run", "show"))
+    parser.add_argument("do", choices=("run", "choose", "show"))
     parser.add_argument("--acs", type=Path, help="the census as one Parquet file with STATE")
     parser.add_argument("--data", nargs="+")
     parser.add_argument("--methods", nargs="+", default=[])
@@ -180,10 +240,14 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=ROOT / "docs" / "leaderboard.md")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    if given.do == "run":
+    if given.do != "show":
         known = federations(given.acs)
         given.results.mkdir(parents=True, exist_ok=True)
-        run_all({n: known[n] for n in given.data or known}, given.methods, given.results)
+        asked = {n: known[n] for n in given.data or known}
+        if given.do == "run":
+            run_all(asked, given.methods, given.results)
+        else:
+            choose_all(asked, given.results)
         return
     found = leaderboard.read(given.results)
     given.to.write_text(leaderboard.page(found), encoding="utf-8")

@@ -68,6 +68,47 @@ def test_the_page(board: Board):
     assert "8 runs, 8 min in all; torch 2; commit abc" in page
 
 
+def combination(method: str, data: str, **metrics: float) -> dict[str, Any]:
+    return {**row(method, 100, **metrics), "setting": data}
+
+
+def test_the_combination_is_chosen_by_ranks_on_validation_examples():
+    rows = [
+        combination("a + r", "one", accuracy=0.9, dp=0.2, worst=0.5),
+        combination("b + r", "one", accuracy=0.8, dp=0.1, worst=0.6),
+        combination("a + r", "two", accuracy=0.9, dp=0.2, worst=0.7),
+        combination("b + r", "two", accuracy=0.8, dp=0.1, worst=0.8),
+        combination("c + r", "one", accuracy=0.99, dp=0.0, worst=0.9),
+        combination("c + r", "two"),  # refused: not in every federation
+    ]
+    # a: ranks 1, 2, 2; b: 2, 1, 1
+    assert leaderboard.choice(rows) == "b + r"
+    assert leaderboard.choice([]) is None
+    turned = [{**one, "metrics": {"accuracy": one["metrics"].get("accuracy", 0)}} for one in rows]
+    assert leaderboard.choice(turned[:4]) == "a + r"
+
+
+def test_the_combination_is_compared_with_its_parts(board: Board):
+    choices = [combination("fair + r", d, accuracy=0.9, dp=0.1, worst=0.5) for d in board.rows]
+    choices += [combination("bad + r", d, accuracy=0.7, dp=0.2, worst=0.4) for d in board.rows]
+    page = leaderboard.page(Board(board.rows, choices))
+    assert "2 combinations of a training method and a rule" in page
+    assert "| fair + r | 1.0 | 1.0 | 1.0 | 1.0 |\n| bad + r | 2.0 | 2.0 | 2.0 | 2.0 |" in page
+    assert "It has not been measured on test examples yet." in page
+
+    def measured(accuracy: float) -> list[dict[str, Any]]:
+        return [row("fair + r", seed, accuracy=accuracy, dp=0.05, worst=0.6) for seed in (0, 1)]
+
+    rows = {d: [*own, *measured(0.82 if d == "one" else 0.86)] for d, own in board.rows.items()}
+    page = leaderboard.page(Board(rows, choices))
+    # fair has .80 and .85 with gaps of .105: differences of .02 and .01 in accuracy, t = 3, p = .2
+    assert "| fair | +0.015, p = 0.2 | +0.000, p = 1 | – | – | -0.055, p = 0 |" in page
+    # fedavg has .895: differences of -.075 and -.035, t = -2.75
+    assert "| fedavg | -0.055, p = 0.22 |" in page
+    assert "Of these 2 federations" in page
+    assert "demographic-parity gap 2" in page
+
+
 def test_the_picture_is_valid_and_has_every_method(board: Board):
     drawn = ElementTree.fromstring(leaderboard.picture(board))
     texts = [e.text for e in drawn.iter() if e.tag.endswith("text")]

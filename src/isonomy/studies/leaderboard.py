@@ -14,6 +14,7 @@ from statistics import fmean, stdev
 
 from isonomy.metrics.names import find_metric
 from isonomy.report.tables.best import p_value
+from isonomy.report.tables.cells import ABSENT
 from isonomy.studies.ranking import Ranking, nondominated, rank
 from isonomy.studies.results import Row, origin
 from isonomy.studies.results import read as read_rows
@@ -58,6 +59,7 @@ class Board:
     """The rows of all federations, and what follows from them."""
 
     rows: Mapping[str, Sequence[Row]]  # by federation
+    choices: Sequence[Row] = ()  # combinations on validation examples; a setting is a federation
 
     def attribute(self, data: str) -> str | None:
         """The protected attribute that is shown."""
@@ -114,8 +116,28 @@ class Board:
 
 
 def read(folder: Path) -> Board:
-    """The results files of a folder."""
-    return Board({path.stem: read_rows(path) for path in sorted(folder.glob("*.json"))})
+    """The results files of a folder, and beside it the values that chose the combination."""
+    choices = tuple(read_rows(folder.parent / "combinations.json"))
+    return Board({path.stem: read_rows(path) for path in sorted(folder.glob("*.json"))}, choices)
+
+
+def validation_ranks(choices: Sequence[Row]) -> dict[str, Ranking]:
+    """By notion, the ranks of the combinations on validation examples, over federations."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for row in choices:
+        for name, value in row["metrics"].items():
+            notion = name if name in PLAIN else name.rpartition(".")[2]
+            found.setdefault(notion, {}).setdefault(row["method"], {})[row["setting"]] = value
+    made = {notion: rank(values, higher=higher(notion)) for notion, values in found.items()}
+    return {notion: one for notion, one in made.items() if one is not None}
+
+
+def choice(choices: Sequence[Row]) -> str | None:
+    """The combination with the least mean rank over notions and federations; None without rows."""
+    ranks = validation_ranks(choices)
+    full = set.intersection(*(set(one.ranks) for one in ranks.values())) if ranks else set()
+    means = {name: fmean(one.ranks[name] for one in ranks.values()) for name in full}
+    return min(means, key=lambda name: (means[name], name)) if means else None
 
 
 def higher(notion: str) -> bool:
@@ -137,7 +159,7 @@ def page(board: Board) -> str:
     number = f"{len(board.rows)} federations"
     parts = [_TEXT.format(number=number, trials=trials, data=", ".join(board.rows))]
     parts += ["![Mean ranks of the methods](pictures/leaderboard.svg)\n", _ranks(board)]
-    parts += [_fronts(board), _leads(board)]
+    parts += [_fronts(board), _leads(board), *_combination(board)]
     parts += [_table(board, data) for data in board.rows]
     return "\n".join(parts)
 
@@ -231,6 +253,65 @@ def _behind(best: Mapping[int, float], other: Mapping[int, float], name: str) ->
     return f"; {name} {fmean(other.values()):.3f}{p}"
 
 
+_COMBINATION = """\
+## A combination
+
+Personal models are ahead in client fairness, and rules that are fitted after training in
+demographic parity; here they are combined. {number} combinations of a training method and a rule
+with its default budget were tuned like every method, **on validation examples only**
+(`python benchmarks/leaderboard.py choose`). Rules are fitted on the same validation examples, so
+their gaps are too small here, for all combinations alike. The one with the least mean rank over
+the three objectives, **{chosen}**, was then measured once on test examples:
+"""
+
+
+def _combination(board: Board) -> list[str]:
+    """How a combination was chosen on validation examples, and its ablation on test examples."""
+    chosen = choice(board.choices)
+    if chosen is None:
+        return []
+    ranks = validation_ranks(board.choices)
+    names = sorted({row["method"] for row in board.choices})
+    lines = [_COMBINATION.format(number=len(names), chosen=chosen)]
+    lines += ["| mean rank on validation examples | " + " | ".join(map(title, ranks)) + " | mean |"]
+    lines.append("| --- |" + " ---: |" * (len(ranks) + 1))
+
+    def own(name: str) -> list[float]:
+        return [one.ranks[name] for one in ranks.values() if name in one.ranks]
+
+    full = [name for name in names if len(own(name)) == len(ranks)]
+    for name in sorted(full, key=lambda n: (fmean(own(n)), n)):
+        cells = [f"{value:.1f}" for value in (*own(name), fmean(own(name)))]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    data = [d for d in board.rows if chosen in board.means(d, "accuracy")]
+    if not data:
+        return ["\n".join([*lines, "", "It has not been measured on test examples yet.", ""])]
+    algorithm, rule = chosen.split(" + ")
+    parts = dict.fromkeys([algorithm, f"fedavg + {rule}", "fedavg"])
+    lines += ["", f"{chosen} minus its parts on test examples, mean over {len(data)} federations "]
+    lines[-1] += "(two-sided paired t test over federations):"
+    lines += ["", "| minus | " + " | ".join(title(n) for n in _notions()) + " |"]
+    lines.append("| --- |" + " --- |" * len(_notions()))
+    for part in parts:
+        cells = [_difference(board, chosen, part, data, notion) for notion in _notions()]
+        lines.append(f"| {part} | " + " | ".join(cells) + " |")
+    fronts = {n: [d for d in board.fronts(n).get(chosen, []) if d in data] for n in _notions()[1:]}
+    said = ", ".join(f"{title(n)} {len(found)}" for n, found in fronts.items())
+    lines += ["", f"Of these {len(data)} federations, it is on the front of accuracy and: {said}."]
+    return ["\n".join([*lines, ""])]
+
+
+def _difference(board: Board, ours: str, other: str, data: Sequence[str], notion: str) -> str:
+    gaps = []
+    for one in data:
+        means = board.means(one, notion)
+        if ours in means and other in means:
+            gaps.append(means[ours] - means[other])
+    if len(gaps) < 2:
+        return ABSENT
+    return f"{fmean(gaps):+.3f}, p = {p_value(gaps):.2g}"
+
+
 def _table(board: Board, data: str) -> str:
     """All methods of a federation."""
     rows = board.rows[data]
@@ -255,7 +336,7 @@ def _table(board: Board, data: str) -> str:
 
 def _mean(own: Mapping[int, float]) -> str:
     if not own:
-        return "–"
+        return ABSENT
     values = list(own.values())
     spread = f" ± {stdev(values):.3f}" if len(values) > 1 else ""
     return f"{fmean(values):.3f}{spread}"
