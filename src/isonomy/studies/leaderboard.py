@@ -158,7 +158,10 @@ def page(board: Board) -> str:
     trials = max((row["trials"] for rows in board.rows.values() for row in rows), default=0)
     number = f"{len(board.rows)} federations"
     parts = [_TEXT.format(number=number, trials=trials, data=", ".join(board.rows))]
-    parts += ["![Mean ranks of the methods](pictures/leaderboard.svg)\n", _ranks(board)]
+    parts += [
+        "![Mean ranks of the best methods, FedAvg and local training](pictures/leaderboard.svg)\n",
+        _ranks(board),
+    ]
     parts += [_fronts(board), _leads(board), *_combination(board)]
     parts += [_table(board, data) for data in board.rows]
     return "\n".join(parts)
@@ -345,40 +348,57 @@ def _mean(own: Mapping[int, float]) -> str:
 # --- the picture ---------------------------------------------------------------------------------
 
 
+_PER_LINE = 3  # panels beside each other, so that the text is legible on a page
+_SHOWN = 15  # methods in a panel, besides the references
+
+
 def picture(board: Board) -> str:
-    """Mean ranks as an SVG: one column per notion, a bar of the critical difference in each."""
+    """Mean ranks as an SVG: one panel per notion, with the best methods and the references."""
     found = [(n, made) for n in _notions() if (made := board.ranking(n)) is not None]
     width, high, top = 270, 15, 64
-    most = max((len(made.ranks) for _, made in found), default=1)
-    parts = []
-    for column, (notion, made) in enumerate(found):
-        left = column * width
-        last = max(made.ranks.values())
-        least = min(made.ranks.values())
-        scale = (width - 160) / max(last - 1, 1e-9)
-
-        def at(value: float, left: int = left, scale: float = scale) -> float:
-            return left + 150 + (value - 1) * scale
-
-        parts.append(f'<text x="{left + 8}" y="20" class="h">{html.escape(title(notion))}</text>')
-        note = f"mean rank on {len(made.data)} federations"
-        parts.append(f'<text x="{left + 8}" y="36">{note}</text>')
-        end = min(least + made.critical, last)
-        parts.append(
-            f'<rect x="{at(least):.1f}" y="{top - 16}" width="{at(end) - at(least):.1f}" '
-            f'height="{most * high + 16}" class="cd"/>'
-        )
-        for i, (name, value) in enumerate(made.ranks.items()):
-            y = top + i * high
-            parts.append(f'<text x="{left + 142}" y="{y + 4}" class="n">{html.escape(name)}</text>')
-            parts.append(f'<circle cx="{at(value):.1f}" cy="{y}" r="3.4"/>')
-    size = f'viewBox="0 0 {width * max(len(found), 1)} {top + most * high + 10}"'
+    tall = top + (_SHOWN + len(REFERENCES)) * high + 10
+    parts = [
+        _panel(notion, made, (i % _PER_LINE) * width, (i // _PER_LINE) * tall, width, high, top)
+        for i, (notion, made) in enumerate(found)
+    ]
+    lines = -(-len(found) // _PER_LINE)
+    size = f'viewBox="0 0 {width * min(max(len(found), 1), _PER_LINE)} {tall * max(lines, 1)}"'
     style = (
         "text{font:11px sans-serif;fill:#444}.h{font-weight:bold;font-size:13px}"
         ".n{text-anchor:end}.cd{fill:#4477aa;opacity:.15}circle{fill:#4477aa}"
     )
-    label = "Mean ranks of the methods; methods in the shaded band are not told apart from the best"
+    label = (
+        f"Mean ranks of the {_SHOWN} best methods, FedAvg and local training; methods in the "
+        "shaded band are not told apart from the best"
+    )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}">'
         f"<style>{style}</style>" + "".join(parts) + "</svg>\n"
     )
+
+
+def _panel(
+    notion: str, made: Ranking, left: int, down: int, width: int, high: int, top: int
+) -> str:
+    """The ranks of one notion, with a band as wide as the critical difference."""
+    names = list(made.ranks)
+    drawn = [n for i, n in enumerate(names) if i < _SHOWN or n in REFERENCES]
+    least, last = made.ranks[names[0]], made.ranks[names[-1]]
+    scale = (width - 160) / max(last - 1, 1e-9)
+
+    def at(value: float) -> float:
+        return left + 150 + (value - 1) * scale
+
+    note = f"mean rank of {len(names)} on {len(made.data)} federations"
+    end = min(least + made.critical, last)
+    parts = [
+        f'<text x="{left + 8}" y="{down + 20}" class="h">{html.escape(title(notion))}</text>',
+        f'<text x="{left + 8}" y="{down + 36}">{note}</text>',
+        f'<rect x="{at(least):.1f}" y="{down + top - 16}" width="{at(end) - at(least):.1f}" '
+        f'height="{len(drawn) * high + 16}" class="cd"/>',
+    ]
+    for i, name in enumerate(drawn):
+        y = down + top + i * high
+        parts.append(f'<text x="{left + 142}" y="{y + 4}" class="n">{html.escape(name)}</text>')
+        parts.append(f'<circle cx="{at(made.ranks[name]):.1f}" cy="{y}" r="3.4"/>')
+    return "".join(parts)
