@@ -89,13 +89,52 @@ def test_a_grid_has_means_and_deviations_by_setting(tmp_path):
     page = "<!-- results: fmtl-vehicle layout=grid -->\n<!-- end of results -->\n"
     made = results.filled(page, tmp_path)
     assert "| method | clean | A1 20 % |" in made
-    assert "| global | 0.850 (.200) | – |" in made  # means over two seeds
+    assert "| global | 0.850 ± .071 (.200) | – |" in made  # means over two seeds
     assert "| local | **0.900 (.100)** | **0.700 (.100)** |" in made  # the largest difference
     assert "FMTL" not in made  # not run
     assert "4 runs" in made
     for wrong in ("fmtl-vehicle layout=list", "focus-synthetic layout=grid"):
         with pytest.raises(ConfigError, match="grid"):
             results.filled(page.replace("fmtl-vehicle layout=grid", wrong), tmp_path)
+
+
+def test_curves_by_round_and_how_they_swing(tmp_path):
+    rows = [
+        row("PraFFL", "COMPAS", 0, metrics={"hv.local": 0.7}, curve=[0.5, 0.8, 0.7]),
+        row("PraFFL", "COMPAS", 1, metrics={"hv.local": 0.8}, curve=[0.6, 0.6, 0.8]),
+        row("HetPFL", "COMPAS", 0, metrics={"hv.local": 0.7}, curve=[0.7], complete=False),
+    ]
+    assert find("hetpfl-convergence").curve == "hv.local"
+    results.keep(tmp_path / "hetpfl-convergence.json", "hetpfl-convergence", rows)
+    page = "<!-- results: hetpfl-convergence layout=rounds -->\n<!-- end of results -->\n"
+    made = results.filled(page, tmp_path)
+    assert "| method | setting | 1 | 2 | 3 |" in made
+    assert "| PraFFL | COMPAS | 0.550 | 0.700 | 0.750 |" in made
+    assert "HetPFL" not in made.replace("hetpfl", "")  # it did not end
+    made = results.filled(page.replace("rounds", "swings"), tmp_path)
+    # changes .3, .1 and 0, .2: mean .15, largest .3
+    row_of = "| PraFFL | COMPAS | 0.500 | 0.800 | 0.667 | 0.150 | 0.300 | 0.750 ± 0.071 | 2 |"
+    assert row_of in made
+    for wrong in ("hetpfl-table1 layout=rounds", "hetpfl-convergence metrics=faa layout=swings"):
+        with pytest.raises(ConfigError, match="of a preset with a `curve`"):
+            results.filled(page.replace("hetpfl-convergence layout=rounds", wrong), tmp_path)
+
+
+def test_a_lead_at_another_scale(tmp_path):
+    rows = [
+        row("FedAvg", "normal", s, metrics={"accuracy": 0.1 * s}, scale="short") for s in (1, 2)
+    ]
+    rows += [
+        row("FedLF", "normal", s, metrics={"accuracy": 0.3 * s}, scale="short") for s in (1, 2)
+    ]
+    results.keep(tmp_path / "fedmdfg-fashion.json", "fedmdfg-fashion", rows)
+    page = (
+        '<!-- lead: fedmdfg-fashion accuracy of "FedLF normal" against "FedAvg normal" at short -->'
+    )
+    made = results.filled(f"{page}\n<!-- end of lead -->\n", tmp_path)
+    assert "+0.300 ± 0.141 over 2 paired seeds" in made
+    with pytest.raises(ConfigError, match="no results of 'FedLF normal'"):
+        results.filled(page.replace(" at short", "") + "\n<!-- end of lead -->\n", tmp_path)
 
 
 def typed_tables(text):

@@ -6,8 +6,9 @@ FOLDER/PRESET.json. A page of the documentation marks where a table belongs:
     <!-- results: pffl-adult metrics=accuracy,group.sex.max_loss -->
     <!-- end of results -->
 
-(`layout=grid`: one row per method and one column per setting, of the preset's mean and deviation),
-and a sentence on a lead, with its paired test:
+(`layout=grid`: one row per method and one column per setting, of the preset's mean and deviation;
+`layout=rounds` and `layout=swings`: the preset's `curve` after each round, and how it changes), and
+a sentence on a lead, with its paired test (`at SCALE` after it names a scale):
 
     <!-- lead: focus-synthetic faa of "FOCUS models found" against "FedAvg equal weights" -->
     <!-- end of lead -->
@@ -22,6 +23,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -34,7 +36,7 @@ from isonomy.report.tables.cells import ABSENT, Cell, Column, digits_for, shown
 from isonomy.report.tables.table import Table
 from isonomy.runs.files import write_atomically
 from isonomy.runs.record import Record
-from isonomy.studies.reproduce import Preset, find, scaled
+from isonomy.studies.reproduce import Preset, find, scaled, with_joined
 
 Row = dict[str, Any]
 
@@ -44,7 +46,8 @@ _BLOCK = re.compile(
     re.DOTALL,
 )
 _LEAD = re.compile(
-    r'^(?P<preset>\S+) (?P<metric>\S+) of "(?P<ours>[^"]+)" against "(?P<other>[^"]+)"$'
+    r'^(?P<preset>\S+) (?P<metric>\S+) of "(?P<ours>[^"]+)" against "(?P<other>[^"]+)"'
+    r"(?: at (?P<scale>\S+))?$"
 )
 
 
@@ -55,7 +58,7 @@ def rows_of(preset: Preset, scale: str, records: Sequence[Record]) -> list[Row]:
     """One row per run of a preset: its metrics, verdict, seconds, versions and commit."""
     tables = {f"{t['label']} {t.get('setting', '')}".strip(): t for t in preset.methods}
     rows = []
-    for record in records:
+    for record in with_joined(preset, records):
         table = tables.get(record.label)
         if table is None:
             continue
@@ -79,9 +82,16 @@ def rows_of(preset: Preset, scale: str, records: Sequence[Record]) -> list[Row]:
                     if name in ("isonomy", "torch", "python")
                 },
                 "commit": record.facts.get("commit", ""),
+                **({"curve": _curve(record, preset.curve)} if preset.curve else {}),
             }
         )
     return rows
+
+
+def _curve(record: Record, metric: str) -> list[float]:
+    """The metric after each round that was evaluated."""
+    values = [line["metrics"].get(metric) for line in record.rounds if line.get("metrics")]
+    return [float(f"{value:.4g}") for value in values if value is not None]
 
 
 def read(path: Path) -> list[Row]:
@@ -166,10 +176,62 @@ def grid(preset: Preset, rows: Sequence[Row]) -> Table:
         for metric in preset.pair if own else ():
             done = [r["metrics"].get(metric) for r in own if r["complete"]]
             values = [value for value in done if value is not None]
-            mean = fmean(values) if values else None
-            found.append({"method": at[0], "setting": at[1], "metric": metric, "ours": mean})
-    made = robustness_grid.grid(found, preset.pair)
+            found.append(
+                {
+                    "method": at[0],
+                    "setting": at[1],
+                    "metric": metric,
+                    "ours": fmean(values) if values else None,
+                    "spread": stdev(values) if len(values) > 1 else None,
+                }
+            )
+    made = robustness_grid.grid(found, preset.pair, spreads=True)
     return Table("", made.columns, made.rows, made.footnotes)
+
+
+def rounds(preset: Preset, rows: Sequence[Row]) -> Table:
+    """One row per method and setting: the mean over seeds of the `curve` after each round."""
+    found = _curves(preset, rows)
+    count = max((len(one) for curves in found.values() for one in curves), default=0)
+    heads = [Column("method", "method", text=True), Column("setting", "setting", text=True)]
+    heads += [Column(str(t + 1), str(t + 1)) for t in range(count)]
+    body = []
+    for (method, setting), curves in found.items():
+        means = [
+            fmean(values) if (values := [one[t] for one in curves if t < len(one)]) else None
+            for t in range(count)
+        ]
+        body.append((Cell(method), Cell(setting), *(Cell(mean) for mean in means)))
+    return Table("", tuple(heads), tuple(body))
+
+
+def swings(preset: Preset, rows: Sequence[Row]) -> Table:
+    """One row per method and setting: extremes of the `curve`, and its changes between rounds."""
+    names = ("smallest", "largest", "mean over rounds", "mean change", "largest change")
+    heads = [Column("method", "method", text=True), Column("setting", "setting", text=True)]
+    heads += [Column(name, name) for name in names]
+    heads += [Column("last", "last round", text=True), Column("seeds", "seeds", digits=0)]
+    body = []
+    for (method, setting), curves in _curves(preset, rows).items():
+        values = [value for one in curves for value in one]
+        changes = [abs(b - a) for one in curves for a, b in pairwise(one)]
+        numbers: list[float | None] = [min(values), max(values), fmean(values)]
+        numbers += [fmean(changes), max(changes)] if changes else [None, None]
+        last = Cell(_mean([one[-1] for one in curves]))
+        seeds = Cell(float(len(curves)))
+        body.append((Cell(method), Cell(setting), *(Cell(n) for n in numbers), last, seeds))
+    return Table("", tuple(heads), tuple(body))
+
+
+def _curves(preset: Preset, rows: Sequence[Row]) -> dict[tuple[str, str], list[list[float]]]:
+    """The curves of the complete runs of each method and setting, in the preset's order."""
+    out = {}
+    for entry in preset.methods:
+        at = (entry["label"], entry.get("setting", ""))
+        own = [r for r in rows if (r["method"], r["setting"]) == at and r["complete"]]
+        if curves := [r["curve"] for r in own if r.get("curve")]:
+            out[at] = curves
+    return out
 
 
 def _mean(values: Sequence[float]) -> str:
@@ -233,18 +295,19 @@ def _table_of(spec: str, folder: Path) -> str:
     name, *words = shlex.split(spec)
     options = dict(word.split("=", 1) for word in words if "=" in word)
     unknown = sorted(set(options) - {"scale", "metrics", "methods", "settings", "layout"})
-    if unknown or len(options) < len(words) or options.get("layout", "grid") != "grid":
+    layout = options.get("layout", "rows")
+    if unknown or len(options) < len(words) or layout not in ("rows", "grid", "rounds", "swings"):
         raise ConfigError(
             f"results: {spec}: give metrics=..., methods=..., settings=..., scale=... or "
-            "layout=grid after the name of the preset."
+            "layout=grid, rounds or swings after the name of the preset."
         )
     preset, rows = _rows(name, options.get("scale"), folder)
-    if "layout" in options:
-        if preset.pair is None or {"metrics", "methods", "settings"} & set(options):
-            raise ConfigError(
-                f"results: {spec}: a grid is of all methods and settings of a preset with a `pair`."
-            )
-        return "\n" + grid(preset, rows).markdown() + "\n" + origin(rows) + "\n"
+    if layout == "grid" and (preset.pair is None or {"metrics", "methods"} & set(options)):
+        raise ConfigError(
+            f"results: {spec}: a grid is of all methods of a preset with a `pair`; choose settings."
+        )
+    if layout in ("rounds", "swings") and (preset.curve is None or "metrics" in options):
+        raise ConfigError(f"results: {spec}: layout={layout} is of a preset with a `curve`.")
     chosen = {key: options.get(key, "").split(";" if key != "metrics" else ",") for key in options}
     methods, settings = chosen.get("methods", ()), chosen.get("settings", ())
     rows = [
@@ -253,15 +316,18 @@ def _table_of(spec: str, folder: Path) -> str:
         if (not methods or row["method"] in methods)
         and (not settings or row["setting"] in settings)
     ]
-    made = table(preset, rows, names=chosen.get("metrics", ())).markdown()
-    return "\n" + made + "\n" + origin(rows) + "\n"
+    if layout == "rows":
+        made = table(preset, rows, names=chosen.get("metrics", ()))
+    else:
+        made = {"grid": grid, "rounds": rounds, "swings": swings}[layout](preset, rows)
+    return "\n" + made.markdown() + "\n" + origin(rows) + "\n"
 
 
 def _lead_of(spec: str, folder: Path) -> str:
     found = _LEAD.match(spec)
     if found is None:
         raise ConfigError(f'lead: {spec}: write PRESET METRIC of "METHOD" against "METHOD".')
-    _, rows = _rows(found["preset"], None, folder)
+    _, rows = _rows(found["preset"], found["scale"], folder)
     return lead(rows, found["metric"], found["ours"], found["other"])
 
 
