@@ -120,6 +120,27 @@ def test_curves_by_round_and_how_they_swing(tmp_path):
             results.filled(page.replace("hetpfl-convergence layout=rounds", wrong), tmp_path)
 
 
+def test_faa_by_the_length_of_the_surrogate(tmp_path):
+    def excess(*values):
+        return {"lengths": [100, 200], "by_length": values, "excess": [], "error": []}
+
+    rows = [
+        row(seed=0, faa=0.2, excess=excess(0.5, 0.3)),
+        row(seed=1, faa=0.4, excess=excess(0.7, 0.5)),
+        row("Local", "", excess=excess(0.5, None)),
+        row("FOCUS", "models found"),  # kept before excess was
+    ]
+    results.keep(tmp_path / "focus-synthetic.json", "focus-synthetic", rows)
+    page = "<!-- results: focus-synthetic layout=surrogates -->\n<!-- end of results -->\n"
+    made = results.filled(page, tmp_path)
+    assert "| method | setting | 100 steps | 200 steps | chosen | seeds |" in made
+    assert "| FedAvg | equal weights | 0.600 | 0.400 | 0.300 ± 0.141 | 2 |" in made
+    assert "| Local |  | 0.500 | – | 0.800 | 1 |" in made
+    assert "FOCUS" not in made.replace("focus", "")
+    with pytest.raises(ConfigError, match="of a preset with FAA"):
+        results.filled(page.replace("focus-synthetic", "hetpfl-table1"), tmp_path)
+
+
 def test_a_lead_at_another_scale(tmp_path):
     rows = [
         row("FedAvg", "normal", s, metrics={"accuracy": 0.1 * s}, scale="short") for s in (1, 2)
@@ -195,6 +216,10 @@ def test_reproduce_keeps_results_and_selects_rows(tmp_path, monkeypatch):
         ("FedAvg", 4, "quick"),
     ]
     assert all(0 < r["metrics"]["faa"] < 2 for r in rows)
+    for one in rows:
+        found = [value for value in one["excess"]["excess"] if value is not None]
+        assert len(one["excess"]["clusters"]) == len(one["excess"]["excess"]) == 10
+        assert max(found) - min(found) == pytest.approx(one["metrics"]["faa"], abs=2e-3)
 
 
 def test_settings_select_rows():

@@ -7,8 +7,9 @@ FOLDER/PRESET.json. A page of the documentation marks where a table belongs:
     <!-- end of results -->
 
 (`layout=grid`: one row per method and one column per setting, of the preset's mean and deviation;
-`layout=rounds` and `layout=swings`: the preset's `curve` after each round, and how it changes), and
-a sentence on a lead, with its paired test (`at SCALE` after it names a scale):
+`layout=rounds` and `layout=swings`: the preset's `curve` after each round, and how it changes;
+`layout=surrogates`: FAA against the surrogate's length), and a sentence on a lead, with its paired
+test (`at SCALE` after it names a scale):
 
     <!-- lead: focus-synthetic faa of "FOCUS models found" against "FedAvg equal weights" -->
     <!-- end of lead -->
@@ -22,7 +23,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, stdev
@@ -83,9 +84,19 @@ def rows_of(preset: Preset, scale: str, records: Sequence[Record]) -> list[Row]:
                 },
                 "commit": record.facts.get("commit", ""),
                 **({"curve": _curve(record, preset.curve)} if preset.curve else {}),
+                **({"excess": _excess(record)} if record.excess else {}),
             }
         )
     return rows
+
+
+def _excess(record: Record) -> dict[str, list[Any]]:
+    """Each client's cluster, excess risk and standard error, and FAA by the surrogate's length."""
+    short = {
+        name: [None if at is None else float(f"{at:.3g}") for at in record.excess[name]]
+        for name in ("excess", "error", "by_length")
+    }
+    return {**short, **{name: list(record.excess[name]) for name in ("clusters", "lengths")}}
 
 
 def _curve(record: Record, metric: str) -> list[float]:
@@ -223,6 +234,35 @@ def swings(preset: Preset, rows: Sequence[Row]) -> Table:
     return Table("", tuple(heads), tuple(body))
 
 
+def surrogates(preset: Preset, rows: Sequence[Row]) -> Table:
+    """One row per method and setting: FAA against surrogates of a fixed number of steps.
+
+    The last column has FAA as it is reported, against the surrogate chosen on held-out examples.
+    """
+    known = [r for r in rows if r["complete"] and r.get("excess")]
+    lengths = sorted({n for r in known for n in r["excess"]["lengths"]})
+    heads = [Column("method", "method", text=True), Column("setting", "setting", text=True)]
+    heads += [Column(str(n), f"{n:,} steps") for n in lengths]
+    heads += [Column("faa", "chosen", text=True), Column("seeds", "seeds", digits=0)]
+    body = []
+    for entry in preset.methods:
+        at = (entry["label"], entry.get("setting", ""))
+        own = [r for r in known if (r["method"], r["setting"]) == at]
+        if not own:
+            continue
+        found = [
+            dict(zip(r["excess"]["lengths"], r["excess"]["by_length"], strict=True)) for r in own
+        ]
+        cells = []
+        for n in lengths:
+            values = [v for one in found if (v := one.get(n)) is not None]
+            cells.append(Cell(fmean(values) if len(values) == len(own) else None))
+        chosen = [v for r in own if (v := r["metrics"].get("faa")) is not None]
+        ends = (Cell(_mean(chosen)), Cell(float(len(own))))
+        body.append((Cell(at[0]), Cell(at[1]), *cells, *ends))
+    return Table("", tuple(heads), tuple(body))
+
+
 def _curves(preset: Preset, rows: Sequence[Row]) -> dict[tuple[str, str], list[list[float]]]:
     """The curves of the complete runs of each method and setting, in the preset's order."""
     out = {}
@@ -277,6 +317,14 @@ def lead(rows: Sequence[Row], metric: str, ours: str, other: str) -> str:
     )
 
 
+_LAYOUTS: dict[str, Callable[[Preset, Sequence[Row]], Table]] = {
+    "grid": grid,
+    "rounds": rounds,
+    "swings": swings,
+    "surrogates": surrogates,
+}
+
+
 # --- pages ---------------------------------------------------------------------------------------
 
 
@@ -295,11 +343,11 @@ def _table_of(spec: str, folder: Path) -> str:
     name, *words = shlex.split(spec)
     options = dict(word.split("=", 1) for word in words if "=" in word)
     unknown = sorted(set(options) - {"scale", "metrics", "methods", "settings", "layout"})
-    layout = options.get("layout", "rows")
-    if unknown or len(options) < len(words) or layout not in ("rows", "grid", "rounds", "swings"):
+    layout = options.get("layout")
+    if unknown or len(options) < len(words) or layout not in (None, *_LAYOUTS):
         raise ConfigError(
             f"results: {spec}: give metrics=..., methods=..., settings=..., scale=... or "
-            "layout=grid, rounds or swings after the name of the preset."
+            f"layout={', '.join(_LAYOUTS)} after the name of the preset."
         )
     preset, rows = _rows(name, options.get("scale"), folder)
     if layout == "grid" and (preset.pair is None or {"metrics", "methods"} & set(options)):
@@ -308,6 +356,8 @@ def _table_of(spec: str, folder: Path) -> str:
         )
     if layout in ("rounds", "swings") and (preset.curve is None or "metrics" in options):
         raise ConfigError(f"results: {spec}: layout={layout} is of a preset with a `curve`.")
+    if layout == "surrogates" and ("faa" not in preset.metrics or "metrics" in options):
+        raise ConfigError(f"results: {spec}: layout=surrogates is of a preset with FAA.")
     chosen = {key: options.get(key, "").split(";" if key != "metrics" else ",") for key in options}
     methods, settings = chosen.get("methods", ()), chosen.get("settings", ())
     rows = [
@@ -316,10 +366,10 @@ def _table_of(spec: str, folder: Path) -> str:
         if (not methods or row["method"] in methods)
         and (not settings or row["setting"] in settings)
     ]
-    if layout == "rows":
+    if layout is None:
         made = table(preset, rows, names=chosen.get("metrics", ()))
     else:
-        made = {"grid": grid, "rounds": rounds, "swings": swings}[layout](preset, rows)
+        made = _LAYOUTS[layout](preset, rows)
     return "\n" + made.markdown() + "\n" + origin(rows) + "\n"
 
 
