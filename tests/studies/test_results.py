@@ -189,6 +189,47 @@ def test_a_lead_has_its_paired_test():
         results.lead(rows, "faa", "Nobody", "FedAvg equal weights")
 
 
+def test_differences_from_a_method_have_their_paired_tests(tmp_path):
+    values = {"FedAvg": (0.8, 0.9, 1.0), "FOCUS": (0.1, 0.1, 0.4), "Local": (0.5,)}
+    settings = {"FedAvg": "equal weights", "FOCUS": "models found", "Local": ""}
+    rows = [
+        row(method, settings[method], seed, faa=value)
+        for method in values
+        for seed, value in enumerate(values[method])
+    ]
+    results.keep(tmp_path / "focus-synthetic.json", "focus-synthetic", rows)
+    spec = 'focus-synthetic metrics=faa against="FedAvg equal weights"'
+    page = f"<!-- results: {spec} -->\n<!-- end of results -->\n"
+    made = results.filled(page, tmp_path)
+    assert "| method | setting | FAA | seeds |" in made
+    assert "| FOCUS | models found | -0.700 ± 0.100; p = 0.0067 | 3 |" in made
+    assert "Local" not in made  # one seed in common
+    assert "| FedAvg" not in made
+    assert (
+        results.filled(page.replace("metrics", 'methods="FOCUS" metrics'), tmp_path).count("|") > 9
+    )
+    for wrong in ("Nobody", "Local"):
+        with pytest.raises(ConfigError, match="no row has two seeds in common"):
+            results.filled(page.replace("FedAvg equal weights", wrong), tmp_path)
+    with pytest.raises(ConfigError, match="not both"):
+        results.filled(page.replace("metrics=faa", "layout=surrogates"), tmp_path)
+
+
+def test_a_difference_is_within_the_setting():
+    """A label without a setting is the method under the row's own setting."""
+    numbers = {"PraFFL": {"BANK": 0.5, "ADULT": 0.2}, "HetPFL": {"BANK": 0.6, "ADULT": 0.5}}
+    rows = [
+        row(method, setting, seed, metrics={"hv.local": value + 0.01 * seed * (method == "HetPFL")})
+        for method, found in numbers.items()
+        for setting, value in found.items()
+        for seed in (0, 1)
+    ]
+    preset = find("hetpfl-table1")
+    made = results.differences(preset, rows, "PraFFL", names=["hv.local"]).markdown()
+    assert "| HetPFL | BANK | +0.105 ± 0.007; p = 0.03 | 2 |" in made
+    assert "| HetPFL | ADULT | +0.305 ± 0.007; p = 0.01 | 2 |" in made
+
+
 def test_a_checkout_with_changes_is_named_as_such():
     assert "commit abc, abc+." in results.origin([row(), row(seed=1, commit="abc+")])
 

@@ -8,8 +8,9 @@ FOLDER/PRESET.json. A page of the documentation marks where a table belongs:
 
 (`layout=grid`: one row per method and one column per setting, of the preset's mean and deviation;
 `layout=rounds` and `layout=swings`: the preset's `curve` after each round, and how it changes;
-`layout=surrogates`: FAA against the surrogate's length), and a sentence on a lead, with its paired
-test (`at SCALE` after it names a scale):
+`layout=surrogates`: FAA against the surrogate's length; `against=METHOD`: differences from a method
+with their p-values), and a sentence on a lead, with its paired test (`at SCALE` after it names a
+scale):
 
     <!-- lead: focus-synthetic faa of "FOCUS models found" against "FedAvg equal weights" -->
     <!-- end of lead -->
@@ -263,6 +264,62 @@ def surrogates(preset: Preset, rows: Sequence[Row]) -> Table:
     return Table("", tuple(heads), tuple(body))
 
 
+def differences(
+    preset: Preset, rows: Sequence[Row], against: str, *, names: Sequence[str] = ()
+) -> Table:
+    """One row per method and setting: each metric minus that of another method, with its p-value.
+
+    `against` is a label, with its setting or alone; alone, it is the method of that label with
+    the row's own setting, if there is one. Seeds that both have are paired.
+    """
+    names = names or preset.metrics
+    keys = [(entry["label"], entry.get("setting", "")) for entry in preset.methods]
+    body = []
+    for key in keys:
+        other = next((k for k in keys if _label(*k) == against or k == (against, key[1])), None)
+        if other is None:
+            continue
+        cells, seeds = [], set()
+        for name in names:
+            mine, theirs = _values(rows, key, name), _values(rows, other, name)
+            both = sorted(mine.keys() & theirs.keys())
+            gaps = [mine[seed] - theirs[seed] for seed in both]
+            text = f"{_difference(gaps)}; p = {p_value(gaps):.2g}" if len(gaps) > 1 else ABSENT
+            cells.append(Cell(text))
+            seeds |= set(both)
+        if key != other and len(seeds) > 1:
+            body.append((Cell(key[0]), Cell(key[1]), *cells, Cell(float(len(seeds)))))
+    heads = [Column("method", "method", text=True), Column("setting", "setting", text=True)]
+    heads += [Column(name, find_metric(name).title, text=True) for name in names]
+    heads += [Column("seeds", "seeds", digits=0)]
+    note = (
+        f"Differences from {against} over paired seeds, with two-sided paired t tests; p-values "
+        "are not corrected for the number of rows."
+    )
+    return Table("", tuple(heads), tuple(body), (note,))
+
+
+def _label(method: str, setting: str) -> str:
+    return f"{method} {setting}".strip()
+
+
+def _values(rows: Sequence[Row], key: tuple[str, str], metric: str) -> dict[int, float]:
+    """The metric of a method and setting by seed, of complete runs that have it."""
+    return {
+        row["seed"]: row["metrics"][metric]
+        for row in rows
+        if (row["method"], row["setting"]) == key
+        and row["complete"]
+        and row["metrics"].get(metric) is not None
+    }
+
+
+def _difference(gaps: Sequence[float]) -> str:
+    digits = digits_for([fmean(gaps)], [stdev(gaps)])
+    at = Cell(fmean(gaps), spread=stdev(gaps), digits=digits, signed=True)
+    return shown(at, Column("", ""))
+
+
 def _curves(preset: Preset, rows: Sequence[Row]) -> dict[tuple[str, str], list[list[float]]]:
     """The curves of the complete runs of each method and setting, in the preset's order."""
     out = {}
@@ -291,16 +348,11 @@ def lead(rows: Sequence[Row], metric: str, ours: str, other: str) -> str:
     """A sentence on the difference of two methods over the seeds that both have, with its test."""
 
     def values(label: str) -> dict[int, float]:
-        found = {
-            r["seed"]: r["metrics"][metric]
-            for r in rows
-            if f"{r['method']} {r['setting']}".strip() == label
-            and r["complete"]
-            and r["metrics"].get(metric) is not None
-        }
-        if not found:
+        keys = {(r["method"], r["setting"]) for r in rows}
+        found = [_values(rows, key, metric) for key in sorted(keys) if _label(*key) == label]
+        if not any(found):
             raise ConfigError(f"no results of '{label}' with metric '{metric}'; run it first.")
-        return found
+        return next(filter(None, found))
 
     mine, theirs = values(ours), values(other)
     seeds = sorted(mine.keys() & theirs.keys())
@@ -309,11 +361,9 @@ def lead(rows: Sequence[Row], metric: str, ours: str, other: str) -> str:
         raise ConfigError(
             f"'{ours}' and '{other}' have {len(gaps)} seeds in common; run two or more."
         )
-    digits = digits_for([fmean(gaps)], [stdev(gaps)])
-    at = shown(Cell(fmean(gaps), spread=stdev(gaps), digits=digits, signed=True), Column("", ""))
     return (
-        f"{find_metric(metric).title} of {ours} minus that of {other}: {at} over {len(gaps)} "
-        f"paired seeds, p = {p_value(gaps):.2g} (two-sided paired t test)."
+        f"{find_metric(metric).title} of {ours} minus that of {other}: {_difference(gaps)} "
+        f"over {len(gaps)} paired seeds, p = {p_value(gaps):.2g} (two-sided paired t test)."
     )
 
 
@@ -342,13 +392,15 @@ def _block(found: re.Match[str], folder: Path) -> str:
 def _table_of(spec: str, folder: Path) -> str:
     name, *words = shlex.split(spec)
     options = dict(word.split("=", 1) for word in words if "=" in word)
-    unknown = sorted(set(options) - {"scale", "metrics", "methods", "settings", "layout"})
-    layout = options.get("layout")
-    if unknown or len(options) < len(words) or layout not in (None, *_LAYOUTS):
+    known = {"scale", "metrics", "methods", "settings", "layout", "against"}
+    layout, against = options.get("layout"), options.get("against")
+    if not set(options) <= known or len(options) < len(words) or layout not in (None, *_LAYOUTS):
         raise ConfigError(
-            f"results: {spec}: give metrics=..., methods=..., settings=..., scale=... or "
-            f"layout={', '.join(_LAYOUTS)} after the name of the preset."
+            f"results: {spec}: give metrics=..., methods=..., settings=..., scale=..., against=... "
+            f"or layout={', '.join(_LAYOUTS)} after the name of the preset."
         )
+    if against is not None and layout is not None:
+        raise ConfigError(f"results: {spec}: give layout=... or against=..., not both.")
     preset, rows = _rows(name, options.get("scale"), folder)
     if layout == "grid" and (preset.pair is None or {"metrics", "methods"} & set(options)):
         raise ConfigError(
@@ -360,12 +412,21 @@ def _table_of(spec: str, folder: Path) -> str:
         raise ConfigError(f"results: {spec}: layout=surrogates is of a preset with FAA.")
     chosen = {key: options.get(key, "").split(";" if key != "metrics" else ",") for key in options}
     methods, settings = chosen.get("methods", ()), chosen.get("settings", ())
+    everyone = rows
     rows = [
         row
         for row in rows
         if (not methods or row["method"] in methods)
         and (not settings or row["setting"] in settings)
     ]
+    if against is not None:
+        own = {(row["method"], row["setting"]) for row in rows}
+        other = [r for r in everyone if against in (r["method"], _label(r["method"], r["setting"]))]
+        both = [*rows, *(r for r in other if (r["method"], r["setting"]) not in own)]
+        made = differences(preset, both, against, names=chosen.get("metrics", ()))
+        if not made.rows:
+            raise ConfigError(f"results: {spec}: no row has two seeds in common with '{against}'.")
+        return "\n" + made.markdown()
     if layout is None:
         made = table(preset, rows, names=chosen.get("metrics", ()))
     else:
