@@ -13,7 +13,7 @@ from isonomy.metrics.front import hypervolume
 from isonomy.runs.record import Record
 from isonomy.studies.joined_fronts import joined
 from isonomy.studies.reproduce import _read, find, methods_of, reproduce, with_joined
-from isonomy.studies.results import rows_of
+from isonomy.studies.results import origin, rows_of
 
 TEXT = """
 [preset]
@@ -105,6 +105,8 @@ def test_a_swept_row_is_one_row_of_several_runs(tmp_path: Path) -> None:
         ("EquiFL, swept", "three", 0),
         ("EquiFL, swept", "three", 1),
     ]
+    assert [r.get("runs") for r in rows] == [None, None, 3, 3]
+    assert origin(rows).startswith("*8 runs, ")
     for seed, row in enumerate(rows[2:]):
         runs = [r for r in records if r.seed == seed and r.label != "FedAvg"]
         assert row["seconds"] == pytest.approx(sum(r.seconds for r in runs), abs=0.1)

@@ -117,7 +117,7 @@ def methods_of(
     base = merge(preset.config, chosen.config)
     out = []
     for selected in _selected(preset, chosen, only, settings):
-        for table in _members(selected):
+        for table in members(selected):
             changes = {k: v for k, v in table.items() if k not in _OF_METHOD}
             config = parse(merge(base, changes), where=f"preset {preset.name}")
             out.append(Method.of(config, _label(table)))
@@ -192,7 +192,7 @@ def with_joined(preset: Preset, records: Sequence[Record]) -> list[Record]:
     for table in preset.methods:
         if not table.get("joined"):
             continue
-        labels = [_label(member) for member in _members(table)]
+        labels = [_label(member) for member in members(table)]
         found: dict[int, dict[str, Record]] = {}
         for one in out:
             if one.label in labels:
@@ -206,7 +206,7 @@ def with_joined(preset: Preset, records: Sequence[Record]) -> list[Record]:
     return out
 
 
-def _members(table: dict[str, Any]) -> list[dict[str, Any]]:
+def members(table: dict[str, Any]) -> list[dict[str, Any]]:
     """The tables of the runs that make a row: several if they are joined to one front."""
     return _combinations(table) if table.get("joined") else [table]
 

@@ -38,7 +38,7 @@ from isonomy.report.tables.cells import ABSENT, Cell, Column, digits_for, shown
 from isonomy.report.tables.table import Table
 from isonomy.runs.files import write_atomically
 from isonomy.runs.record import Record
-from isonomy.studies.reproduce import Preset, find, scaled, with_joined
+from isonomy.studies.reproduce import Preset, find, members, scaled, with_joined
 
 Row = dict[str, Any]
 
@@ -86,6 +86,7 @@ def rows_of(preset: Preset, scale: str, records: Sequence[Record]) -> list[Row]:
                 "commit": record.facts.get("commit", ""),
                 **({"curve": _curve(record, preset.curve)} if preset.curve else {}),
                 **({"excess": _excess(record)} if record.excess else {}),
+                **({"runs": len(members(table))} if table.get("joined") else {}),
             }
         )
     return rows
@@ -459,7 +460,8 @@ def origin(rows: Sequence[Row]) -> str:
     torch = sorted({row["versions"].get("torch", "") for row in rows} - {""})
     hours = sum(row["seconds"] for row in rows) / 3600
     spent = f"{hours:.1f} h" if hours >= 1 else f"{hours * 60:.0f} min"
-    parts = [f"{len(rows)} runs, {spent} in all", f"torch {', '.join(torch)}" if torch else ""]
+    made = sum(row.get("runs", 1) for row in rows)
+    parts = [f"{made} runs, {spent} in all", f"torch {', '.join(torch)}" if torch else ""]
     parts.append(f"commit {', '.join(commits)}" if commits else "")
     return f"*{'; '.join(p for p in parts if p)}. ± is the standard deviation over seeds.*"
 
