@@ -89,13 +89,73 @@ def test_a_grid_has_means_and_deviations_by_setting(tmp_path):
     page = "<!-- results: fmtl-vehicle layout=grid -->\n<!-- end of results -->\n"
     made = results.filled(page, tmp_path)
     assert "| method | clean | A1 20 % |" in made
-    assert "| global | 0.850 (.200) | – |" in made  # means over two seeds
+    assert "| global | 0.850 ± .071 (.200) | – |" in made  # means over two seeds
     assert "| local | **0.900 (.100)** | **0.700 (.100)** |" in made  # the largest difference
     assert "FMTL" not in made  # not run
     assert "4 runs" in made
     for wrong in ("fmtl-vehicle layout=list", "focus-synthetic layout=grid"):
         with pytest.raises(ConfigError, match="grid"):
             results.filled(page.replace("fmtl-vehicle layout=grid", wrong), tmp_path)
+
+
+def test_curves_by_round_and_how_they_swing(tmp_path):
+    rows = [
+        row("PraFFL", "COMPAS", 0, metrics={"hv.local": 0.7}, curve=[0.5, 0.8, 0.7]),
+        row("PraFFL", "COMPAS", 1, metrics={"hv.local": 0.8}, curve=[0.6, 0.6, 0.8]),
+        row("HetPFL", "COMPAS", 0, metrics={"hv.local": 0.7}, curve=[0.7], complete=False),
+    ]
+    assert find("hetpfl-convergence").curve == "hv.local"
+    results.keep(tmp_path / "hetpfl-convergence.json", "hetpfl-convergence", rows)
+    page = "<!-- results: hetpfl-convergence layout=rounds -->\n<!-- end of results -->\n"
+    made = results.filled(page, tmp_path)
+    assert "| method | setting | 1 | 2 | 3 |" in made
+    assert "| PraFFL | COMPAS | 0.550 | 0.700 | 0.750 |" in made
+    assert "HetPFL" not in made.replace("hetpfl", "")  # it did not end
+    made = results.filled(page.replace("rounds", "swings"), tmp_path)
+    # changes .3, .1 and 0, .2: mean .15, largest .3
+    row_of = "| PraFFL | COMPAS | 0.500 | 0.800 | 0.667 | 0.150 | 0.300 | 0.750 ± 0.071 | 2 |"
+    assert row_of in made
+    for wrong in ("hetpfl-table1 layout=rounds", "hetpfl-convergence metrics=faa layout=swings"):
+        with pytest.raises(ConfigError, match="of a preset with a `curve`"):
+            results.filled(page.replace("hetpfl-convergence layout=rounds", wrong), tmp_path)
+
+
+def test_faa_by_the_length_of_the_surrogate(tmp_path):
+    def excess(*values):
+        return {"lengths": [100, 200], "by_length": values, "excess": [], "error": []}
+
+    rows = [
+        row(seed=0, faa=0.2, excess=excess(0.5, 0.3)),
+        row(seed=1, faa=0.4, excess=excess(0.7, 0.5)),
+        row("Local", "", excess=excess(0.5, None)),
+        row("FOCUS", "models found"),  # kept before excess was
+    ]
+    results.keep(tmp_path / "focus-synthetic.json", "focus-synthetic", rows)
+    page = "<!-- results: focus-synthetic layout=surrogates -->\n<!-- end of results -->\n"
+    made = results.filled(page, tmp_path)
+    assert "| method | setting | 100 steps | 200 steps | chosen | seeds |" in made
+    assert "| FedAvg | equal weights | 0.600 | 0.400 | 0.300 ± 0.141 | 2 |" in made
+    assert "| Local |  | 0.500 | – | 0.800 | 1 |" in made
+    assert "FOCUS" not in made.replace("focus", "")
+    with pytest.raises(ConfigError, match="of a preset with FAA"):
+        results.filled(page.replace("focus-synthetic", "hetpfl-table1"), tmp_path)
+
+
+def test_a_lead_at_another_scale(tmp_path):
+    rows = [
+        row("FedAvg", "normal", s, metrics={"accuracy": 0.1 * s}, scale="short") for s in (1, 2)
+    ]
+    rows += [
+        row("FedLF", "normal", s, metrics={"accuracy": 0.3 * s}, scale="short") for s in (1, 2)
+    ]
+    results.keep(tmp_path / "fedmdfg-fashion.json", "fedmdfg-fashion", rows)
+    page = (
+        '<!-- lead: fedmdfg-fashion accuracy of "FedLF normal" against "FedAvg normal" at short -->'
+    )
+    made = results.filled(f"{page}\n<!-- end of lead -->\n", tmp_path)
+    assert "+0.300 ± 0.141 over 2 paired seeds" in made
+    with pytest.raises(ConfigError, match="no results of 'FedLF normal'"):
+        results.filled(page.replace(" at short", "") + "\n<!-- end of lead -->\n", tmp_path)
 
 
 def typed_tables(text):
@@ -129,6 +189,47 @@ def test_a_lead_has_its_paired_test():
         results.lead(rows, "faa", "Nobody", "FedAvg equal weights")
 
 
+def test_differences_from_a_method_have_their_paired_tests(tmp_path):
+    values = {"FedAvg": (0.8, 0.9, 1.0), "FOCUS": (0.1, 0.1, 0.4), "Local": (0.5,)}
+    settings = {"FedAvg": "equal weights", "FOCUS": "models found", "Local": ""}
+    rows = [
+        row(method, settings[method], seed, faa=value)
+        for method in values
+        for seed, value in enumerate(values[method])
+    ]
+    results.keep(tmp_path / "focus-synthetic.json", "focus-synthetic", rows)
+    spec = 'focus-synthetic metrics=faa against="FedAvg equal weights"'
+    page = f"<!-- results: {spec} -->\n<!-- end of results -->\n"
+    made = results.filled(page, tmp_path)
+    assert "| method | setting | FAA | seeds |" in made
+    assert "| FOCUS | models found | -0.700 ± 0.100; p = 0.0067 | 3 |" in made
+    assert "Local" not in made  # one seed in common
+    assert "| FedAvg" not in made
+    assert (
+        results.filled(page.replace("metrics", 'methods="FOCUS" metrics'), tmp_path).count("|") > 9
+    )
+    for wrong in ("Nobody", "Local"):
+        with pytest.raises(ConfigError, match="no row has two seeds in common"):
+            results.filled(page.replace("FedAvg equal weights", wrong), tmp_path)
+    with pytest.raises(ConfigError, match="not both"):
+        results.filled(page.replace("metrics=faa", "layout=surrogates"), tmp_path)
+
+
+def test_a_difference_is_within_the_setting():
+    """A label without a setting is the method under the row's own setting."""
+    numbers = {"PraFFL": {"BANK": 0.5, "ADULT": 0.2}, "HetPFL": {"BANK": 0.6, "ADULT": 0.5}}
+    rows = [
+        row(method, setting, seed, metrics={"hv.local": value + 0.01 * seed * (method == "HetPFL")})
+        for method, found in numbers.items()
+        for setting, value in found.items()
+        for seed in (0, 1)
+    ]
+    preset = find("hetpfl-table1")
+    made = results.differences(preset, rows, "PraFFL", names=["hv.local"]).markdown()
+    assert "| HetPFL | BANK | +0.105 ± 0.007; p = 0.03 | 2 |" in made
+    assert "| HetPFL | ADULT | +0.305 ± 0.007; p = 0.01 | 2 |" in made
+
+
 def test_a_checkout_with_changes_is_named_as_such():
     assert "commit abc, abc+." in results.origin([row(), row(seed=1, commit="abc+")])
 
@@ -156,6 +257,10 @@ def test_reproduce_keeps_results_and_selects_rows(tmp_path, monkeypatch):
         ("FedAvg", 4, "quick"),
     ]
     assert all(0 < r["metrics"]["faa"] < 2 for r in rows)
+    for one in rows:
+        found = [value for value in one["excess"]["excess"] if value is not None]
+        assert len(one["excess"]["clusters"]) == len(one["excess"]["excess"]) == 10
+        assert max(found) - min(found) == pytest.approx(one["metrics"]["faa"], abs=2e-3)
 
 
 def test_settings_select_rows():

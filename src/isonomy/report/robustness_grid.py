@@ -18,8 +18,10 @@ Pair = tuple[str, str]
 Whose = Literal["ours", "paper"]
 
 
-def grid(rows: Rows, pair: Pair, whose: Whose = "ours") -> Table:
+def grid(rows: Rows, pair: Pair, whose: Whose = "ours", *, spreads: bool = False) -> Table:
     """One row per method, one column per setting; `rows` are those of `reproduce`.
+
+    With `spreads`, a mean has its standard deviation over seeds.
 
     >>> rows = [dict(method="A", setting="clean", metric=m, ours=v) for m, v in
     ...         (("accuracy", 0.9), ("client.accuracy.std", 0.1))]
@@ -32,6 +34,11 @@ def grid(rows: Rows, pair: Pair, whose: Whose = "ours") -> Table:
     if whose == "paper":
         settings = [s for s in settings if any((m, s) in found for m in methods)]
         methods = [m for m in methods if any((m, s) in found for s in settings)]
+    over_seeds = {
+        (row["method"], row["setting"]): row.get("spread")
+        for row in rows
+        if row["metric"] == pair[0]
+    }
     best = {}
     for setting in settings:
         worth = {m: mean - std for (m, s), (mean, std) in found.items() if s == setting}
@@ -45,7 +52,8 @@ def grid(rows: Rows, pair: Pair, whose: Whose = "ours") -> Table:
                 cells.append(Cell(None))
                 continue
             mark = at[0] - at[1] == best[setting]
-            cells.append(Cell(_mean_deviation(*at), best=mark))
+            spread = over_seeds.get((method, setting)) if spreads else None
+            cells.append(Cell(_mean_deviation(*at, spread), best=mark))
         body.append(tuple(cells))
     heads = (
         Column("method", "method", text=True),
@@ -90,6 +98,7 @@ def _points(rows: Rows, pair: Pair, whose: Whose) -> dict[tuple[str, str], tuple
     }
 
 
-def _mean_deviation(mean: float, std: float) -> str:
-    """Format as `0.866 (.160)`."""
-    return f"{mean:.3f} ({f'{std:.3f}'.removeprefix('0')})"
+def _mean_deviation(mean: float, std: float, spread: float | None) -> str:
+    """Format as `0.866 (.160)`, or `0.866 ± .012 (.160)`."""
+    around = "" if spread is None else f" ± {f'{spread:.3f}'.removeprefix('0')}"
+    return f"{mean:.3f}{around} ({f'{std:.3f}'.removeprefix('0')})"

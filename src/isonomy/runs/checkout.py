@@ -6,6 +6,8 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+PATIENCE = 120.0  # seconds; git took more than 10 on a machine with much other work
+
 
 @cache
 def commit() -> str:
@@ -14,7 +16,7 @@ def commit() -> str:
 
     def git(*words: str) -> str:
         done = subprocess.run(
-            ["git", "-C", str(here), *words], capture_output=True, text=True, timeout=10
+            ["git", "-C", str(here), *words], capture_output=True, text=True, timeout=PATIENCE
         )
         return done.stdout.strip() if done.returncode == 0 else ""
 

@@ -16,10 +16,13 @@ from isonomy.config.schema import parse
 from isonomy.errors import ConfigError, unknown
 from isonomy.report.tables import outcomes
 from isonomy.runs.listener import Listener
+from isonomy.runs.record import Record
 from isonomy.studies.compare import Method, listed, run_all
+from isonomy.studies.joined_fronts import joined
 
 FULL = "full"
 _OF_SCALE = ("seeds", "methods", "settings", "text")
+_OF_METHOD = ("label", "setting", "grid", "joined")
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,13 @@ class Preset:
 
     `methods` are tables of `label`, `setting` and changed keys; a table with a `grid` (options of
     the algorithm, each with a list of values) is expanded to all combinations, the points of one
-    curve. `expected` are tables of method, setting, metric, value and an optional note: the
+    curve; with `joined = true` it stays one row, whose runs make one front (`joined_fronts`).
+    `expected` are tables of method, setting, metric, value and an optional note: the
     numbers that the paper prints. In a file, `[[settings]]` with a `name` and changed keys are
     applied to each method, and `values` of an expected table gives one number per metric and
     setting. `pair` names two metrics, a mean and its deviation, that are shown together. `scales`
-    are by name; `scale` is the default, one of them or "full".
+    are by name; `scale` is the default, one of them or "full". `curve` names a metric whose value
+    after each evaluated round is kept with the results.
     """
 
     name: str
@@ -64,6 +69,7 @@ class Preset:
     scales: dict[str, Scale] = field(default_factory=dict)
     scale: str = FULL
     pair: tuple[str, str] | None = None
+    curve: str | None = None
 
 
 def presets() -> dict[str, Preset]:
@@ -110,10 +116,11 @@ def methods_of(
     chosen = scaled(preset, scale)
     base = merge(preset.config, chosen.config)
     out = []
-    for table in _selected(preset, chosen, only, settings):
-        changes = {k: v for k, v in table.items() if k not in ("label", "setting", "grid")}
-        config = parse(merge(base, changes), where=f"preset {preset.name}")
-        out.append(Method.of(config, _label(table)))
+    for selected in _selected(preset, chosen, only, settings):
+        for table in members(selected):
+            changes = {k: v for k, v in table.items() if k not in _OF_METHOD}
+            config = parse(merge(base, changes), where=f"preset {preset.name}")
+            out.append(Method.of(config, _label(table)))
     return out
 
 
@@ -143,12 +150,11 @@ def reproduce(
     """
     chosen = methods_of(preset, scale, only, settings)
     which = seeds_of(preset, scale, seeds)
-    records = run_all(chosen, which, folder, listeners=listeners, overwrite=overwrite, jobs=jobs)
+    made = run_all(chosen, which, folder, listeners=listeners, overwrite=overwrite, jobs=jobs)
+    records = with_joined(preset, made)
     rows = []
-    for table, method in zip(
-        _selected(preset, scaled(preset, scale), only, settings), chosen, strict=True
-    ):
-        ours = [r for r in records if r.label == method.label and r.complete]
+    for table in _selected(preset, scaled(preset, scale), only, settings):
+        ours = [r for r in records if r.label == _label(table) and r.complete]
         lost = len(which) - len(ours)  # runs that diverged
         for metric in preset.metrics:
             values = [r.metrics[metric] for r in ours if metric in r.metrics]
@@ -175,6 +181,34 @@ def reproduce(
                 }
             )
     return rows
+
+
+def with_joined(preset: Preset, records: Sequence[Record]) -> list[Record]:
+    """The records, with those that a row of the preset joins to one front replaced by that row's.
+
+    A row is left out for a seed in which some of its runs are missing.
+    """
+    out = list(records)
+    for table in preset.methods:
+        if not table.get("joined"):
+            continue
+        labels = [_label(member) for member in members(table)]
+        found: dict[int, dict[str, Record]] = {}
+        for one in out:
+            if one.label in labels:
+                found.setdefault(one.seed, {})[one.label] = one
+        out = [one for one in out if one.label not in labels]
+        out += [
+            joined(_label(table), [runs[label] for label in labels])
+            for _, runs in sorted(found.items())
+            if len(runs) == len(labels)
+        ]
+    return out
+
+
+def members(table: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tables of the runs that make a row: several if they are joined to one front."""
+    return _combinations(table) if table.get("joined") else [table]
 
 
 def _label(table: dict[str, Any]) -> str:
@@ -232,9 +266,12 @@ def _matches(expected: dict[str, Any], table: dict[str, Any], metric: str) -> bo
 
 
 def _expanded(table: dict[str, Any]) -> list[dict[str, Any]]:
-    """The combinations of a method's grid; a method without one is returned unchanged."""
-    if "grid" not in table:
-        return [table]
+    """The rows of a method's grid; one without a grid, or whose grid is joined, is unchanged."""
+    return [table] if "grid" not in table or table.get("joined") else _combinations(table)
+
+
+def _combinations(table: dict[str, Any]) -> list[dict[str, Any]]:
+    """A method at every combination of its grid's values."""
     out = []
     for values in itertools.product(*table["grid"].values()):
         chosen = dict(zip(table["grid"], values, strict=True))
@@ -270,6 +307,7 @@ def _read(name: str, text: str) -> Preset | None:
         scales={key: _scale(key, table, head) for key, table in values.get("scale", {}).items()},
         scale=head.get("scale", FULL),
         pair=tuple(head["pair"]) if "pair" in head else None,
+        curve=head.get("curve"),
     )
 
 

@@ -6,8 +6,11 @@ FOLDER/PRESET.json. A page of the documentation marks where a table belongs:
     <!-- results: pffl-adult metrics=accuracy,group.sex.max_loss -->
     <!-- end of results -->
 
-(`layout=grid`: one row per method and one column per setting, of the preset's mean and deviation),
-and a sentence on a lead, with its paired test:
+(`layout=grid`: one row per method and one column per setting, of the preset's mean and deviation;
+`layout=rounds` and `layout=swings`: the preset's `curve` after each round, and how it changes;
+`layout=surrogates`: FAA against the surrogate's length; `against=METHOD`: differences from a method
+with their p-values), and a sentence on a lead, with its paired test (`at SCALE` after it names a
+scale):
 
     <!-- lead: focus-synthetic faa of "FOCUS models found" against "FedAvg equal weights" -->
     <!-- end of lead -->
@@ -21,7 +24,8 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -34,7 +38,7 @@ from isonomy.report.tables.cells import ABSENT, Cell, Column, digits_for, shown
 from isonomy.report.tables.table import Table
 from isonomy.runs.files import write_atomically
 from isonomy.runs.record import Record
-from isonomy.studies.reproduce import Preset, find, scaled
+from isonomy.studies.reproduce import Preset, find, members, scaled, with_joined
 
 Row = dict[str, Any]
 
@@ -44,7 +48,8 @@ _BLOCK = re.compile(
     re.DOTALL,
 )
 _LEAD = re.compile(
-    r'^(?P<preset>\S+) (?P<metric>\S+) of "(?P<ours>[^"]+)" against "(?P<other>[^"]+)"$'
+    r'^(?P<preset>\S+) (?P<metric>\S+) of "(?P<ours>[^"]+)" against "(?P<other>[^"]+)"'
+    r"(?: at (?P<scale>\S+))?$"
 )
 
 
@@ -55,7 +60,7 @@ def rows_of(preset: Preset, scale: str, records: Sequence[Record]) -> list[Row]:
     """One row per run of a preset: its metrics, verdict, seconds, versions and commit."""
     tables = {f"{t['label']} {t.get('setting', '')}".strip(): t for t in preset.methods}
     rows = []
-    for record in records:
+    for record in with_joined(preset, records):
         table = tables.get(record.label)
         if table is None:
             continue
@@ -79,9 +84,27 @@ def rows_of(preset: Preset, scale: str, records: Sequence[Record]) -> list[Row]:
                     if name in ("isonomy", "torch", "python")
                 },
                 "commit": record.facts.get("commit", ""),
+                **({"curve": _curve(record, preset.curve)} if preset.curve else {}),
+                **({"excess": _excess(record)} if record.excess else {}),
+                **({"runs": len(members(table))} if table.get("joined") else {}),
             }
         )
     return rows
+
+
+def _excess(record: Record) -> dict[str, list[Any]]:
+    """Each client's cluster, excess risk and standard error, and FAA by the surrogate's length."""
+    short = {
+        name: [None if at is None else float(f"{at:.3g}") for at in record.excess[name]]
+        for name in ("excess", "error", "by_length")
+    }
+    return {**short, **{name: list(record.excess[name]) for name in ("clusters", "lengths")}}
+
+
+def _curve(record: Record, metric: str) -> list[float]:
+    """The metric after each round that was evaluated."""
+    values = [line["metrics"].get(metric) for line in record.rounds if line.get("metrics")]
+    return [float(f"{value:.4g}") for value in values if value is not None]
 
 
 def read(path: Path) -> list[Row]:
@@ -166,10 +189,147 @@ def grid(preset: Preset, rows: Sequence[Row]) -> Table:
         for metric in preset.pair if own else ():
             done = [r["metrics"].get(metric) for r in own if r["complete"]]
             values = [value for value in done if value is not None]
-            mean = fmean(values) if values else None
-            found.append({"method": at[0], "setting": at[1], "metric": metric, "ours": mean})
-    made = robustness_grid.grid(found, preset.pair)
+            found.append(
+                {
+                    "method": at[0],
+                    "setting": at[1],
+                    "metric": metric,
+                    "ours": fmean(values) if values else None,
+                    "spread": stdev(values) if len(values) > 1 else None,
+                }
+            )
+    made = robustness_grid.grid(found, preset.pair, spreads=True)
     return Table("", made.columns, made.rows, made.footnotes)
+
+
+def rounds(preset: Preset, rows: Sequence[Row]) -> Table:
+    """One row per method and setting: the mean over seeds of the `curve` after each round."""
+    found = _curves(preset, rows)
+    count = max((len(one) for curves in found.values() for one in curves), default=0)
+    heads = [Column("method", "method", text=True), Column("setting", "setting", text=True)]
+    heads += [Column(str(t + 1), str(t + 1)) for t in range(count)]
+    body = []
+    for (method, setting), curves in found.items():
+        means = [
+            fmean(values) if (values := [one[t] for one in curves if t < len(one)]) else None
+            for t in range(count)
+        ]
+        body.append((Cell(method), Cell(setting), *(Cell(mean) for mean in means)))
+    return Table("", tuple(heads), tuple(body))
+
+
+def swings(preset: Preset, rows: Sequence[Row]) -> Table:
+    """One row per method and setting: extremes of the `curve`, and its changes between rounds."""
+    names = ("smallest", "largest", "mean over rounds", "mean change", "largest change")
+    heads = [Column("method", "method", text=True), Column("setting", "setting", text=True)]
+    heads += [Column(name, name) for name in names]
+    heads += [Column("last", "last round", text=True), Column("seeds", "seeds", digits=0)]
+    body = []
+    for (method, setting), curves in _curves(preset, rows).items():
+        values = [value for one in curves for value in one]
+        changes = [abs(b - a) for one in curves for a, b in pairwise(one)]
+        numbers: list[float | None] = [min(values), max(values), fmean(values)]
+        numbers += [fmean(changes), max(changes)] if changes else [None, None]
+        last = Cell(_mean([one[-1] for one in curves]))
+        seeds = Cell(float(len(curves)))
+        body.append((Cell(method), Cell(setting), *(Cell(n) for n in numbers), last, seeds))
+    return Table("", tuple(heads), tuple(body))
+
+
+def surrogates(preset: Preset, rows: Sequence[Row]) -> Table:
+    """One row per method and setting: FAA against surrogates of a fixed number of steps.
+
+    The last column has FAA as it is reported, against the surrogate chosen on held-out examples.
+    """
+    known = [r for r in rows if r["complete"] and r.get("excess")]
+    lengths = sorted({n for r in known for n in r["excess"]["lengths"]})
+    heads = [Column("method", "method", text=True), Column("setting", "setting", text=True)]
+    heads += [Column(str(n), f"{n:,} steps") for n in lengths]
+    heads += [Column("faa", "chosen", text=True), Column("seeds", "seeds", digits=0)]
+    body = []
+    for entry in preset.methods:
+        at = (entry["label"], entry.get("setting", ""))
+        own = [r for r in known if (r["method"], r["setting"]) == at]
+        if not own:
+            continue
+        found = [
+            dict(zip(r["excess"]["lengths"], r["excess"]["by_length"], strict=True)) for r in own
+        ]
+        cells = []
+        for n in lengths:
+            values = [v for one in found if (v := one.get(n)) is not None]
+            cells.append(Cell(fmean(values) if len(values) == len(own) else None))
+        chosen = [v for r in own if (v := r["metrics"].get("faa")) is not None]
+        ends = (Cell(_mean(chosen)), Cell(float(len(own))))
+        body.append((Cell(at[0]), Cell(at[1]), *cells, *ends))
+    return Table("", tuple(heads), tuple(body))
+
+
+def differences(
+    preset: Preset, rows: Sequence[Row], against: str, *, names: Sequence[str] = ()
+) -> Table:
+    """One row per method and setting: each metric minus that of another method, with its p-value.
+
+    `against` is a label, with its setting or alone; alone, it is the method of that label with
+    the row's own setting, if there is one. Seeds that both have are paired.
+    """
+    names = names or preset.metrics
+    keys = [(entry["label"], entry.get("setting", "")) for entry in preset.methods]
+    body = []
+    for key in keys:
+        other = next((k for k in keys if _label(*k) == against or k == (against, key[1])), None)
+        if other is None:
+            continue
+        cells, seeds = [], set()
+        for name in names:
+            mine, theirs = _values(rows, key, name), _values(rows, other, name)
+            both = sorted(mine.keys() & theirs.keys())
+            gaps = [mine[seed] - theirs[seed] for seed in both]
+            text = f"{_difference(gaps)}; p = {p_value(gaps):.2g}" if len(gaps) > 1 else ABSENT
+            cells.append(Cell(text))
+            seeds |= set(both)
+        if key != other and len(seeds) > 1:
+            body.append((Cell(key[0]), Cell(key[1]), *cells, Cell(float(len(seeds)))))
+    heads = [Column("method", "method", text=True), Column("setting", "setting", text=True)]
+    heads += [Column(name, find_metric(name).title, text=True) for name in names]
+    heads += [Column("seeds", "seeds", digits=0)]
+    note = (
+        f"Differences from {against} over paired seeds, with two-sided paired t tests; p-values "
+        "are not corrected for the number of rows."
+    )
+    return Table("", tuple(heads), tuple(body), (note,))
+
+
+def _label(method: str, setting: str) -> str:
+    return f"{method} {setting}".strip()
+
+
+def _values(rows: Sequence[Row], key: tuple[str, str], metric: str) -> dict[int, float]:
+    """The metric of a method and setting by seed, of complete runs that have it."""
+    return {
+        row["seed"]: row["metrics"][metric]
+        for row in rows
+        if (row["method"], row["setting"]) == key
+        and row["complete"]
+        and row["metrics"].get(metric) is not None
+    }
+
+
+def _difference(gaps: Sequence[float]) -> str:
+    digits = digits_for([fmean(gaps)], [stdev(gaps)])
+    at = Cell(fmean(gaps), spread=stdev(gaps), digits=digits, signed=True)
+    return shown(at, Column("", ""))
+
+
+def _curves(preset: Preset, rows: Sequence[Row]) -> dict[tuple[str, str], list[list[float]]]:
+    """The curves of the complete runs of each method and setting, in the preset's order."""
+    out = {}
+    for entry in preset.methods:
+        at = (entry["label"], entry.get("setting", ""))
+        own = [r for r in rows if (r["method"], r["setting"]) == at and r["complete"]]
+        if curves := [r["curve"] for r in own if r.get("curve")]:
+            out[at] = curves
+    return out
 
 
 def _mean(values: Sequence[float]) -> str:
@@ -189,16 +349,11 @@ def lead(rows: Sequence[Row], metric: str, ours: str, other: str) -> str:
     """A sentence on the difference of two methods over the seeds that both have, with its test."""
 
     def values(label: str) -> dict[int, float]:
-        found = {
-            r["seed"]: r["metrics"][metric]
-            for r in rows
-            if f"{r['method']} {r['setting']}".strip() == label
-            and r["complete"]
-            and r["metrics"].get(metric) is not None
-        }
-        if not found:
+        keys = {(r["method"], r["setting"]) for r in rows}
+        found = [_values(rows, key, metric) for key in sorted(keys) if _label(*key) == label]
+        if not any(found):
             raise ConfigError(f"no results of '{label}' with metric '{metric}'; run it first.")
-        return found
+        return next(filter(None, found))
 
     mine, theirs = values(ours), values(other)
     seeds = sorted(mine.keys() & theirs.keys())
@@ -207,12 +362,18 @@ def lead(rows: Sequence[Row], metric: str, ours: str, other: str) -> str:
         raise ConfigError(
             f"'{ours}' and '{other}' have {len(gaps)} seeds in common; run two or more."
         )
-    digits = digits_for([fmean(gaps)], [stdev(gaps)])
-    at = shown(Cell(fmean(gaps), spread=stdev(gaps), digits=digits, signed=True), Column("", ""))
     return (
-        f"{find_metric(metric).title} of {ours} minus that of {other}: {at} over {len(gaps)} "
-        f"paired seeds, p = {p_value(gaps):.2g} (two-sided paired t test)."
+        f"{find_metric(metric).title} of {ours} minus that of {other}: {_difference(gaps)} "
+        f"over {len(gaps)} paired seeds, p = {p_value(gaps):.2g} (two-sided paired t test)."
     )
+
+
+_LAYOUTS: dict[str, Callable[[Preset, Sequence[Row]], Table]] = {
+    "grid": grid,
+    "rounds": rounds,
+    "swings": swings,
+    "surrogates": surrogates,
+}
 
 
 # --- pages ---------------------------------------------------------------------------------------
@@ -232,36 +393,53 @@ def _block(found: re.Match[str], folder: Path) -> str:
 def _table_of(spec: str, folder: Path) -> str:
     name, *words = shlex.split(spec)
     options = dict(word.split("=", 1) for word in words if "=" in word)
-    unknown = sorted(set(options) - {"scale", "metrics", "methods", "settings", "layout"})
-    if unknown or len(options) < len(words) or options.get("layout", "grid") != "grid":
+    known = {"scale", "metrics", "methods", "settings", "layout", "against"}
+    layout, against = options.get("layout"), options.get("against")
+    if not set(options) <= known or len(options) < len(words) or layout not in (None, *_LAYOUTS):
         raise ConfigError(
-            f"results: {spec}: give metrics=..., methods=..., settings=..., scale=... or "
-            "layout=grid after the name of the preset."
+            f"results: {spec}: give metrics=..., methods=..., settings=..., scale=..., against=... "
+            f"or layout={', '.join(_LAYOUTS)} after the name of the preset."
         )
+    if against is not None and layout is not None:
+        raise ConfigError(f"results: {spec}: give layout=... or against=..., not both.")
     preset, rows = _rows(name, options.get("scale"), folder)
-    if "layout" in options:
-        if preset.pair is None or {"metrics", "methods", "settings"} & set(options):
-            raise ConfigError(
-                f"results: {spec}: a grid is of all methods and settings of a preset with a `pair`."
-            )
-        return "\n" + grid(preset, rows).markdown() + "\n" + origin(rows) + "\n"
+    if layout == "grid" and (preset.pair is None or {"metrics", "methods"} & set(options)):
+        raise ConfigError(
+            f"results: {spec}: a grid is of all methods of a preset with a `pair`; choose settings."
+        )
+    if layout in ("rounds", "swings") and (preset.curve is None or "metrics" in options):
+        raise ConfigError(f"results: {spec}: layout={layout} is of a preset with a `curve`.")
+    if layout == "surrogates" and ("faa" not in preset.metrics or "metrics" in options):
+        raise ConfigError(f"results: {spec}: layout=surrogates is of a preset with FAA.")
     chosen = {key: options.get(key, "").split(";" if key != "metrics" else ",") for key in options}
     methods, settings = chosen.get("methods", ()), chosen.get("settings", ())
+    everyone = rows
     rows = [
         row
         for row in rows
         if (not methods or row["method"] in methods)
         and (not settings or row["setting"] in settings)
     ]
-    made = table(preset, rows, names=chosen.get("metrics", ())).markdown()
-    return "\n" + made + "\n" + origin(rows) + "\n"
+    if against is not None:
+        own = {(row["method"], row["setting"]) for row in rows}
+        other = [r for r in everyone if against in (r["method"], _label(r["method"], r["setting"]))]
+        both = [*rows, *(r for r in other if (r["method"], r["setting"]) not in own)]
+        made = differences(preset, both, against, names=chosen.get("metrics", ()))
+        if not made.rows:
+            raise ConfigError(f"results: {spec}: no row has two seeds in common with '{against}'.")
+        return "\n" + made.markdown()
+    if layout is None:
+        made = table(preset, rows, names=chosen.get("metrics", ()))
+    else:
+        made = _LAYOUTS[layout](preset, rows)
+    return "\n" + made.markdown() + "\n" + origin(rows) + "\n"
 
 
 def _lead_of(spec: str, folder: Path) -> str:
     found = _LEAD.match(spec)
     if found is None:
         raise ConfigError(f'lead: {spec}: write PRESET METRIC of "METHOD" against "METHOD".')
-    _, rows = _rows(found["preset"], None, folder)
+    _, rows = _rows(found["preset"], found["scale"], folder)
     return lead(rows, found["metric"], found["ours"], found["other"])
 
 
@@ -282,7 +460,8 @@ def origin(rows: Sequence[Row]) -> str:
     torch = sorted({row["versions"].get("torch", "") for row in rows} - {""})
     hours = sum(row["seconds"] for row in rows) / 3600
     spent = f"{hours:.1f} h" if hours >= 1 else f"{hours * 60:.0f} min"
-    parts = [f"{len(rows)} runs, {spent} in all", f"torch {', '.join(torch)}" if torch else ""]
+    made = sum(row.get("runs", 1) for row in rows)
+    parts = [f"{made} runs, {spent} in all", f"torch {', '.join(torch)}" if torch else ""]
     parts.append(f"commit {', '.join(commits)}" if commits else "")
     return f"*{'; '.join(p for p in parts if p)}. ± is the standard deviation over seeds.*"
 
