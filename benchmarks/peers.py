@@ -48,7 +48,7 @@ from isonomy.core.task import Task
 
 HERE = Path(__file__).resolve().parent
 TORCH = "torch==2.13.0"
-PEERS: dict[str, list[str]] = {  # and what has to be installed for them, one after the other
+PEERS: dict[str, list[str]] = {  # and what has to be installed for them
     "isonomy": [],
     "plain": [],
     "jax": ["jax"],
@@ -97,8 +97,7 @@ def python_of(peer: str, cache: Path) -> str:
     if not (home / "ready").exists():
         print(f"making the environment of {peer} ...", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
-        for package in PEERS[peer]:  # torch first: the others take the one that is there
-            subprocess.run([python, "-m", "pip", "install", "-q", package], check=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", *PEERS[peer]], check=True)
         (home / "ready").touch()
     return str(python)
 

@@ -73,7 +73,7 @@ def trained(
 def gap(nets: list[nn.Sequential]) -> float:
     """The largest difference of two models."""
     pairs = zip(*(net.parameters() for net in nets), strict=True)
-    return max(float((p.double() - q).abs().max()) for p, q in pairs)
+    return max(float((p.detach().double() - q.detach()).abs().max()) for p, q in pairs)
 
 
 def main() -> None:

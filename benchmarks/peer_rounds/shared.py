@@ -53,7 +53,9 @@ class Record:
         """Write the record, the final models and those of rounds that are kept."""
         found = {**self.models, len(self.ends): params}
         np.savez(path, **{f"{n}-{i}": p for n in found for i, p in enumerate(found[n])})
-        made = {"ends": self.ends, "version": f"{package} {version(package)}"}
+        used = [package, "torch"] if package not in ("torch", "jax") else [package]
+        versions = ", ".join(f"{name} {version(name)}" for name in used)
+        made = {"ends": self.ends, "version": versions}
         Path(path).with_suffix(".json").write_text(json.dumps(made))
 
 
