@@ -1,77 +1,118 @@
-"""The rounds in Flower's simulation on Ray, with two actors of one processor each."""
+"""The rounds in Flower's simulation on Ray, with as many actors of one processor as threads.
+
+FedAvg and QFedAvg are Flower's strategies (`flwr.serverapp.strategy`). QFedAvg there is the rule of
+the paper if clients send their loss at the received model, as here. The older
+`flwr.server.strategy.QFedAvg` is not: it uses one loss, measured by the server, for all clients.
+Ditto is FedAvg whose clients keep their own model in Flower's state of a node.
+"""
 
 from __future__ import annotations
 
-import os
 import sys
-from typing import ClassVar
 
-from flwr.client import ClientApp, NumPyClient
-from flwr.common import ndarrays_to_parameters, parameters_to_ndarrays
-from flwr.server import ServerApp, ServerAppComponents, ServerConfig
-from flwr.server.strategy import FedAvg
+import torch
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg, QFedAvg
 from flwr.simulation import run_simulation
-from shared import Record, Work, arrays, asked, fill, initial_network, train
-
-FOLDER = os.path.dirname(os.path.abspath(__file__))
+from shared import Record, Work, arrays, asked, fill, initial_network, mean_loss, train
 
 work, place = asked()
-record, source = Record(), sys.argv[1]
+record, source = Record(work), sys.argv[1]
+client_app, server_app = ClientApp(), ServerApp()
+kept: dict[str, tuple] = {}  # the work is read once for each actor
 
 
-def client(context):
-    sys.path.insert(0, FOLDER)
-    return Client(int(context.node_config["partition-id"])).to_client()
+def prepared():
+    """The work and a network, of this actor."""
+    if source not in kept:
+        its = Work(source)
+        kept[source] = (its, initial_network(its))
+        torch.set_num_threads(1)  # of this actor
+    return kept[source]
 
 
-class Client(NumPyClient):
-    """One client; the work is read once for each actor."""
+@client_app.train()
+def train_client(message, context):
+    """One client's round."""
+    its, net = prepared()
+    client, round = int(context.node_config["partition-id"]), message.content["config"]
+    received = message.content["arrays"].to_numpy_ndarrays()
+    x, y = its.examples(int(round["server-round"]) - 1, client)
+    metrics = {"num-examples": len(x)}
+    if its.lam:
+        before = context.state["own"].to_numpy_ndarrays() if "own" in context.state else its.initial
+        fill(net, received)
+        towards = [p.detach().clone() for p in net.parameters()]
+        fill(net, before)
+        train(net, x, y, its, towards=towards)
+        context.state["own"] = ArrayRecord(arrays(net))
+    fill(net, received)
+    if its.q:
+        metrics["train_loss"] = mean_loss(net, x, y)
+    train(net, x, y, its)
+    records = {"arrays": ArrayRecord(arrays(net)), "metrics": MetricRecord(metrics)}
+    return Message(RecordDict(records), reply_to=message)
 
-    cache: ClassVar[dict] = {}
 
-    def __init__(self, number: int) -> None:
-        if source not in self.cache:
-            self.cache[source] = Work(source)
-            self.cache["net"] = initial_network(self.cache[source])
-        self.number, self.work, self.net = number, self.cache[source], self.cache["net"]
-
-    def fit(self, parameters, config):
-        fill(self.net, parameters)
-        x, y = self.work.examples(int(config["round"]) - 1, self.number)
-        train(self.net, x, y, self.work.batch, self.work.lr)
-        return arrays(self.net), len(x), {}
+@client_app.query()
+def own_model(message, context):
+    """A client's own model, after the last round."""
+    number = MetricRecord({"client": int(context.node_config["partition-id"])})
+    return Message(RecordDict({"own": context.state["own"], "number": number}), reply_to=message)
 
 
-class Timed(FedAvg):
-    """FedAvg that records the end of each round."""
+class Timed:
+    """Records the end of each round of a strategy."""
 
-    def aggregate_fit(self, server_round, results, failures):
-        if failures:
-            sys.exit(f"a client failed: {failures[0]}")
-        made = super().aggregate_fit(server_round, results, failures)
-        self.last = parameters_to_ndarrays(made[0])
-        record.round()
+    def aggregate_train(self, server_round, replies):
+        replies = list(replies)
+        for reply in replies:
+            if reply.has_error():
+                raise RuntimeError(f"a client failed: {reply.error.reason}")
+        made = super().aggregate_train(server_round, replies)
+        record.round(lambda: made[0].to_numpy_ndarrays())
         return made
 
 
-strategy = Timed(
-    fraction_fit=1.0,
-    fraction_evaluate=0.0,
-    min_fit_clients=work.clients,
-    min_available_clients=work.clients,
-    initial_parameters=ndarrays_to_parameters(work.initial),
-    on_fit_config_fn=lambda round: {"round": round},
-)
+class TimedFedAvg(Timed, FedAvg):
+    """FedAvg with times."""
 
 
-def server(_):
-    return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=work.rounds))
+class TimedQFedAvg(Timed, QFedAvg):
+    """QFedAvg with times."""
+
+
+@server_app.main()
+def serve(grid, _):
+    """All rounds."""
+    sampled = {
+        "fraction_train": 1.0,
+        "fraction_evaluate": 0.0,
+        "min_train_nodes": work.clients,
+        "min_available_nodes": work.clients,
+    }
+    if work.q:
+        strategy = TimedQFedAvg(client_learning_rate=work.lr, q=work.q, **sampled)
+    else:
+        strategy = TimedFedAvg(**sampled)
+    result = strategy.start(grid, ArrayRecord(work.initial), num_rounds=work.rounds)
+    final = result.arrays.to_numpy_ndarrays()
+    if work.lam:
+        asking = [Message(RecordDict(), node, "query") for node in grid.get_node_ids()]
+        replies = [reply.content for reply in grid.send_and_receive(asking)]
+        for reply in sorted(replies, key=lambda reply: reply["number"]["client"]):
+            final += reply["own"].to_numpy_ndarrays()
+    record.write(place, "flwr", final)
 
 
 run_simulation(
-    server_app=ServerApp(server_fn=server),
-    client_app=ClientApp(client_fn=client),
+    server_app=server_app,
+    client_app=client_app,
     num_supernodes=work.clients,
-    backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+    backend_config={
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        "init_args": {"num_cpus": work.threads},
+    },
 )
-record.write(place, "flwr", strategy.last)

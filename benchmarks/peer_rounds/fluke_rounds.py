@@ -1,14 +1,17 @@
-"""The rounds in fluke: its FedAVG, or its Ditto, with our order of the examples."""
+"""The rounds in fluke: its FedAVG, or its Ditto, with our order of the examples.
+
+It has no q-FedAvg; this is written here with its interface.
+"""
 
 from __future__ import annotations
 
-import contextlib
-
 import torch
 
-# torchvision of the package index is for GPUs; beside a torch for the CPU its import fails because
-# these operations are missing, which nothing here uses
-with contextlib.suppress(RuntimeError):
+try:
+    import torchvision  # noqa: F401
+except RuntimeError:
+    # a torchvision for GPUs beside a torch for the CPU: its import fails because these operations
+    # are missing, which nothing here uses
     _library = torch.library.Library("torchvision", "DEF")
     for _name in ("nms", "qnms"):
         _library.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
@@ -16,12 +19,15 @@ with contextlib.suppress(RuntimeError):
 from fluke import DDict, FlukeENV
 from fluke.algorithms.ditto import Ditto
 from fluke.algorithms.fedavg import FedAVG
+from fluke.client import Client
+from fluke.comm import Message
 from fluke.data import FastDataLoader
+from fluke.server import Server
 from fluke.utils import FederationObserver
-from shared import Record, arrays, asked, initial_network
+from shared import Record, arrays, asked, fill, initial_network, mean_loss, q_fedavg
 
 work, place = asked()
-record = Record()
+record = Record(work)
 PASSES = 2 if work.lam else 1  # over the examples of a round
 
 
@@ -47,11 +53,46 @@ class Splitter:
         return ([Ordered(k) for k in range(clients)], [None] * clients), None
 
 
+class QClient(Client):
+    """Sends the loss of the received model besides its own."""
+
+    def fit(self, override_local_epochs: int = 0) -> float:
+        loss = mean_loss(self.model, *self.train_set.tensors)
+        self.channel.send(Message(loss, "loss", self.index, inmemory=True), "server")
+        return super().fit(override_local_epochs)
+
+
+class QServer(Server):
+    """Combines the models by q-FedAvg's rule."""
+
+    def aggregate(self, eligible, client_models) -> None:
+        losses = [self.channel.receive("server", c.index, "loss").payload for c in eligible]
+        trained = [[p.detach() for p in model.parameters()] for model in client_models]
+        before = [p.detach() for p in self.model.parameters()]
+        fill(self.model, q_fedavg(before, trained, losses, work.q, 1 / work.lr))
+
+
+class QFedAVG(FedAVG):
+    """q-FedAvg."""
+
+    def get_client_class(self):
+        return QClient
+
+    def get_server_class(self):
+        return QServer
+
+
+def models():
+    """The server's model and the clients' own ones."""
+    own = [client.personalized_model for client in made.clients] if work.lam else []
+    return [a for net in (made.server.model, *own) for a in arrays(net)]
+
+
 class Watch(FederationObserver):
     """Records the end of each round."""
 
     def end_round(self, round: int) -> None:
-        record.round()
+        record.round(models)
 
 
 env = FlukeENV()
@@ -70,8 +111,9 @@ settings = DDict(
     server=DDict(weighted=True),
     model=initial_network(work),
 )
-made = (Ditto if work.lam else FedAVG)(work.clients, Splitter(), settings)
-torch.set_num_threads(1)
+algorithm = Ditto if work.lam else QFedAVG if work.q else FedAVG
+made = algorithm(work.clients, Splitter(), settings)
+torch.set_num_threads(work.threads)
 made.attach(Watch())
 made.run(work.rounds, eligible_perc=1.0, finalize=False)
-record.write(place, "fluke-fl", arrays(made.server.model))
+record.write(place, "fluke-fl", models())

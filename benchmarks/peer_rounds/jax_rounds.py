@@ -1,4 +1,7 @@
-"""The rounds in JAX: a scan over steps, mapped over clients, the whole round compiled."""
+"""The rounds in JAX: a scan over steps, mapped over clients, the whole round compiled.
+
+JAX sizes its threads by the processors that the process may use; `peers.py` limits these.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import numpy as np
 from shared import Record, asked
 
 work, place = asked()
+jax.config.update("jax_enable_x64", work.double)
 steps = work.size // work.batch
 
 
@@ -42,25 +46,41 @@ def client(params, own, x, y, rows):
             ]
         return (now, mine), None
 
-    return jax.lax.scan(step, (params, own), rows.reshape(steps, work.batch))[0]
+    before = loss(params, x, y) if work.q else 0.0
+    return jax.lax.scan(step, (params, own), rows.reshape(steps, work.batch))[0], before
 
 
 @jax.jit
 def whole(params, own, rows):
-    new, own = jax.vmap(client, in_axes=(None, 0, 0, 0, 0))(params, own, x, y, rows)
-    return [p.mean(0) for p in new], own
+    (new, own), losses = jax.vmap(client, in_axes=(None, 0, 0, 0, 0))(params, own, x, y, rows)
+    if not work.q:
+        return [p.mean(0) for p in new], own
+    # q-FedAvg, as its Algorithm 2 is printed
+    lipschitz, losses = 1 / work.lr, losses + 1e-10
+    steps = [lipschitz * (w - p) for w, p in zip(params, new, strict=True)]
+    squares = sum((d**2).reshape(work.clients, -1).sum(1) for d in steps)
+    h = work.q * losses ** (work.q - 1) * squares + lipschitz * losses**work.q
+    total = [jnp.tensordot(losses**work.q, d, 1) for d in steps]
+    return [w - t / h.sum() for w, t in zip(params, total, strict=True)], own
 
 
-x, y, record = jnp.asarray(work.x), jnp.asarray(work.y), Record()
+x, y, record = jnp.asarray(work.x), jnp.asarray(work.y), Record(work)
 params = [jnp.asarray(p) for p in work.initial]
 own = (
     [jnp.repeat(p[None], work.clients, 0) for p in params]
     if work.lam
     else [jnp.zeros(work.clients)]
 )
+
+
+def models():
+    """The server's model and the clients' own ones."""
+    mine = [np.asarray(p[k]) for k in range(work.clients) for p in own] if work.lam else []
+    return [*(np.asarray(p) for p in params), *mine]
+
+
 for rows in work.order:
     params, own = whole(params, own, jnp.asarray(rows))
     jax.block_until_ready((params, own))
-    record.round()
-mine = [np.asarray(p[k]) for k in range(work.clients) for p in own] if work.lam else []
-record.write(place, "jax", [*(np.asarray(p) for p in params), *mine])
+    record.round(models)
+record.write(place, "jax", models())

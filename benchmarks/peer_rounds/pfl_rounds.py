@@ -1,4 +1,7 @@
-"""The rounds in pfl-research: its FederatedAveraging in one process, with our order."""
+"""The rounds in pfl-research, in one process, with our order: its FederatedAveraging.
+
+It has no q-FedAvg; this is written here with its interface. It sums statistics as float32.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,12 @@ from pfl.hyperparam.base import NNTrainHyperParams
 from pfl.internal.ops.selector import get_framework_module, set_framework_module
 from pfl.metrics import Metrics
 from pfl.model.pytorch import PyTorchModel
-from shared import Record, arrays, asked, initial_network
+from pfl.stats import MappedVectorStatistics
+from shared import Record, arrays, asked, initial_network, mean_loss
 from torch import nn
 
 work, place = asked()
-record, asked_of = Record(), [0] * work.clients
+record, asked_of = Record(work), [0] * work.clients
 
 
 class Net(nn.Module):
@@ -44,11 +48,35 @@ def dataset(user: int) -> Dataset:
     return Dataset([torch.from_numpy(x), torch.from_numpy(y)], user_id=user)
 
 
+class QFedAvg(FederatedAveraging):
+    """q-FedAvg: clients send their weighted step and their h; the server divides the sums."""
+
+    def train_one_user(self, initial_model_state, model, user_dataset, central_context):
+        loss = mean_loss(model.pytorch_model, *user_dataset.raw_data) + 1e-10
+        steps, metrics = super().train_one_user(
+            initial_model_state, model, user_dataset, central_context
+        )
+        lipschitz, squares = 1 / work.lr, 0.0
+        for step in steps.values():
+            step.mul_(lipschitz)
+            squares += float((step**2).sum())
+            step.mul_(loss**work.q)
+        h = work.q * loss ** (work.q - 1) * squares + lipschitz * loss**work.q
+        steps["h"] = torch.tensor([h])
+        return steps, metrics
+
+    def process_aggregated_statistics(self, central_context, aggregate_metrics, model, statistics):
+        h = float(statistics["h"])
+        names = [name for name in statistics if name != "h"]
+        mean = MappedVectorStatistics({name: statistics[name] / h for name in names})
+        return model.apply_model_update(mean)
+
+
 class Watch(TrainingProcessCallback):
     """Records the end of each round."""
 
     def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
-        record.round()
+        record.round(lambda: arrays(net))
         return False, Metrics()
 
 
@@ -63,7 +91,7 @@ model = PyTorchModel(
     local_optimizer_create=torch.optim.SGD,
     central_optimizer=torch.optim.SGD(net.parameters(), lr=1.0),
 )
-FederatedAveraging().run(
+(QFedAvg() if work.q else FederatedAveraging()).run(
     NNAlgorithmParams(
         central_num_iterations=work.rounds,
         evaluation_frequency=10**6,

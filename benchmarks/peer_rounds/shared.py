@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -21,6 +22,9 @@ class Work:
             self.initial = [arrays[f"p{i}"] for i in range(int(arrays["parameters"]))]
             self.kind, self.batch = str(arrays["kind"]), int(arrays["batch"])
             self.lr, self.lam = float(arrays["lr"]), float(arrays["lam"])
+            self.q, self.threads = float(arrays["q"]), int(arrays["threads"])
+            self.kept = arrays["kept"].tolist()  # rounds after which the models are kept
+        self.double = self.x.dtype == np.float64
         self.rounds, self.clients, self.size = self.order.shape
 
     def examples(self, round: int, client: int) -> tuple[np.ndarray, np.ndarray]:
@@ -32,17 +36,26 @@ class Work:
 class Record:
     """The times at which rounds ended, and the models at the end."""
 
-    def __init__(self) -> None:
-        self.ends: list[float] = []
+    def __init__(self, work: Work) -> None:
+        self.kept, self.ends = work.kept, []
+        self.models: dict[int, list[np.ndarray]] = {}
+        self.spent = 0.0  # on keeping models, which is not counted
 
-    def round(self) -> None:
-        """A round has ended."""
-        self.ends.append(time.time())
+    def round(self, models: Callable[[], list[np.ndarray]]) -> None:
+        """A round has ended; `models` gives the server's model and then the personal ones."""
+        now = time.time()
+        self.ends.append(now - self.spent)
+        if len(self.ends) in self.kept:
+            self.models[len(self.ends)] = models()
+            self.spent += time.time() - now
 
     def write(self, path: str, package: str, params: list[np.ndarray]) -> None:
-        """Write the record beside the final model."""
-        np.savez(path, **{f"p{i}": p for i, p in enumerate(params)})
-        made = {"ends": self.ends, "version": f"{package} {version(package)}"}
+        """Write the record, the final models and those of rounds that are kept."""
+        found = {**self.models, len(self.ends): params}
+        np.savez(path, **{f"{n}-{i}": p for n in found for i, p in enumerate(found[n])})
+        used = [package, "torch"] if package not in ("torch", "jax") else [package]
+        versions = ", ".join(f"{name} {version(name)}" for name in used)
+        made = {"ends": self.ends, "version": versions}
         Path(path).with_suffix(".json").write_text(json.dumps(made))
 
 
@@ -66,7 +79,9 @@ def initial_network(work: Work):
     """The network with the initial parameters."""
     import torch
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(work.threads)
+    if work.double:
+        torch.set_default_dtype(torch.float64)
     net = network(work.kind)
     fill(net, work.initial)
     return net
@@ -86,14 +101,42 @@ def arrays(net) -> list[np.ndarray]:
     return [p.detach().numpy().copy() for p in net.parameters()]
 
 
-def train(net, x: np.ndarray, y: np.ndarray, batch: int, lr: float) -> None:
-    """One pass over the examples, in their order."""
+def train(net, x: np.ndarray, y: np.ndarray, work: Work, towards=None) -> None:
+    """One pass over the examples, in their order; Ditto draws a client's own model `towards` w."""
     import torch
 
-    optimiser = torch.optim.SGD(net.parameters(), lr=lr)
+    optimiser = torch.optim.SGD(net.parameters(), lr=work.lr)
     for a, b in zip(
-        torch.from_numpy(x).split(batch), torch.from_numpy(y).split(batch), strict=True
+        torch.from_numpy(x).split(work.batch), torch.from_numpy(y).split(work.batch), strict=True
     ):
         optimiser.zero_grad()
         torch.nn.functional.cross_entropy(net(a), b).backward()
+        if towards is not None:
+            with torch.no_grad():
+                for v, w in zip(net.parameters(), towards, strict=True):
+                    v.grad += work.lam * (v - w)
         optimiser.step()
+
+
+def mean_loss(net, x: np.ndarray, y: np.ndarray) -> float:
+    """The mean loss over all examples of a client."""
+    import torch
+
+    with torch.no_grad():
+        return float(torch.nn.functional.cross_entropy(net(torch.as_tensor(x)), torch.as_tensor(y)))
+
+
+def q_fedavg(w, trained, losses, q: float, lipschitz: float):
+    """Algorithm 2 of "Fair resource allocation in federated learning" (q-FedAvg), as printed.
+
+    `w` is the server's model, `trained` the clients' models after training, and `losses` their mean
+    losses at `w`; all of them lists, models lists of tensors or arrays.
+    """
+    total, weight = [0.0 * p for p in w], 0.0
+    for model, loss in zip(trained, losses, strict=True):
+        loss = loss + 1e-10
+        steps = [lipschitz * (p - m) for p, m in zip(w, model, strict=True)]
+        squares = float(sum((d**2).sum() for d in steps))
+        total = [t + loss**q * d for t, d in zip(total, steps, strict=True)]
+        weight += q * loss ** (q - 1) * squares + lipschitz * loss**q
+    return [p - t / weight for p, t in zip(w, total, strict=True)]
