@@ -163,6 +163,7 @@ def _writes(target: Any) -> bool:
 
 
 _MOVED = (_VIEWS - {aten.as_strided.default}) | {
+    aten.constant_pad_nd.default,
     aten.embedding.default,
     aten.gather.default,
     aten.index.Tensor,

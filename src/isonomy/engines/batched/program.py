@@ -35,6 +35,7 @@ from torch.utils import _pytree as pytree
 from isonomy.core.fold import Body, plain
 from isonomy.core.tree import Tree
 from isonomy.engines.batched.ahead import Ahead
+from isonomy.engines.batched.columns import by_columns
 from isonomy.engines.batched.graph import optimised, simplify, without_python
 from isonomy.engines.batched.lift import Lift, NotLiftable
 from isonomy.engines.batched.trace import trace
@@ -306,6 +307,8 @@ class Programs:
             except Exception as error:  # any failure of the compiler: the graph itself still runs
                 self.compile = False
                 self.trouble = str(error).strip().splitlines()[0]
+        if device.type == "cpu" and not self.blind:
+            graph = by_columns(graph, inputs)
         made = optimised(graph, inputs, len(carry), compare=not self.blind)
         numbers = sum(t.numel() for t in carry)
         light = device.type == "cpu" and not self.blind and numbers < LIGHT
