@@ -5,7 +5,7 @@ import torch
 from torch.func import grad, vmap
 
 from isonomy.engines.batched import columns
-from isonomy.engines.batched.columns import ROWS, by_columns
+from isonomy.engines.batched.columns import NUMBERS, by_columns
 from isonomy.engines.batched.trace import trace
 
 aten = torch.ops.aten
@@ -40,7 +40,7 @@ def drawn(lanes, batch, classes, size=3.0):
 
 @needs_vectors
 @pytest.mark.parametrize("classes", range(2, REGISTER))
-@pytest.mark.parametrize("lanes", [8, 13, 100])
+@pytest.mark.parametrize("lanes", [52, 53, 100])
 def test_bits_of_losses_and_slopes(classes, lanes):
     """Also with rows that do not fill registers, and with logits of any size."""
     inputs = drawn(lanes, 10, classes)
@@ -72,10 +72,10 @@ def test_several_threads_give_the_same_bits():
     ("x", "axis"),
     [
         (torch.randn(200, 16), -1),  # as long as a register or longer: added up in another order
-        (torch.randn(ROWS - 1, 3), -1),  # too few
-        (torch.randn(4, 200), 0),  # along columns already
-        (torch.randn(4, 200).t(), -1),  # not dense
-        (torch.randn(200, 3, dtype=torch.float64), -1),
+        (torch.randn(NUMBERS // 2 - 1, 2), -1),  # too few
+        (torch.randn(4, 400), 0),  # along columns already
+        (torch.randn(4, 400).t(), -1),  # not dense
+        (torch.randn(400, 3, dtype=torch.float64), -1),
     ],
 )
 def test_what_is_left_as_it_is(x, axis):

@@ -10,22 +10,21 @@ a remainder would be computed with another exponential function.
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from isonomy.engines.batched.trace import LAYOUT, Layout
+from isonomy.engines.batched.trace import LAYOUT, Layout, Traced
 
 aten = torch.ops.aten
 
 REGISTER = {"AVX2": 8, "AVX512": 16}  # single-precision numbers in a vector register
-ROWS = 64  # below so many rows, the additional operations cost more than they save
+NUMBERS = 1024  # of a tensor below which the additional operations cost more than they save
 
 
-def by_columns(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> torch.fx.GraphModule:
+def by_columns(graph: Traced, inputs: list[Tensor]) -> Traced:
     """The graph with log-softmax along columns; the graph itself if that gives other bits.
 
     It is for tensors on the CPU, and before operations are made to write to their inputs.
@@ -33,7 +32,7 @@ def by_columns(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> torch.fx.Gr
     register = REGISTER.get(torch.backends.cpu.get_cpu_capability(), 0)
     if not any(_narrow(node, register) for node in graph.graph.nodes):
         return graph
-    made = copy.deepcopy(graph)
+    made = graph.copy()
     for node in list(made.graph.nodes):
         if _narrow(node, register):
             _turn(made.graph, node, register)
@@ -58,9 +57,9 @@ def _rows_of(x: Any, axis: Any, register: int) -> bool:
     if layout is None or layout.dtype != torch.float32 or len(layout.shape) < 2:
         return False
     last = len(layout.shape) - 1
-    width, rows = layout.shape[-1], math.prod(layout.shape[:-1])
     dense = layout.stride == _dense(layout.shape)
-    return dense and axis in (last, -1) and width < register and rows >= ROWS
+    short = layout.shape[-1] < register and math.prod(layout.shape) >= NUMBERS
+    return dense and axis in (last, -1) and short
 
 
 def _turn(graph: torch.fx.Graph, node: torch.fx.Node, register: int) -> None:

@@ -6,7 +6,6 @@ it was traced with, and keeps the original if the results differ.
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable
 from typing import Any, cast
@@ -14,17 +13,19 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from isonomy.engines.batched.trace import Traced
+
 aten = torch.ops.aten
 
 
 def optimised(
-    graph: torch.fx.GraphModule, inputs: list[Tensor], carried: int, *, compare: bool = True
+    graph: Traced, inputs: list[Tensor], carried: int, *, compare: bool = True
 ) -> Callable[..., Any]:
     """The graph as a function that may write over its first `carried` inputs.
 
     Without `compare`, the graph itself is changed.
     """
-    made = copy.deepcopy(graph) if compare else graph
+    made = graph.copy() if compare else graph
     write_over_operands(made, carried)
     native(made)
     if compare:
@@ -66,7 +67,7 @@ def without_python(
 # --- fewer operations -----------------------------------------------------------------------------
 
 
-def simplify(graph: torch.fx.GraphModule, device: torch.device | None = None) -> None:
+def simplify(graph: Traced, device: torch.device | None = None) -> None:
     """Remove operations that change nothing or only fill a shape.
 
     `device` is that of all tensors, None for the CPU.
@@ -124,7 +125,7 @@ _FILLS: dict[Any, Any] = {
 }
 
 
-def _fill(graph: torch.fx.GraphModule, node: torch.fx.Node, device: torch.device | None) -> None:
+def _fill(graph: Traced, node: torch.fx.Node, device: torch.device | None) -> None:
     """Make a constant of a shape that is known already."""
     meta = node.meta["tensor_meta"]
     with graph.graph.inserting_before(node):
@@ -142,7 +143,7 @@ def _layout(meta: Any) -> Any:
 # --- less memory ----------------------------------------------------------------------------------
 
 
-def write_over_operands(graph: torch.fx.GraphModule, carried: int) -> None:
+def write_over_operands(graph: Traced, carried: int) -> None:
     """Let operations element by element write over an operand that nothing reads after them.
 
     Such as `p - step`, where p is one of the first `carried` inputs: the runner owns them. The bits
@@ -263,7 +264,7 @@ def _last_use(p: torch.fx.Node, order: dict[torch.fx.Node, int]) -> int:
 # --- less overhead per operation-------------------------------------------------------------------
 
 
-def native(graph: torch.fx.GraphModule) -> None:
+def native(graph: Traced) -> None:
     """Call torch's functions instead of its operator objects: same kernels, less overhead."""
     for node in graph.graph.nodes:
         if node.op == "call_function":

@@ -38,7 +38,7 @@ from isonomy.engines.batched.ahead import Ahead
 from isonomy.engines.batched.columns import by_columns
 from isonomy.engines.batched.graph import optimised, simplify, without_python
 from isonomy.engines.batched.lift import Lift, NotLiftable
-from isonomy.engines.batched.trace import trace
+from isonomy.engines.batched.trace import Traced, trace
 
 # --- vmap's wrappers, off and on ------------------------------------------------------------------
 
@@ -79,9 +79,7 @@ class Program:
     faster: see `arguments`.
     """
 
-    def __init__(
-        self, call: Callable[..., Any], graph: torch.fx.GraphModule | None, alive: list[Any]
-    ) -> None:
+    def __init__(self, call: Callable[..., Any], graph: Traced | None, alive: list[Any]) -> None:
         self.call = call
         self.alive = alive
         self._graph = graph
@@ -279,7 +277,7 @@ class Programs:
         carry: list[Tensor],
         x: list[Tensor],
         lifted: list[Tensor],
-    ) -> tuple[Callable[..., Any], torch.fx.GraphModule | None]:
+    ) -> tuple[Callable[..., Any], Traced | None]:
         """The step as a function, and its graph if it can be made faster later."""
         ends = (len(carry), len(carry) + len(x))
 
@@ -291,7 +289,8 @@ class Programs:
 
         inputs = [*carry, *x, *lifted]
         try:
-            graph = _make_fx(flat, inputs) if self.compile else trace(flat, inputs)
+            module = _make_fx(flat, inputs) if self.compile else None
+            graph = trace(flat, inputs) if module is None else Traced.of(module)
         except Exception as error:  # the plain run raises the error of a faulty body
             raise _Refused(str(error)) from None
         for node in graph.graph.nodes:
@@ -301,9 +300,10 @@ class Programs:
                 )  # a tensor that was not lifted: its value would go stale
         device = carry[0].device
         simplify(graph, None if device.type == "cpu" else device)
-        if self.compile:
+        if module is not None:
+            module.recompile()  # its graph was simplified
             try:
-                return _compiled(graph, inputs), None
+                return _compiled(module, inputs), None
             except Exception as error:  # any failure of the compiler: the graph itself still runs
                 self.compile = False
                 self.trouble = str(error).strip().splitlines()[0]
