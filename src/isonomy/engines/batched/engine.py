@@ -28,6 +28,7 @@ from isonomy.core.work import Work
 from isonomy.data.federation import Federation
 from isonomy.engines.base import Engine, EngineOptions, Note
 from isonomy.engines.batched.memory import keep_freed
+from isonomy.engines.batched.precision import Precision
 from isonomy.engines.batched.refused_phases import explained
 from isonomy.engines.batched.runner import shared
 from isonomy.engines.batched.trace import flops
@@ -67,6 +68,7 @@ class Batched(Engine):
         chunks: dict[str, int] | None = None,
         shares: int = 1,
         place: Place | None = None,
+        precision: Precision = "float32",
     ) -> None:
         super().__init__(task, federation, seed=seed, place=place)
         self.divide(shares)
@@ -75,7 +77,7 @@ class Batched(Engine):
             raise ConfigError(f"engine.chunk = {chunk}: give 1 or more, or 'auto'.")
         keep_freed()
         self.chunk = chunk
-        self.programs = shared(compile)
+        self.programs = shared(compile, precision)
         self.chunks = dict(chunks or {})
         self.threads: int | None = None  # that a probe found
         self._most_threads = 1
@@ -103,6 +105,7 @@ class Batched(Engine):
             compile=compile,
             shares=shares,
             place=place_of(options.device),
+            precision=options.precision,
         )
 
     # --- shares of clients ----------------------------------------------------------------------

@@ -38,6 +38,7 @@ from isonomy.engines.batched.ahead import Ahead
 from isonomy.engines.batched.columns import by_columns
 from isonomy.engines.batched.graph import optimised, simplify, without_python
 from isonomy.engines.batched.lift import Lift, NotLiftable
+from isonomy.engines.batched.precision import Precision, in_precision
 from isonomy.engines.batched.trace import Traced, trace
 
 # --- vmap's wrappers, off and on ------------------------------------------------------------------
@@ -112,8 +113,16 @@ class Programs:
     steps, and optimised programs are not compared with their originals.
     """
 
-    def __init__(self, *, compile: bool = False, keep: int = 256, blind: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        compile: bool = False,
+        keep: int = 256,
+        blind: bool = False,
+        precision: Precision = "float32",
+    ) -> None:
         self.compile = compile
+        self.precision: Precision = precision
         self.blind = blind
         self.keep = keep
         self.rungs = COMPILED_RUNGS if compile else RUNGS
@@ -129,6 +138,7 @@ class Programs:
 
     def __call__(self, body: Body, carry: Tree, xs: Tree, count: Tensor | None) -> Tree:
         """Run a fold; falls back to the plain loop where tracing would not be safe."""
+        body = in_precision(body, self.precision)
         stack = retrieve_all_functorch_interpreters()
         if any(level.key() != functorch.TransformType.Vmap for level in stack):
             return plain(body, carry, xs, count)  # inside grad or jvp
