@@ -77,6 +77,16 @@ def test_draws_stay_the_same_between_versions() -> None:
 # --- keys -----------------------------------------------------------------------------------------
 
 
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=4))
+def test_a_key_of_integers_is_that_of_tensors(parts: list[int]) -> None:
+    tensors = random.key(*(torch.tensor(part) for part in parts))
+    assert random.key(*parts).dtype == torch.int64
+    assert random.key(*parts).shape == ()
+    assert torch.equal(random.key(*parts), tensors)
+    assert torch.equal(random.key(*parts, torch.tensor([3])), random.key(*parts, 3).unsqueeze(0))
+    assert torch.equal(random.key(torch.tensor([3]), *parts), random.key(3, *parts).unsqueeze(0))
+
+
 def test_keys_of_many_clients_are_the_keys_of_each() -> None:
     ids = torch.arange(50)
     together = random.key(3, 9, ids)

@@ -318,6 +318,27 @@ def test_chunks_are_of_similar_clients_largest_first(chunk: Any) -> None:
     assert [float(n) for c in chunks for n in c.value["n"]] == [float(n) for n in sizes]
 
 
+def test_one_chunk_is_found_at_once_where_clients_one_by_one_would_fill_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With 50 to 90 clients, 60 of which fit, padding for 30 * 40 examples allowed."""
+    monkeypatch.setattr("isonomy.engines.batched.engine.PADDING", 1200)
+    work = Work(batch=10)
+    task = Task(lambda: torch.nn.Linear(1, 2))
+    for clients, small, expected in [
+        (50, 0, [50]),
+        (60, 0, [60]),
+        (61, 0, [60, 1]),
+        (60, 40, [60]),  # 40 clients with 30 examples fewer than the others
+        (60, 41, [59, 1]),
+        (90, 80, [50, 40]),
+    ]:
+        sizes = [40] * (clients - small) + [10] * small
+        engine = Batched(task, federation_of(*sizes), chunk=60)
+        ask = Ask(counting, {}, work, 0, work.lr, engine.everyone(), None, verb="gather")
+        assert [len(chunk.ids) for chunk in engine.exchange(ask)] == expected, (clients, small)
+
+
 def test_a_chunk_takes_no_more_memory_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     where = world()
     engine = Batched(where.task, where.federation)

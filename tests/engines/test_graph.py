@@ -54,14 +54,41 @@ def test_an_sgd_step_is_the_same_with_fewer_operations_and_in_place():
         lambda p, q: (q - p, p - q),
         lambda p, q: (p - 2 * p, q),
         lambda p, q: (p.T.T - q, q),
+        lambda p, q: (p * p + p, q * p.T),
+        lambda p, q: (p + p.T, (q + q).relu() / q),
+        lambda p, q: ((p @ q) + (p @ q).T, (p @ q).relu() * q),
+        lambda p, q: (0.9 * p + 0.1 * q, 0.9 * q + 0.1 * p),
+        lambda p, q: (p, q * 2 - p),
+        lambda p, q: ((p * 2)[:2].sum(0, keepdim=True) + p, (q * 2).exp().sqrt() - (q * 2)),
+        lambda p, q: (p.sum(0).expand(3, 3) + q, (-(p * 2)).neg() + p[0]),
     ],
 )
 def test_reading_after_writing_is_never_wrong(step):
-    inputs = [torch.randn(3, 3), torch.randn(3, 3)]
-    expected = step(*inputs)
+    for carried in (0, 1, 2):
+        inputs = [torch.randn(3, 3), torch.randn(3, 3)]
+        expected = step(*inputs)
+        graph = traced(step, *inputs)
+        graphs.simplify(graph)
+        graphs.write_over_operands(graph, carried)
+        given = [t.clone() for t in inputs]
+        got = graph(*given)
+        assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
+        kept = zip(given[carried:], inputs[carried:], strict=True)
+        assert all(torch.equal(a, b) for a, b in kept), "wrote over an input that it does not own"
+
+
+def test_moments_of_adam_and_activations_are_written_over():
+    def step(p, m, x):
+        h = (x @ p + 0.5).relu()
+        return p - 0.1 * h, 0.9 * m + 0.1 * (h * h)
+
+    inputs = [torch.randn(4, 4) for _ in range(3)]
     graph = traced(step, *inputs)
-    graphs.simplify(graph)
-    got = graphs.optimised(graph, inputs, carried=2)(*(t.clone() for t in inputs))
+    expected = graph(*inputs)
+    graphs.write_over_operands(graph, carried=2)
+    over = sum("_." in str(node.target) for node in operations(graph))
+    assert over == 6, "add, relu, sub; 0.9 * m, 0.1 * (h * h), their sum; but not h * h or 0.1 * h"
+    got = graph(*(t.clone() for t in inputs))
     assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
 
 

@@ -209,6 +209,11 @@ class EngineConfig(Section):
         "(auto: on disk if all of them are more than 32 MB)",
     )
     compile: bool = Field(False, description="compile local steps (needs a C++ compiler)")
+    precision: Literal["float32", "bf16"] = Field(
+        "float32",
+        description="precision of local steps; bf16: matrix products and convolutions in bfloat16, "
+        "on a CPU with instructions for it",
+    )
     threads: Annotated[int, Field(ge=1)] | Literal["auto", "probe"] = Field(
         "auto",
         description="torch threads; probe: a short timing chooses 1 or all cores; auto: 1 for "
@@ -468,6 +473,8 @@ class Config(Section):
             del plain["engine"][key]
         if self.engine.device == "cpu":  # as in runs of versions without this key
             del plain["engine"]["device"]
+        if self.engine.precision == "float32":  # as in runs of versions without this key
+            del plain["engine"]["precision"]
         if self.engine.name == "distributed":  # the same result, by other processes
             plain["engine"]["name"] = "batched"
         if self.engine.shares == "auto":  # a checkpoint has their number

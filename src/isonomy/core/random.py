@@ -20,6 +20,7 @@ from torch import Tensor
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed integer
 _MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX2 = -7723592293110705685  # 0x94D049BB133111EB
+_ALL = (1 << 64) - 1
 
 
 def _shift(z: Tensor, bits: int) -> Tensor:
@@ -35,12 +36,26 @@ def mix64(z: Tensor) -> Tensor:
     return z ^ _shift(z, 31)
 
 
+def _mix_int(z: int) -> int:
+    """`mix64` of one integer of Python, much faster than operations on a tensor."""
+    z = (z + _GOLDEN) & _ALL
+    z = ((z ^ (z >> 30)) * _MIX1) & _ALL
+    z = ((z ^ (z >> 27)) * _MIX2) & _ALL
+    z ^= z >> 31
+    return z - (1 << 64) if z >> 63 else z
+
+
 def key(*parts: int | Tensor) -> Tensor:
     """A key from integers; if one of them is a tensor, a tensor of keys."""
-    out = torch.zeros((), dtype=torch.int64)
+    out: int | Tensor = 0
     for part in parts:
-        out = mix64(out ^ mix64(torch.as_tensor(part, dtype=torch.int64)))
-    return out
+        if isinstance(part, Tensor):
+            out = mix64(out ^ mix64(part.to(torch.int64)))
+        elif isinstance(out, Tensor):
+            out = mix64(out ^ _mix_int(int(part)))
+        else:
+            out = _mix_int(out ^ _mix_int(int(part)))
+    return torch.as_tensor(out)
 
 
 def tag(name: str) -> int:
@@ -51,7 +66,7 @@ def tag(name: str) -> int:
 def bits(keys: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
     """Random 64-bit integers of shape keys.shape + shape."""
     count = math.prod(shape)
-    stream = mix64(keys ^ mix64(torch.tensor(tag(name))))
+    stream = mix64(keys ^ _mix_int(tag(name)))
     out = mix64(stream.unsqueeze(-1) + torch.arange(count) * _GOLDEN)
     return out.reshape((*keys.shape, *shape))
 

@@ -50,7 +50,10 @@ def added(sums: Sums | None, value: Tree, weight: Tensor, score: Tensor | None =
         tree.tmap(lambda t: t.mul_(before), folded)
         tilted = weight * torch.exp(score.to(torch.float64) - top)
         weight = torch.where(weight > 0, tilted, 0.0)
-    tree.tmap(lambda t, v: _fold(t, weight, v), folded, value)
+    # single precision where replies have it, so relative to the largest
+    scale = float(weight.abs().max()) or 1.0
+    relative = weight / scale
+    tree.tmap(lambda t, v: _fold(t, weight, v, relative, scale), folded, value)
     most = max(largest, float(weight.max()))
     return Sums(total + float(weight.sum()), folded, top, most)
 
@@ -85,15 +88,17 @@ def _scale(top: float, own: float) -> float:
     return 1.0 if top == own else math.exp(own - top)
 
 
-def _fold(sums: Tensor, weight: Tensor, stacked: Tensor) -> Tensor:
-    """Add the weighted sum over the leading axis to `sums`, which has double precision."""
+def _fold(sums: Tensor, weight: Tensor, stacked: Tensor, relative: Tensor, scale: float) -> Tensor:
+    """Add the weighted sum over the leading axis to `sums`, which has double precision.
+
+    The weights are also `relative` to their `scale`, at most 1.
+    """
     if len(weight) == 1:
         return sums.add_(stacked[0].cpu(), alpha=float(weight))
     if not stacked.is_floating_point():
         return sums.add_(torch.tensordot(weight, stacked.cpu().to(torch.float64), dims=1))
-    scale = float(weight.abs().max()) or 1.0  # so that weights in single precision are at most 1
-    relative = (weight / scale).to(stacked.dtype).to(stacked.device)
-    return sums.add_(torch.tensordot(relative, stacked, dims=1).cpu(), alpha=scale)
+    own = relative.to(stacked.dtype).to(stacked.device)
+    return sums.add_(torch.tensordot(own, stacked, dims=1).cpu(), alpha=scale)
 
 
 def capped(weights: Tensor, share: float) -> Tensor:

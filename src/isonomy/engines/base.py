@@ -54,6 +54,10 @@ class EngineOptions(Protocol):
         """Whether to compile local steps."""
 
     @property
+    def precision(self) -> Literal["float32", "bf16"]:
+        """The precision of local steps."""
+
+    @property
     def device(self) -> Name:
         """Where phases run."""
 

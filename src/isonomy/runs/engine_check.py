@@ -7,8 +7,10 @@ from isonomy.errors import ConfigError
 
 
 def check_engine(config: Config, *, remote: bool) -> None:
-    """Refuse several processes where they cannot compute the run."""
+    """Refuse devices, precisions and several processes where they cannot compute the run."""
     engine = config.engine
+    if engine.precision == "bf16":
+        _check_bf16(config, remote=remote)
     if engine.name == "loop" and engine.device != "cpu":
         raise ConfigError(
             f"engine.device = '{engine.device}': engine.name = 'loop' is the reference and runs on "
@@ -46,4 +48,35 @@ def check_engine(config: Config, *, remote: bool) -> None:
         raise ConfigError(
             f"engine.{which} starts processes by itself, but engine.name = 'distributed' is for "
             "those that torchrun starts; remove one of them."
+        )
+
+
+def _check_bf16(config: Config, *, remote: bool) -> None:
+    """Refuse bfloat16 where steps cannot be computed in it."""
+    from isonomy.engines.batched.precision import has_bf16  # imports torch, which is slow
+
+    about, engine = "engine.precision = 'bf16'", config.engine
+    if remote:
+        raise ConfigError(
+            f"{about}: in a real federation local steps run on the participants' machines, in "
+            "float32; remove it."
+        )
+    if engine.name == "loop":
+        raise ConfigError(
+            f"{about}: engine.name = 'loop' is the reference and computes in float32; choose "
+            "engine.name = 'batched', or remove it."
+        )
+    if engine.device != "cpu":
+        raise ConfigError(
+            f"{about} works on the CPU only; set engine.device = 'cpu', or remove it."
+        )
+    if config.privacy.level != "none":
+        raise ConfigError(
+            f"{about}: the noise of privacy.level = '{config.privacy.level}' is for steps in "
+            "float32; remove one of them."
+        )
+    if not has_bf16():
+        raise ConfigError(
+            f"{about}: this CPU has no instructions for bfloat16 (avx512_bf16 or amx), so steps "
+            "would be slower than in float32; remove it."
         )

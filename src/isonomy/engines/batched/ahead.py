@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from isonomy.engines.batched.graph import _VIEWS, native, optimised, simplify, without_python
-from isonomy.engines.batched.trace import trace
+from isonomy.engines.batched.trace import Traced, trace
 
 aten = torch.ops.aten
 
@@ -29,9 +29,7 @@ MOST = 32  # steps at once
 class Ahead:
     """A step in two parts: `before`, for many steps at once, and `after`, for each step."""
 
-    def __init__(
-        self, graph: torch.fx.GraphModule, inputs: list[Tensor], carried: int, given: int
-    ) -> None:
+    def __init__(self, graph: Traced, inputs: list[Tensor], carried: int, given: int) -> None:
         self._carried, self._given = carried, given
         before, after, self._stepped = _divided(graph, carried, given)
         self._before = before
@@ -104,9 +102,7 @@ class NotDivided(Exception):
     """A step of which no part can be done ahead."""
 
 
-def _divided(
-    graph: torch.fx.GraphModule, carried: int, given: int
-) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule, int]:
+def _divided(graph: Traced, carried: int, given: int) -> tuple[Traced, Traced, int]:
     """The two parts, and how many results of the first belong to a step; the others to all."""
     nodes = list(graph.graph.nodes)
     if any(_writes(node.target) for node in nodes):
@@ -148,8 +144,7 @@ def _divided(
         if node not in to and node not in early and node.op != "placeholder":
             to[node] = after.node_copy(node, to.__getitem__)
             to[node].meta = dict(node.meta)
-    parts = [torch.fx.GraphModule(graph, part) for part in (before, after)]
-    return parts[0], parts[1], len(stepped)
+    return Traced(before, graph.constants), Traced(after, graph.constants), len(stepped)
 
 
 def _may_move(target: Any) -> bool:
@@ -163,6 +158,7 @@ def _writes(target: Any) -> bool:
 
 
 _MOVED = (_VIEWS - {aten.as_strided.default}) | {
+    aten.constant_pad_nd.default,
     aten.embedding.default,
     aten.gather.default,
     aten.index.Tensor,

@@ -28,6 +28,7 @@ from isonomy.core.work import Work
 from isonomy.data.federation import Federation
 from isonomy.engines.base import Engine, EngineOptions, Note
 from isonomy.engines.batched.memory import keep_freed
+from isonomy.engines.batched.precision import Precision
 from isonomy.engines.batched.refused_phases import explained
 from isonomy.engines.batched.runner import shared
 from isonomy.engines.batched.trace import flops
@@ -67,6 +68,7 @@ class Batched(Engine):
         chunks: dict[str, int] | None = None,
         shares: int = 1,
         place: Place | None = None,
+        precision: Precision = "float32",
     ) -> None:
         super().__init__(task, federation, seed=seed, place=place)
         self.divide(shares)
@@ -75,7 +77,7 @@ class Batched(Engine):
             raise ConfigError(f"engine.chunk = {chunk}: give 1 or more, or 'auto'.")
         keep_freed()
         self.chunk = chunk
-        self.programs = shared(compile)
+        self.programs = shared(compile, precision)
         self.chunks = dict(chunks or {})
         self.threads: int | None = None  # that a probe found
         self._most_threads = 1
@@ -103,6 +105,7 @@ class Batched(Engine):
             compile=compile,
             shares=shares,
             place=place_of(options.device),
+            precision=options.precision,
         )
 
     # --- shares of clients ----------------------------------------------------------------------
@@ -207,19 +210,28 @@ class Batched(Engine):
     def _cuts(self, ask: Ask, most: int) -> Iterator[tuple[int, int]]:
         """Chunk borders: at most `most` clients, or fewer if large clients need the memory."""
         ranges = self.federation.ranges[ask.ids]
-        splits = (ranges[..., 1] - ranges[..., 0]).tolist()
+        splits = ranges[..., 1] - ranges[..., 0]
         width = max(self.federation.x[0].numel(), 1)
         work = ask.work
+
+        def fits(lanes: int, n: int, held: int, passes: int, real: int) -> bool:
+            plan = 32 * passes * n + 16 * work.count(n) * work.width(n)
+            full = lanes > most or lanes * (plan + 4 * held * width) > MEMORY
+            return not full and passes * (lanes * n - real) <= PADDING
+
+        own = splits[:, 0]
+        passes = max(map(work.passes, set(own.tolist())))
+        if fits(len(own), int(own.max()), int(splits.max()), passes, int(own.sum())):
+            yield 0, len(own)  # all of them, and so any part of them
+            return
         first, n, held, passes = 0, 0, 0, 0  # of the chunk's clients: the largest of each
         real = 0  # examples of the chunk's clients
-        for i, sizes in enumerate(splits):
+        for i, sizes in enumerate(splits.tolist()):
             n, held = max(n, sizes[0]), max(held, *sizes)
             passes = max(passes, work.passes(sizes[0]))
             real += sizes[0]
-            plan = 32 * passes * n + 16 * work.count(n) * work.width(n)
             lanes = i + 1 - first
-            full = lanes > most or lanes * (plan + 4 * held * width) > MEMORY
-            if lanes > 1 and (full or passes * (lanes * n - real) > PADDING):
+            if lanes > 1 and not fits(lanes, n, held, passes, real):
                 yield first, i
                 first, n, held, passes = i, sizes[0], max(sizes), work.passes(sizes[0])
                 real = sizes[0]

@@ -6,7 +6,6 @@ it was traced with, and keeps the original if the results differ.
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable
 from typing import Any, cast
@@ -14,18 +13,20 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from isonomy.engines.batched.trace import Traced
+
 aten = torch.ops.aten
 
 
 def optimised(
-    graph: torch.fx.GraphModule, inputs: list[Tensor], carried: int, *, compare: bool = True
+    graph: Traced, inputs: list[Tensor], carried: int, *, compare: bool = True
 ) -> Callable[..., Any]:
     """The graph as a function that may write over its first `carried` inputs.
 
     Without `compare`, the graph itself is changed.
     """
-    made = copy.deepcopy(graph) if compare else graph
-    update_in_place(made, carried)
+    made = graph.copy() if compare else graph
+    write_over_operands(made, carried)
     native(made)
     if compare:
         expected = graph(*inputs)
@@ -66,7 +67,7 @@ def without_python(
 # --- fewer operations -----------------------------------------------------------------------------
 
 
-def simplify(graph: torch.fx.GraphModule, device: torch.device | None = None) -> None:
+def simplify(graph: Traced, device: torch.device | None = None) -> None:
     """Remove operations that change nothing or only fill a shape.
 
     `device` is that of all tensors, None for the CPU.
@@ -124,7 +125,7 @@ _FILLS: dict[Any, Any] = {
 }
 
 
-def _fill(graph: torch.fx.GraphModule, node: torch.fx.Node, device: torch.device | None) -> None:
+def _fill(graph: Traced, node: torch.fx.Node, device: torch.device | None) -> None:
     """Make a constant of a shape that is known already."""
     meta = node.meta["tensor_meta"]
     with graph.graph.inserting_before(node):
@@ -142,58 +143,53 @@ def _layout(meta: Any) -> Any:
 # --- less memory ----------------------------------------------------------------------------------
 
 
-def update_in_place(graph: torch.fx.GraphModule, carried: int) -> None:
-    """Turn `p - step` into an update of p itself, where p is carried and not used after.
+def write_over_operands(graph: Traced, carried: int) -> None:
+    """Let operations element by element write over an operand that nothing reads after them.
 
-    The runner owns the carried tensors, and the bits stay the same. The cohort's parameters then
-    need no new memory in each step.
+    Such as `p - step`, where p is one of the first `carried` inputs: the runner owns them. The bits
+    stay the same, and the cohort's parameters need no new memory in each step.
     """
     place = {node: i for i, node in enumerate(graph.graph.nodes)}
-    for p in list(place)[:carried]:
-        for sub in list(p.users):
-            if sub.target is not aten.sub.Tensor or sub.args[0] is not p or sub.kwargs:
+    own = set(list(place)[:carried])
+    for node in graph.graph.nodes:
+        if node.target not in _OVER or node.kwargs:
+            continue
+        over, operands = _OVER[node.target]
+        for at in operands:
+            g = node.args[at]
+            others = [one for i, one in enumerate(node.args) if i != at]
+            if not isinstance(g, torch.fx.Node) or any(_shares(one, g) for one in others):
                 continue
-            step = sub.args[1]
-            own = p.meta["tensor_meta"]
-            if (
-                isinstance(step, torch.fx.Node)
-                and _root(step) is not p
-                and _layout(sub.meta["tensor_meta"]) == _layout(own)
-                and _last_use(p, place) == place[sub]
+            last = g in own and _last_use(g, place) == place[node]
+            if (last or _fresh(g)) and _layout(g.meta.get("tensor_meta")) == _layout(
+                node.meta.get("tensor_meta")
             ):
-                sub.target = aten.sub_.Tensor
-                _scale_in_place(step)
+                node.target = over
+                if over is aten.threshold_backward.grad_input:
+                    node.kwargs = {"grad_input": g}
+                else:
+                    node.args = (g, *others)
+                break
     graph.recompile()
 
 
-def _scale_in_place(product: torch.fx.Node) -> None:
-    """Turn `rate * g` into a scaling of g itself, where g is fresh and used for nothing else."""
-    if product.target is not aten.mul.Tensor or len(product.users) > 1:
-        return
-    for g, rate in (product.args, product.args[::-1]):
-        if (
-            isinstance(g, torch.fx.Node)
-            and g is not rate
-            and _fresh(g)
-            and _layout(g.meta["tensor_meta"]) == _layout(product.meta["tensor_meta"])
-        ):
-            product.target, product.args = aten.mul_.Tensor, (g, rate)
-            _add_in_place(_root(g))
-            return
+def _shares(other: Any, g: torch.fx.Node) -> bool:
+    """Whether an operand may share its memory with g."""
+    return isinstance(other, torch.fx.Node) and _root(other) is _root(g)
 
 
-def _add_in_place(total: torch.fx.Node) -> None:
-    """Turn `g + noise` into an addition to g itself, where g is fresh and used for nothing else."""
-    if total.target is not aten.add.Tensor or total.kwargs:
-        return
-    g = total.args[0]
-    if (
-        isinstance(g, torch.fx.Node)
-        and g is not total.args[1]
-        and _fresh(g)
-        and _layout(g.meta["tensor_meta"]) == _layout(total.meta["tensor_meta"])
-    ):
-        total.target = aten.add_.Tensor
+# what writes over an operand instead, and which operands it may be
+_OVER: dict[Any, tuple[Any, tuple[int, ...]]] = {
+    aten.add.Tensor: (aten.add_.Tensor, (0, 1)),
+    aten.div.Tensor: (aten.div_.Tensor, (0,)),
+    aten.exp.default: (aten.exp_.default, (0,)),
+    aten.mul.Tensor: (aten.mul_.Tensor, (0, 1)),
+    aten.neg.default: (aten.neg_.default, (0,)),
+    aten.relu.default: (aten.relu_.default, (0,)),
+    aten.sqrt.default: (aten.sqrt_.default, (0,)),
+    aten.sub.Tensor: (aten.sub_.Tensor, (0,)),
+    aten.threshold_backward.default: (aten.threshold_backward.grad_input, (0,)),
+}
 
 
 def _fresh(node: torch.fx.Node) -> bool:
@@ -208,12 +204,15 @@ def _fresh(node: torch.fx.Node) -> bool:
 
 
 _MAKES = {  # operations whose result is new memory, and one tensor
-    aten.add.Tensor,
+    *_OVER,
+    *(over for over, _ in _OVER.values()),  # of an operand that nothing else reads
+    aten.addmm.default,
     aten.bmm.default,
+    aten.clone.default,
+    aten.convolution.default,
     aten.mm.default,
+    aten.mul.Scalar,
     aten.sum.dim_IntList,
-    aten.mul.Tensor,
-    aten.div.Tensor,
 }
 _VIEWS = {
     aten.transpose.int,
@@ -265,7 +264,7 @@ def _last_use(p: torch.fx.Node, order: dict[torch.fx.Node, int]) -> int:
 # --- less overhead per operation-------------------------------------------------------------------
 
 
-def native(graph: torch.fx.GraphModule) -> None:
+def native(graph: Traced) -> None:
     """Call torch's functions instead of its operator objects: same kernels, less overhead."""
     for node in graph.graph.nodes:
         if node.op == "call_function":
@@ -290,19 +289,24 @@ _NATIVE: dict[Any, Callable[..., Any]] = {
     aten.bmm.default: torch.bmm,
     aten.clamp.default: torch.clamp,
     aten.div.Tensor: torch.div,
+    aten.div_.Tensor: Tensor.div_,
     aten.embedding.default: torch.embedding,
     aten.expand.default: Tensor.expand,
     aten.exp.default: torch.exp,
+    aten.exp_.default: torch.exp_,
     aten.gather.default: torch.gather,
     aten.max_pool2d_with_indices.default: _pooled,
     aten.mm.default: torch.mm,
     aten.mul.Tensor: torch.mul,
     aten.mul_.Tensor: Tensor.mul_,
     aten.neg.default: torch.neg,
+    aten.neg_.default: torch.neg_,
     aten.ones.default: torch.ones,
     aten.relu.default: torch.relu,
+    aten.relu_.default: torch.relu_,
     aten.scatter_add.default: torch.scatter_add,
     aten.sqrt.default: torch.sqrt,
+    aten.sqrt_.default: torch.sqrt_,
     aten.squeeze.dims: Tensor.squeeze,
     aten.sub.Tensor: torch.sub,
     aten.sub_.Tensor: Tensor.sub_,

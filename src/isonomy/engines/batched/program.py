@@ -35,9 +35,11 @@ from torch.utils import _pytree as pytree
 from isonomy.core.fold import Body, plain
 from isonomy.core.tree import Tree
 from isonomy.engines.batched.ahead import Ahead
+from isonomy.engines.batched.columns import by_columns
 from isonomy.engines.batched.graph import optimised, simplify, without_python
 from isonomy.engines.batched.lift import Lift, NotLiftable
-from isonomy.engines.batched.trace import trace
+from isonomy.engines.batched.precision import Precision, in_precision
+from isonomy.engines.batched.trace import Traced, trace
 
 # --- vmap's wrappers, off and on ------------------------------------------------------------------
 
@@ -78,9 +80,7 @@ class Program:
     faster: see `arguments`.
     """
 
-    def __init__(
-        self, call: Callable[..., Any], graph: torch.fx.GraphModule | None, alive: list[Any]
-    ) -> None:
+    def __init__(self, call: Callable[..., Any], graph: Traced | None, alive: list[Any]) -> None:
         self.call = call
         self.alive = alive
         self._graph = graph
@@ -113,8 +113,16 @@ class Programs:
     steps, and optimised programs are not compared with their originals.
     """
 
-    def __init__(self, *, compile: bool = False, keep: int = 256, blind: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        compile: bool = False,
+        keep: int = 256,
+        blind: bool = False,
+        precision: Precision = "float32",
+    ) -> None:
         self.compile = compile
+        self.precision: Precision = precision
         self.blind = blind
         self.keep = keep
         self.rungs = COMPILED_RUNGS if compile else RUNGS
@@ -130,6 +138,7 @@ class Programs:
 
     def __call__(self, body: Body, carry: Tree, xs: Tree, count: Tensor | None) -> Tree:
         """Run a fold; falls back to the plain loop where tracing would not be safe."""
+        body = in_precision(body, self.precision)
         stack = retrieve_all_functorch_interpreters()
         if any(level.key() != functorch.TransformType.Vmap for level in stack):
             return plain(body, carry, xs, count)  # inside grad or jvp
@@ -278,7 +287,7 @@ class Programs:
         carry: list[Tensor],
         x: list[Tensor],
         lifted: list[Tensor],
-    ) -> tuple[Callable[..., Any], torch.fx.GraphModule | None]:
+    ) -> tuple[Callable[..., Any], Traced | None]:
         """The step as a function, and its graph if it can be made faster later."""
         ends = (len(carry), len(carry) + len(x))
 
@@ -290,7 +299,8 @@ class Programs:
 
         inputs = [*carry, *x, *lifted]
         try:
-            graph = _make_fx(flat, inputs) if self.compile else trace(flat, inputs)
+            module = _make_fx(flat, inputs) if self.compile else None
+            graph = trace(flat, inputs) if module is None else Traced.of(module)
         except Exception as error:  # the plain run raises the error of a faulty body
             raise _Refused(str(error)) from None
         for node in graph.graph.nodes:
@@ -300,12 +310,15 @@ class Programs:
                 )  # a tensor that was not lifted: its value would go stale
         device = carry[0].device
         simplify(graph, None if device.type == "cpu" else device)
-        if self.compile:
+        if module is not None:
+            module.recompile()  # its graph was simplified
             try:
-                return _compiled(graph, inputs), None
+                return _compiled(module, inputs), None
             except Exception as error:  # any failure of the compiler: the graph itself still runs
                 self.compile = False
                 self.trouble = str(error).strip().splitlines()[0]
+        if device.type == "cpu" and not self.blind:
+            graph = by_columns(graph, inputs)
         made = optimised(graph, inputs, len(carry), compare=not self.blind)
         numbers = sum(t.numel() for t in carry)
         light = device.type == "cpu" and not self.blind and numbers < LIGHT

@@ -17,6 +17,7 @@ from torch.func import grad, vmap
 
 from isonomy.core.fold import Body, plain
 from isonomy.core.tree import Tree
+from isonomy.engines.batched.precision import Precision, in_precision
 
 if TYPE_CHECKING:
     from isonomy.engines.batched.program import Programs
@@ -29,19 +30,22 @@ class Untraced:
     traced = 0  # no programs are made
     trouble: str | None = None
 
+    def __init__(self, precision: Precision = "float32") -> None:
+        self.precision: Precision = precision
+
     def __call__(self, body: Body, carry: Tree, xs: Tree, count: Tensor | None) -> Tree:
         """Run a fold."""
-        return plain(body, carry, xs, count)
+        return plain(in_precision(body, self.precision), carry, xs, count)
 
 
 @cache
-def shared(compile: bool) -> Programs | Untraced:
+def shared(compile: bool, precision: Precision = "float32") -> Programs | Untraced:
     """The process's traced programs: runs of the same model and shapes share them."""
     if problem() is not None:
-        return Untraced()
+        return Untraced(precision)
     from isonomy.engines.batched.program import Programs
 
-    return Programs(compile=compile)
+    return Programs(compile=compile, precision=precision)
 
 
 @cache

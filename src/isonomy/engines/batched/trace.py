@@ -7,8 +7,10 @@ are carried out once.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -33,7 +35,50 @@ class NotTraceable(Exception):
     """What the function does depends on values of its inputs."""
 
 
-def trace(f: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor]) -> torch.fx.GraphModule:
+class Traced:
+    """A graph of operations as a function of its inputs.
+
+    As `torch.fx.GraphModule`, but Python code is made of the graph when it is first called, and
+    not in every pass that changes it; and a copy shares its constants.
+    """
+
+    def __init__(self, graph: torch.fx.Graph, constants: Mapping[str, Tensor]) -> None:
+        self.graph = graph
+        self.constants = dict(constants)
+        self._made: Callable[..., Any] | None = None
+
+    @classmethod
+    def of(cls, module: torch.fx.GraphModule) -> Traced:
+        """The graph of a module."""
+        names = [node.target for node in module.graph.nodes if node.op == "get_attr"]
+        return cls(module.graph, {name: getattr(module, name) for name in names})
+
+    def recompile(self) -> None:
+        """The graph was changed."""
+        self._made = None
+
+    @property
+    def forward(self) -> Callable[..., Any]:
+        """The graph as a function."""
+        if self._made is None:
+            code = self.graph.python_code(root_module="self")
+            scope = dict(code.globals)
+            exec(code.src, scope)  # as torch.fx does
+            self._made = functools.partial(scope["forward"], SimpleNamespace(**self.constants))
+        return self._made
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        """The results for these inputs."""
+        return self.forward(*inputs)
+
+    def copy(self) -> Traced:
+        """The same graph, to change it."""
+        graph = torch.fx.Graph()
+        graph.output(graph.graph_copy(self.graph, {}))
+        return Traced(graph, self.constants)
+
+
+def trace(f: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor]) -> Traced:
     """The operations of `f(*inputs)` as a graph with the same inputs and results.
 
     A tensor that is neither an input nor computed becomes an attribute of the graph. Raises
@@ -119,10 +164,10 @@ class _Recorder(_Mode):  # type: ignore[no-untyped-call]
                     self._name(part, self._graph.call_function(operator.getitem, (node, i)))
         return out
 
-    def finish(self, results: Sequence[Tensor]) -> torch.fx.GraphModule:
+    def finish(self, results: Sequence[Tensor]) -> Traced:
         """The graph, with these results."""
         self._graph.output(tuple(self._node(t) for t in results))
-        return torch.fx.GraphModule(self._constants, self._graph)
+        return Traced(self._graph, self._constants)
 
     def _name(self, tensor: Tensor, node: torch.fx.Node) -> None:
         node.meta[LAYOUT] = Layout(tuple(tensor.shape), tensor.stride(), tensor.dtype)
