@@ -10,9 +10,15 @@ E, U  W2's network with 100 or 1,000 clients of equal (E) and of uneven sizes (U
       times the median), with as many steps.
 
 One process and all of them take turns in the same run, so that a busy moment hits both alike. Times
-are the shortest of the repeats. The models must be equal to rounding. "by CPU" is the speed-up by
-processor time: that of one process, divided by that of the busiest rank. On a busy machine it is
-the only figure that means something; it does not count waiting for each other.
+are the shortest of the repeats; "median" is the speed-up by medians. After one round the models
+must be equal to rounding ("differ by"). "by CPU" is the speed-up by processor time: that of one
+process, divided by that of the busiest rank. On a busy machine it is the only figure that means
+something; it does not count waiting for each other. "apart" is the speed-up by the clock of ranks
+that compute their shares without exchanging anything: what the machine allows. Two processes share
+its cache and memory.
+
+"uneven" compares U with E on the same number of processes: the time of a round with uneven sizes,
+divided by that with equal ones.
 """
 
 from __future__ import annotations
@@ -25,6 +31,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from statistics import median
 from typing import Any
 
 import torch
@@ -41,7 +48,7 @@ from isonomy.data.federation import Federation
 from isonomy.engines.base import Engine
 from isonomy.engines.batched.engine import Batched
 from isonomy.engines.distributed.engine import Distributed
-from isonomy.engines.distributed.ranks import Ranks
+from isonomy.engines.distributed.ranks import Ranks, joined
 
 WAIT = timedelta(seconds=600)
 
@@ -90,46 +97,52 @@ def measured(name: str, ranks: Ranks, repeats: int) -> dict[str, Any]:
     """Seconds of a round by one process and by all, in rank 0."""
     make, data, work, algorithm = WORKLOADS[name]
     task, fed = Task(make, classes=10), data()
-    one = Rounds(Batched(task, fed), algorithm, work) if ranks.leads else None
-    chunks = one.engine.chunks if one is not None else {}  # type: ignore[attr-defined]
-    if one is not None:
+    alone = Batched(task, fed)
+    one = Rounds(alone, algorithm, work)
+    if ranks.leads:
         one()
-    found = ranks.gathered(dict(chunks))[0]  # so that both run as many clients at once
-    several = Distributed(task, fed, ranks=ranks)
-    several.inner.chunks = found
-    many = Rounds(several, algorithm, work)
-    seconds = ranks.gathered(one()[0] if one is not None else 0.0)[0]
-    for _ in range(max(1, min(200, int(WARM / seconds)))):
-        many()
-        if one is not None:
-            one()
-    many.restart()
-    if one is not None:
         one.restart()
-    spent: list[tuple[float, float]] = []
-    used: list[tuple[float, float]] = []
+    chunks = ranks.gathered(alone.chunks)[0]  # so that all run as many clients at once
+    alone.chunks = dict(chunks)
+    several = Distributed(task, fed, ranks=ranks)
+    several.inner.chunks = dict(chunks)
+    many = Rounds(several, algorithm, work)
+    own = Batched(task, fed, shares=ranks.size, chunks=chunks)
+    own.held = [ranks.rank]
+    apart = Rounds(own, algorithm, work)
+    many(), one()
+    difference = max(
+        float((a - b).abs().max())
+        for a, b in zip(tree.leaves(one.server), tree.leaves(many.server), strict=True)
+    )
+    seconds = ranks.gathered(one()[0])[0]
+    for _ in range(max(1, min(200, int(WARM / seconds)))):
+        many(), apart()
+        if ranks.leads:
+            one()
+    spent: dict[str, list[float]] = {"one": [], "ranks": [], "apart": []}
+    used: dict[str, list[float]] = {"one": [], "ranks": []}
     for _ in range(min(50, max(repeats, int(4 / seconds)))):
-        alone = one() if one is not None else (0.0, 0.0)
-        distributed.barrier()
-        seconds, own = many()
-        spent.append((alone[0], seconds))
-        used.append((alone[1], own))
-        distributed.barrier()
-    apart = 0.0
-    if one is not None:
-        pairs = zip(tree.leaves(one.server), tree.leaves(many.server), strict=True)
-        apart = max(float((a - b).abs().max()) for a, b in pairs)
-    first, all_of_them = (min(times) for times in zip(*spent, strict=True))
-    least = ranks.gathered(tuple(min(times) for times in zip(*used, strict=True)))
+        for kind, rounds in {"one": one, "ranks": many, "apart": apart}.items():
+            distributed.barrier()
+            clock, processor = (0.0, 0.0) if kind == "one" and not ranks.leads else rounds()
+            spent[kind].append(clock)
+            if kind in used:
+                used[kind].append(processor)
+    distributed.barrier()
+    every = ranks.gathered((spent, used))
+    least = {kind: max(min(rank[0][kind]) for rank in every) for kind in spent}
+    middle = {kind: max(median(rank[0][kind]) for rank in every) for kind in spent}
+    processor = {kind: max(min(rank[1][kind]) for rank in every) for kind in used}
     return {
-        "one by CPU": least[0][0],
-        "busiest by CPU": (busiest := max(many for _, many in least)),
-        "by CPU": least[0][0] / busiest,
         "workload": name,
-        "one": first,
-        "ranks": all_of_them,
-        "speed-up": first / all_of_them,
-        "difference": apart,
+        "one": least["one"],
+        "ranks": least["ranks"],
+        "speed-up": least["one"] / least["ranks"],
+        "median": middle["one"] / middle["ranks"],
+        "apart": least["one"] / least["apart"],
+        "by CPU": processor["one"] / processor["ranks"],
+        "difference": difference,
     }
 
 
@@ -137,12 +150,10 @@ def part(rank: int, size: int, port: int, names: list[str], repeats: int) -> Non
     """One rank's part of the benchmark."""
     torch.set_num_threads(1)
     store = distributed.TCPStore("127.0.0.1", port, timeout=WAIT)
-    distributed.init_process_group("gloo", rank=rank, world_size=size, store=store, timeout=WAIT)
-    ranks = Ranks(rank, size, seconds=WAIT.total_seconds())
-    rows = [measured(name, ranks, repeats) for name in names]
-    if ranks.leads:
+    with joined(rank, size, seconds=WAIT.total_seconds(), store=store) as ranks:
+        rows = [measured(name, ranks, repeats) for name in names]
+    if rank == 0:
         print(json.dumps(rows))
-    distributed.destroy_process_group()
 
 
 def main() -> None:
@@ -169,20 +180,18 @@ def main() -> None:
     out = [process.communicate()[0] for process in started]
     if any(process.returncode for process in started):
         sys.exit("a process of the benchmark failed")
-    titles = (
-        "one",
-        f"{options.ranks} ranks",
-        "speed-up",
-        "one CPU",
-        "busiest",
-        "by CPU",
-        "differ by",
-    )
+    rows = {row["workload"]: row for row in json.loads(out[0])}
+    titles = ("one", f"{options.ranks} ranks", "speed-up", "median", "apart", "by CPU", "differ by")
     print(f"{'workload':10} {' '.join(f'{title:>9}' for title in titles)}")
-    keys = ("one", "ranks", "speed-up", "one by CPU", "busiest by CPU", "by CPU", "difference")
-    for row in json.loads(out[0]):
+    keys = ("one", "ranks", "speed-up", "median", "apart", "by CPU", "difference")
+    for row in rows.values():
         shown = (f"{row[k]:.3g}" for k in keys)
         print(f"{row['workload']:10} {' '.join(f'{text:>9}' for text in shown)}")
+    for equal, uneven in (("E100", "U100"), ("E1000", "U1000")):
+        if {equal, uneven} <= rows.keys():
+            ratio = {kind: rows[uneven][kind] / rows[equal][kind] for kind in ("one", "ranks")}
+            print(f"{uneven} uneven: {ratio['one']:.3g} with one process, {ratio['ranks']:.3g} "
+                  f"with {options.ranks}")  # fmt: skip
 
 
 if __name__ == "__main__":

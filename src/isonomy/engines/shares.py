@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from isonomy.core.work import Work
 from isonomy.data.federation import Federation
 
-ALONE = 8  # a step of one client takes about as long as this many clients add to a batched step
+Numbers = NDArray[np.int64]
+
+OVERHEAD = 6e5  # operations that a step of any number of clients could do in its overhead
+LOOKUP = 2e4  # operations that could be done while an example is looked up and its loss computed
 
 
-def shares_of(federation: Federation, count: int, work: Work) -> Tensor:
+def shares_of(federation: Federation, count: int, work: Work, flops: float = 0.0) -> Tensor:
     """Each client's share [clients], from 0; the shares have about the same work.
 
     Clients are sorted by size and cut into contiguous groups, so that a group's clients take about
-    as many steps. The work of a group is that of all its steps, plus that of its longest client,
-    whose steps follow one another. The largest group is made as small as possible.
+    as many steps. The work of a group is that of all its examples, plus the overhead of as many
+    steps as its longest client takes, since these follow one another. The largest group is made as
+    small as possible. `flops` are the floating-point operations of an example, which decide how
+    many examples could be computed in the overhead of a step. They are counted and not timed, so
+    that a repetition has the same shares.
 
     >>> import torch
     >>> from isonomy.data.federation import build
@@ -36,23 +43,26 @@ def shares_of(federation: Federation, count: int, work: Work) -> Tensor:
     sizes = federation.sizes()
     order = torch.argsort(-sizes, stable=True)
     kinds, kind = torch.unique(sizes[order], return_inverse=True)
-    each = np.array([work.count(n) * work.width(n) for n in kinds.tolist()], np.int64)[kind.numpy()]
-    low, high = 0, int(ALONE * each.max() + each.sum())
+    steps = np.array([work.count(n) for n in kinds.tolist()], np.int64)
+    each = (steps * np.array([work.width(n) for n in kinds.tolist()], np.int64))[kind.numpy()]
+    alone = (round(OVERHEAD / (LOOKUP + flops)) * steps)[kind.numpy()]
+    low, high = 0, int(alone.max() + each.sum())
     while low < high:  # the least bound under which the groups are enough
         middle = (low + high) // 2
-        low, high = (low, middle) if len(_groups(each, middle)) <= count else (middle + 1, high)
+        enough = len(_groups(each, alone, middle)) <= count
+        low, high = (low, middle) if enough else (middle + 1, high)
     out = torch.zeros(len(federation), dtype=torch.int64)
-    for number, (first, last) in enumerate(_groups(each, low)):
+    for number, (first, last) in enumerate(_groups(each, alone, low)):
         out[order[first:last]] = number
     return out
 
 
-def _groups(each: np.ndarray[tuple[int], np.dtype[np.int64]], bound: int) -> list[tuple[int, int]]:
+def _groups(each: Numbers, alone: Numbers, bound: int) -> list[tuple[int, int]]:
     """Contiguous groups of at most this much work, or of one client."""
     ends = np.concatenate([[0], np.cumsum(each)])
     groups, first = [], 0
     while first < len(each):
-        room = bound - ALONE * int(each[first])
+        room = bound - int(alone[first])
         last = int(np.searchsorted(ends, ends[first] + room, side="right")) - 1
         last = min(max(last, first + 1), len(each))
         groups.append((first, last))

@@ -113,7 +113,7 @@ def _divided(graph: Traced, carried: int, given: int) -> tuple[Traced, Traced, i
     for node in nodes:
         if node.op != "call_function" or not early.issuperset(node.all_input_nodes):
             continue
-        if node.target is operator.getitem or _may_move(node.target):
+        if node.target is operator.getitem or _may_move(node):
             early.add(node)
             if not of_step.isdisjoint(node.all_input_nodes):
                 of_step.add(node)
@@ -147,9 +147,11 @@ def _divided(graph: Traced, carried: int, given: int) -> tuple[Traced, Traced, i
     return Traced(before, graph.constants), Traced(after, graph.constants), len(stepped)
 
 
-def _may_move(target: Any) -> bool:
-    tags = getattr(target, "tags", ())
-    return torch.Tag.pointwise in tags or target in _MOVED
+def _may_move(node: torch.fx.Node) -> bool:
+    if node.target is aten.sum.default:  # along the only axis
+        return len(node.args[0].meta["tensor_meta"].shape) == 1  # type: ignore[union-attr]
+    tags = getattr(node.target, "tags", ())
+    return torch.Tag.pointwise in tags or node.target in _MOVED
 
 
 def _writes(target: Any) -> bool:

@@ -37,6 +37,7 @@ from isonomy.engines.shares import shares_of
 from isonomy.errors import ConfigError
 
 CACHED = 5 * 2**20  # bytes of parameters in a chunk: about the size of a processor's cache
+SHARED = CACHED // 2  # the same if there are several shares, whose processes share the cache
 FEWEST, MOST = 16, 1024  # clients in a chunk of a light model
 MEMORY = 256 * 2**20  # bytes a chunk may take
 PADDING = 200_000  # examples: more of it in the batch plans of a chunk costs more than a new chunk
@@ -118,7 +119,7 @@ class Batched(Engine):
 
     def prepare(self, work: Work) -> None:
         """Divide clients by this work."""
-        self._work, self._share_of = work, None
+        self._work, self._share_of, self._flops = work, None, None
 
     def reset(self, initial: State) -> None:
         """Give every client that is held here the same initial state."""
@@ -133,7 +134,8 @@ class Batched(Engine):
     def share_of(self) -> Tensor | None:
         """Each client's share; None if there is one share."""
         if self._share_of is None and self.shares > 1:
-            self._share_of = shares_of(self.federation, self.shares, self._work)
+            flops = self._heaviness(self._work) / max(self._examples(self._work), 1)
+            self._share_of = shares_of(self.federation, self.shares, self._work, flops)
         return self._share_of
 
     @property
@@ -266,8 +268,9 @@ class Batched(Engine):
     def _chunk(self, ask: Ask, parts: list[Ask]) -> int:
         if self.chunk != "auto":
             return self.chunk
-        if self._heaviness(ask) < HEAVY or len(ask.ids) == 1:
-            return min(max(CACHED // self._bytes, FEWEST), MOST)
+        if self._heaviness(ask.work) < HEAVY or len(ask.ids) == 1:
+            cached = CACHED if self.shares == 1 else SHARED
+            return min(max(cached // self._bytes, FEWEST), MOST)
         name = getattr(ask.phase, "__name__", "phase")
         if name not in self.chunks:
             found = self.division.everyone(lambda: self._probe(parts[0]) if parts else 0)
@@ -301,11 +304,14 @@ class Batched(Engine):
         one, several = (spent[number] for number in numbers)
         return numbers[1] if several < 0.9 * one else 1
 
-    def _heaviness(self, ask: Ask) -> float:
+    def _examples(self, work: Work) -> int:
+        """The number of examples in the largest client's step."""
+        return min(work.width(int(self.federation.sizes().max())), len(self.federation.y))
+
+    def _heaviness(self, work: Work) -> float:
         """The number of floating-point operations in one client's step, counted, not timed."""
         if self._flops is None:
-            n = min(ask.work.width(int(self.federation.sizes().max())), len(self.federation.y))
-            data = self.federation
+            n, data = self._examples(work), self.federation
             batch = Batch(data.x[:n], data.y[:n], data.groups[:n], torch.ones(n))
             params = self.task.init(0)
             self._flops = float(flops(lambda: grad(self.task.loss)(params, batch)))
@@ -316,7 +322,7 @@ class Batched(Engine):
         best, fastest = 1, float("inf")
         small = replace(ask, work=replace(ask.work, steps=2))
         for chunk in CANDIDATES:
-            if chunk > len(ask.ids) or (chunk > 4 and self._heaviness(ask) > HUGE):
+            if chunk > len(ask.ids) or (chunk > 4 and self._heaviness(ask.work) > HUGE):
                 break
             self._run(small, 0, chunk)  # traces and warms up
             self.place.wait()

@@ -19,13 +19,15 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, distributed
 
+from isonomy.engines.distributed.memory import SharedMemory, shared_memory
 from isonomy.engines.distributed.wire import packed, unpacked
 from isonomy.errors import ConfigError, IsonomyError, RunError
 
 T = TypeVar("T")
 
-FIRST = 4096  # bytes of a message that are sent together with its length
-_LENGTHS = 16  # bytes with the lengths of the description and of the tensors
+FIRST = 4096  # bytes of a message that are sent together with its length, in the beginning
+MOST = 1 << 17  # at most, if messages are larger
+_LENGTHS = 32  # bytes with the lengths of the description and of the tensors, and where they are
 
 
 class RankLost(RunError):
@@ -52,6 +54,9 @@ class Ranks:
         self.size = size
         self.seconds = seconds
         self.device = torch.device("cpu")  # where large messages are sent from
+        self._first = FIRST
+        self._memory: SharedMemory | None = None  # from the first long message on
+        self._tried_memory = False
 
     def use(self, device: torch.device) -> None:
         """Send large messages by nccl if this is a GPU of CUDA, otherwise by gloo.
@@ -87,37 +92,56 @@ class Ranks:
         return [part for part, _ in parts]
 
     def gathered(self, value: T) -> list[T]:
-        """The values of all ranks, by rank."""
+        """The values of all ranks, by rank.
+
+        A message that is as long as an earlier one is sent together with its length. Long messages
+        between ranks of one machine are written to memory that they share.
+        """
         description, tensors = packed(value)
-        content = _joined(tensors)
-        head = torch.zeros(FIRST, dtype=torch.uint8)
-        lengths = torch.tensor([len(description), len(content)])
-        small = bytearray(description) + _bytes(content) if _fits(lengths.tolist()) else b""
-        head[:_LENGTHS] = lengths.view(torch.uint8)
-        head[_LENGTHS : _LENGTHS + len(small)] = torch.frombuffer(
-            bytearray(small) or bytearray(1), dtype=torch.uint8
-        )[: len(small)]
-        heads = [torch.empty_like(head) for _ in range(self.size)]
-        with self._reaching():
-            distributed.all_gather(heads, head, self.group)
-        sizes = [h[:_LENGTHS].view(torch.int64).tolist() for h in heads]
-        if all(map(_fits, sizes)):
-            return [
-                value if rank == self.rank else _of_head(h, *sizes[rank])
-                for rank, h in enumerate(heads)
-            ]
-        most = max(sum(pair) for pair in sizes)
         described = torch.frombuffer(bytearray(description), dtype=torch.uint8)
-        body = torch.zeros(most + 16, dtype=torch.uint8, device=self.device)
-        body[: len(content)] = content
-        body[len(content) : len(content) + len(description)] = described
-        bodies = [torch.empty_like(body) for _ in range(self.size)]
-        with self._reaching():
-            distributed.all_gather(bodies, body, self.group)
+        parts = [*tensors, described]
+        size = sum(map(len, parts))
+        area = None
+        if self._memory is not None and _LENGTHS + size > MOST:
+            area = self._memory.write(parts)
+        where = -1 if area is None else area
+        lengths = torch.tensor([len(description), size - len(description), where, 0])
+        first = self._first
+        short = [t.cpu() for t in parts] if _LENGTHS + size <= first else []
+        head = torch.zeros(first, dtype=torch.uint8)
+        torch.cat([lengths.view(torch.uint8), *short], out=head[: _LENGTHS + sum(map(len, short))])
+        heads = self._all(head)
+        told = [h[:_LENGTHS].view(torch.int64).tolist() for h in heads]
+        longest = max(one[0] + one[1] for one in told)
+        if all(_LENGTHS + one[0] + one[1] <= first or one[2] >= 0 for one in told):
+            bodies = [self._body(rank, h, told[rank]) for rank, h in enumerate(heads)]
+        else:
+            body = torch.zeros(longest + 16, dtype=torch.uint8, device=self.device)
+            torch.cat([t.to(self.device) for t in parts], out=body[:size])
+            bodies = self._all(body)
+            if _LENGTHS + longest <= MOST:  # known to all ranks, so that the next heads fit
+                self._first = 1 << (_LENGTHS + longest - 1).bit_length()
+            elif not self._tried_memory and self.device.type == "cpu":
+                self._tried_memory = True
+                self._memory = shared_memory(self.rank, self.gathered)
         return [
-            value if rank == self.rank else _of_body(b, *sizes[rank])
+            value if rank == self.rank else _of_body(b, *told[rank][:2])
             for rank, b in enumerate(bodies)
         ]
+
+    def _body(self, rank: int, head: Tensor, told: list[int]) -> Tensor:
+        """The bytes of a rank's message, from its head or from the memory that ranks share."""
+        description, content, area, _ = told
+        if area < 0 or rank == self.rank or self._memory is None:
+            return head[_LENGTHS:]
+        return self._memory.read(rank, area, description + content)
+
+    def _all(self, own: Tensor) -> list[Tensor]:
+        """A tensor of each rank, of the same shape."""
+        found = [torch.empty_like(own) for _ in range(self.size)]
+        with self._reaching():
+            distributed.all_gather(found, own, self.group)
+        return found
 
     def moved(self, value: Any, source: int, target: int) -> Any:
         """A value of rank `source`, in rank `target`; None in the other ranks."""
@@ -151,25 +175,11 @@ class Ranks:
             ) from error
 
 
-def _fits(lengths: list[int]) -> bool:
-    return _LENGTHS + sum(lengths) <= FIRST
-
-
-def _bytes(content: Tensor) -> bytes:
-    return content.cpu().numpy().tobytes()
-
-
 def _joined(tensors: list[Tensor]) -> Tensor:
     if not tensors:
         return torch.zeros(0, dtype=torch.uint8)
     kinds = {t.device for t in tensors}
     return torch.cat(tensors if len(kinds) == 1 else [t.cpu() for t in tensors])
-
-
-def _of_head(head: Tensor, description: int, content: int) -> Any:
-    start = _LENGTHS + description
-    # a copy, so that the tensors begin where they may
-    return unpacked(bytes(head[_LENGTHS:start].numpy()), head[start : start + content].clone())
 
 
 def _of_body(body: Tensor, description: int, content: int) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 _ALIGN = 16  # bytes: every tensor begins at a multiple, so that it can be read in place
 
@@ -21,52 +21,53 @@ class _Slot(NamedTuple):
     device: str
 
 
-class _Leaf:
-    """Stands for a tensor in the description of a value."""
+class _Packer(pickle.Pickler):
+    """Pickles a value, with a slot in the place of each tensor."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.tensors: list[Tensor] = []
+        self._at = 0
+
+    def persistent_id(self, obj: Any) -> tuple[Any, ...] | None:
+        """The slot of a tensor."""
+        if not isinstance(obj, Tensor):
+            return None
+        slot = (self._at, obj.dtype, tuple(obj.shape), obj.device.type)
+        flat = obj.detach().contiguous().reshape(-1).view(torch.uint8)
+        self.tensors.append(flat)
+        gap = -len(flat) % _ALIGN
+        if gap:
+            self.tensors.append(flat.new_zeros(gap))
+        self._at += len(flat) + gap
+        return slot
+
+
+class _Unpacker(pickle.Unpickler):
+    """The inverse of `_Packer`."""
+
+    def __init__(self, file: io.BytesIO, content: Tensor) -> None:
+        super().__init__(file)
+        self._content = content
+
+    def persistent_load(self, pid: Any) -> Tensor:
+        """The tensor of a slot."""
+        slot = _Slot(*pid)
+        size = slot.dtype.itemsize
+        for n in slot.shape:
+            size *= n
+        found = self._content[slot.at : slot.at + size].view(slot.dtype).reshape(slot.shape)
+        return found if found.device.type == slot.device else found.to(slot.device)
 
 
 def packed(value: Any) -> tuple[bytes, list[Tensor]]:
-    """A value as a description and the bytes of its tensors, in order.
-
-    The containers are dicts, lists, tuples and NamedTuples; other values are pickled.
-    """
-    tensors: list[Tensor] = []
-    slots: list[_Slot] = []
-    at = 0
-
-    def leaf(t: Any) -> Any:
-        nonlocal at
-        if not isinstance(t, Tensor):
-            return t
-        flat = t.detach().contiguous().reshape(-1).view(torch.uint8)
-        slots.append(_Slot(at, t.dtype, tuple(t.shape), t.device.type))
-        at += len(flat)
-        tensors.append(flat)
-        gap = -at % _ALIGN
-        if gap:
-            tensors.append(flat.new_zeros(gap))
-            at += gap
-        return _Leaf(len(slots) - 1)
-
-    described = pytree.tree_map(leaf, value)
-    return pickle.dumps((described, slots)), tensors
+    """A value as a description and the bytes of its tensors, in order."""
+    file = io.BytesIO()
+    packer = _Packer(file)
+    packer.dump(value)
+    return file.getvalue(), packer.tensors
 
 
 def unpacked(description: bytes, content: Tensor) -> Any:
     """The inverse of `packed`, from the joined bytes of the tensors."""
-    described, slots = pickle.loads(description)  # from another process of the run
-
-    def leaf(part: Any) -> Any:
-        if not isinstance(part, _Leaf):
-            return part
-        at, dtype, shape, device = slots[part.number]
-        size = dtype.itemsize
-        for n in shape:
-            size *= n
-        found = content[at : at + size].view(dtype).reshape(shape)
-        return found if found.device.type == device else found.to(device)
-
-    return pytree.tree_map(leaf, described)
+    return _Unpacker(io.BytesIO(description), content).load()  # from another process of the run
