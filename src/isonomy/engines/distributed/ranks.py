@@ -258,7 +258,7 @@ def joined(
             "engine: torch.distributed is already in use in this process; start the run in a "
             "process of its own."
         )
-    # Tracing imports this module. If that happens in a group, the default arguments of its functions
+    # Tracing imports this module. If a group exists by then, the default arguments of its functions
     # keep the group and its threads until the interpreter ends, which may abort the process.
     importlib.import_module("torch.distributed.nn.functional")
     try:
