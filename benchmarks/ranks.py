@@ -64,7 +64,6 @@ WORKLOADS: dict[str, Workload] = {
     "E1000": (mlp, lambda: federation([100] * 1_000), STEPS, FedAvg()),
     "U1000": (mlp, lambda: federation(power_law(1_000, 100_000)), STEPS, FedAvg()),
 }
-WARM = 2.5  # seconds of rounds before the measured ones: steps that are used often become faster
 
 
 class Rounds:
@@ -93,7 +92,7 @@ class Rounds:
         return time.perf_counter() - begin, time.process_time() - used
 
 
-def measured(name: str, ranks: Ranks, repeats: int) -> dict[str, Any]:
+def measured(name: str, ranks: Ranks, repeats: int, warm: float) -> dict[str, Any]:
     """Seconds of a round by one process and by all, in rank 0."""
     make, data, work, algorithm = WORKLOADS[name]
     task, fed = Task(make, classes=10), data()
@@ -116,7 +115,7 @@ def measured(name: str, ranks: Ranks, repeats: int) -> dict[str, Any]:
         for a, b in zip(tree.leaves(one.server), tree.leaves(many.server), strict=True)
     )
     seconds = ranks.gathered(one()[0])[0]
-    for _ in range(max(1, min(200, int(WARM / seconds)))):
+    for _ in range(max(1, min(1000, int(warm / seconds)))):
         many(), apart()
         if ranks.leads:
             one()
@@ -146,12 +145,12 @@ def measured(name: str, ranks: Ranks, repeats: int) -> dict[str, Any]:
     }
 
 
-def part(rank: int, size: int, port: int, names: list[str], repeats: int) -> None:
+def part(rank: int, size: int, port: int, names: list[str], repeats: int, warm: float) -> None:
     """One rank's part of the benchmark."""
     torch.set_num_threads(1)
     store = distributed.TCPStore("127.0.0.1", port, timeout=WAIT)
     with joined(rank, size, seconds=WAIT.total_seconds(), store=store) as ranks:
-        rows = [measured(name, ranks, repeats) for name in names]
+        rows = [measured(name, ranks, repeats, warm) for name in names]
     if rank == 0:
         print(json.dumps(rows))
 
@@ -161,18 +160,33 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--only", help="workloads, separated by commas")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument(
+        "--warm",
+        type=float,
+        default=2.5,
+        help="seconds of one process's rounds before the measured ones: steps become faster after "
+        "400 uses, and uneven clients have many kinds of steps that a round uses once",
+    )
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     names = options.only.split(",") if options.only else list(WORKLOADS)
     if options.rank is not None:
-        part(options.rank, options.ranks, options.port, names, options.repeats)
+        part(options.rank, options.ranks, options.port, names, options.repeats, options.warm)
         return
     store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     env = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     more = [] if options.only is None else ["--only", options.only]
     command = [sys.executable, __file__, "--ranks", str(options.ranks), *more]
-    command += ["--repeats", str(options.repeats), "--port", str(store.port), "--rank"]
+    command += [
+        "--repeats",
+        str(options.repeats),
+        "--warm",
+        str(options.warm),
+        "--port",
+        str(store.port),
+        "--rank",
+    ]
     started = [
         subprocess.Popen([*command, str(rank)], env=env, stdout=subprocess.PIPE)
         for rank in range(options.ranks)

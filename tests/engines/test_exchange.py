@@ -35,6 +35,7 @@ def test_values_arrive_unchanged(size: int) -> None:
     assert [process.returncode for process in started] == [0] * size
     for found in map(json.loads, ended):
         assert found["wrong"] == []
+        assert found["threads"] == []  # one that is left at the exit may abort the process
         if sys.platform == "linux":
             assert len(found["read"]) >= 7 * (size - 1)
             assert max(found["read"]) < 1 << 22

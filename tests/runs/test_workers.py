@@ -206,7 +206,8 @@ def test_torchrun_restarts_a_killed_rank_to_the_same_bytes(tmp_path, alone):
             killed += 1
             time.sleep(1)
         time.sleep(0.01)
-    assert started.returncode == 0, started.stdout.read()
+    said = started.communicate()[0]
+    assert started.returncode == 0, said
     assert killed >= 1  # a fast run may end before the second
     assert result(folder) == result(alone)
 

@@ -7,6 +7,7 @@ which trust each other: run them on machines and in a network that you trust, as
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import sys
@@ -257,6 +258,9 @@ def joined(
             "engine: torch.distributed is already in use in this process; start the run in a "
             "process of its own."
         )
+    # Tracing imports this module. If a group exists by then, the default arguments of its functions
+    # keep the group and its threads until the interpreter ends, which may abort the process.
+    importlib.import_module("torch.distributed.nn.functional")
     try:
         distributed.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
