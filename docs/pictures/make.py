@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
@@ -154,41 +153,6 @@ def faa() -> None:
     axes.set_ylabel("loss minus the loss that\nwas within reach")
     axes.legend(frameon=False, fontsize=9)
     _save(figure, "faa")
-
-
-def excess_mnist() -> None:
-    """The excess risk of every client on rotated MNIST, from results/focus-rotated-mnist.json."""
-    rows = json.loads((HERE.parents[1] / "results" / "focus-rotated-mnist.json").read_text())[
-        "rows"
-    ]
-    figure, axes = plt.subplots(figsize=(7, 3))
-    shown = [("FedAvg", BLUE), ("FOCUS", GREEN)]
-    for number, (method, colour) in enumerate(shown):
-        own = [
-            row
-            for row in rows
-            if (row["method"], row["setting"], row["scale"]) == (method, "3 outliers", "full")
-        ]
-        found = [row["excess"] for row in own]
-        mean = [fmean(values) for values in zip(*(e["excess"] for e in found), strict=True)]
-        errors = zip(*(e["error"] for e in found), strict=True)
-        around = [1.96 * sum(v * v for v in values) ** 0.5 / len(found) for values in errors]
-        faa = fmean(row["metrics"]["faa"] for row in own)
-        axes.errorbar(
-            [k + (number - 0.5) * 0.2 for k in range(len(mean))],
-            mean,
-            around,
-            fmt="o",
-            color=colour,
-            label=f"{method}: mean FAA {faa:.3f} over {len(own)} seed{'s' * (len(own) > 1)}",
-        )
-    degrees = [0] * 7 + [90] * 2 + [180]
-    axes.axhline(0, color=GREY, linewidth=1)
-    axes.set_xticks(range(10), [f"{k}\n{turned}°" for k, turned in enumerate(degrees)])
-    axes.set_xlabel("client, and how its images are rotated")
-    axes.set_ylabel("loss minus the loss\nof its surrogate")
-    axes.legend(frameon=False, fontsize=9)
-    _save(figure, "excess-mnist")
 
 
 def front() -> None:
@@ -360,7 +324,6 @@ PICTURES: dict[str, Callable[[], None]] = {
     "client-fairness": client_fairness,
     "group-fairness": group_fairness,
     "faa": faa,
-    "excess-mnist": excess_mnist,
     "front": front,
     "certificate": certificate,
     "path-of-a-run": path_of_a_run,
