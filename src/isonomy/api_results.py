@@ -43,7 +43,7 @@ def frame(
 
     Every metric is a column. "run" has the last metrics, the traffic, and the config keys that
     differ between the runs (`config.local.lr`); "client" and "group" have one row per evaluation.
-    A pandas or polars frame needs that package; a pyarrow table (to="arrow") needs nothing more.
+    A frame needs its package: pandas, polars, or pyarrow for a table (to="arrow").
     """
     from isonomy.report import frames
 

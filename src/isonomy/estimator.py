@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from isonomy import algorithms, api, api_data
 from isonomy.core.capabilities import LearnsFront
+from isonomy.core.values import Coded, Frame, Plain, Values, coded, values_of
+from isonomy.data.arrow_values import frame_of, is_arrow
 from isonomy.data.frames import to_arrow
 from isonomy.deploy.predictions import Predictions
 from isonomy.deploy.predictor import Predictor
@@ -111,15 +112,15 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         self._renamed = _free_names(columns, [LABEL, CLIENT, *groups])
         table = {self._renamed[name]: values for name, values in columns.items()}
         table |= dict(groups)
-        table[LABEL] = pa.array(encoder.transform(target))
+        table[LABEL] = Plain(encoder.transform(target))
         table[CLIENT] = _client_names(clients, rows)
         numbers = [name for name in table if name not in (LABEL, CLIENT, *groups)]
-        numbers = [name for name in numbers if pa.types.is_floating(table[name].type)]
+        numbers = [name for name in numbers if _is_real(table[name])]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if isinstance(self.random_state, int | np.integer):
             seed = int(self.random_state)
         given = api_data.federation(
-            pa.table(table),
+            Frame(table),
             label=LABEL,
             client=CLIENT,
             protected=list(groups),
@@ -201,7 +202,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         columns = self._features(X, reset=False)
         rows = len(next(iter(columns.values())))
         named = {self._renamed[name]: values for name, values in columns.items()}
-        table = pa.table({**named, **_groups(sensitive, rows)})
+        table = Frame({**named, **_groups(sensitive, rows)})
         if clients is None:
             try:
                 return rows, [(np.arange(rows), self._predictor(None).predict_rows(table))]
@@ -212,12 +213,12 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
                     f"'{self.method}' trains a model for each client; give the client of every "
                     f"row, predict(X, clients=...) ({error})"
                 ) from None
-        names = np.asarray(_client_names(clients, rows).to_pylist())
+        names = np.asarray(_client_names(clients, rows).listed())
         out = []
         for name in dict.fromkeys(names.tolist()):
             at = np.flatnonzero(names == name)
             client = name if self._personal() else None
-            found = self._predictor(client).predict_rows(table.take(pa.array(at)))
+            found = self._predictor(client).predict_rows(table.take(at))
             out.append((at, found))
         return rows, out
 
@@ -269,27 +270,32 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return float(accuracy_score(y, found, sample_weight=sample_weight))
 
     def _features(self, X: Any, *, reset: bool) -> dict[str, Any]:
-        """The columns of X as arrow arrays; numbers of plain arrays are checked by scikit-learn."""
-        if hasattr(X, "columns") or isinstance(X, pa.Table):
+        """The columns of X; numbers of plain arrays are checked by scikit-learn."""
+        if hasattr(X, "columns") or is_arrow(X):
             validate_data(self, X, reset=reset, skip_check_array=True)
-            table = to_arrow(X, "X")
-            if not table.num_rows:
+            table = frame_of(to_arrow(X, "X"))
+            if not len(table):
                 raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
-            if not reset and set(table.column_names) != set(self._renamed):
-                gone = [name for name in self._renamed if name not in table.column_names]
+            if not reset and set(table.names) != set(self._renamed):
+                gone = [name for name in self._renamed if name not in table.names]
                 raise ValueError(
                     f"X has no column {gone[:3]}, which the classifier was fitted with."
                 )
-            return {n: _plain(table.column(n).combine_chunks()) for n in table.column_names}
+            return {name: _plain(values) for name, values in table.columns.items()}
         X = validate_data(self, X, reset=reset, dtype="numeric", accept_sparse=False)
         numbers = np.asarray(X, dtype=np.float64)
-        return {f"x{j}": pa.array(np.ascontiguousarray(numbers[:, j])) for j in range(X.shape[1])}
+        return {f"x{j}": Plain(np.ascontiguousarray(numbers[:, j])) for j in range(X.shape[1])}
 
 
-def _plain(values: Any) -> Any:
+def _plain(values: Values) -> Values:
     """A column of whole numbers as real numbers, so that it is always a number."""
-    whole = pa.types.is_integer(values.type) or pa.types.is_decimal(values.type)
-    return values.cast(pa.float64()) if whole else values
+    if isinstance(values, Plain) and values.values.dtype.kind in "iu":
+        return Plain(values.values.astype(np.float64), values.null)
+    return values
+
+
+def _is_real(values: Values) -> bool:
+    return isinstance(values, Plain) and values.values.dtype.kind == "f"
 
 
 def _same_length(rows: int, found: int, what: str) -> None:
@@ -311,22 +317,21 @@ def _free_names(columns: Mapping[str, Any], taken: Sequence[str]) -> dict[str, s
     return out
 
 
-def _client_names(clients: Any, rows: int) -> Any:
+def _client_names(clients: Any, rows: int) -> Coded:
     """The client of every row, as text; one client for all rows if none is given."""
     if clients is None:
-        return pa.array([ONE] * rows)
+        return coded([ONE] * rows)
     names = [str(name) for name in np.asarray(clients, dtype=object).ravel().tolist()]
     _same_length(rows, len(names), "clients")
-    return pa.array(names)
+    return coded(names)
 
 
-def _groups(given: Any, rows: int) -> dict[str, Any]:
+def _groups(given: Any, rows: int) -> dict[str, Values]:
     """Protected columns by name: of a frame, a dict, a column, or an array."""
     if given is None:
         return {}
-    if hasattr(given, "columns") or isinstance(given, pa.Table):
-        table = to_arrow(given, "sensitive_features")
-        found = {name: table.column(name).combine_chunks() for name in table.column_names}
+    if hasattr(given, "columns") or is_arrow(given):
+        found = dict(frame_of(to_arrow(given, "sensitive_features")).columns)
     elif isinstance(given, Mapping):
         found = {str(name): _group(values) for name, values in given.items()}
     else:
@@ -341,9 +346,9 @@ def _groups(given: Any, rows: int) -> dict[str, Any]:
     return found
 
 
-def _group(values: Any) -> Any:
+def _group(values: Any) -> Values:
     plain = np.asarray(values, dtype=object).ravel().tolist()
     try:
-        return pa.array(plain)
-    except (pa.ArrowException, TypeError):
-        return pa.array([None if value is None else str(value) for value in plain])
+        return values_of(plain)
+    except ValueError:
+        return coded([None if value is None else str(value) for value in plain])

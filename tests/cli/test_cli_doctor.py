@@ -18,7 +18,7 @@ def test_the_version(cli):
 def test_a_complete_installation(cli, monkeypatch, tmp_path):
     monkeypatch.setenv("ISONOMY_DATA", str(tmp_path / "cache"))
     said = cli("doctor").stdout
-    for package in ("torch", "numpy", "pyarrow"):
+    for package in ("torch", "numpy", "duckdb"):
         assert f"{package} " in said
         assert metadata.version(package) in said
     assert str(tmp_path / "cache") in said
@@ -28,10 +28,10 @@ def test_a_complete_installation(cli, monkeypatch, tmp_path):
 
 def test_what_is_missing_or_too_old_is_named(cli, monkeypatch):
     known = doctor._version
-    pretend = {"pyarrow": None, "numpy": "1.26.4", "flwr": None}
+    pretend = {"duckdb": None, "numpy": "1.26.4", "flwr": None}
     monkeypatch.setattr(doctor, "_version", lambda name: pretend.get(name, known(name)))
     said = cli("doctor", code=1).stdout
-    assert "Problem: pyarrow: run `pip install 'pyarrow" in said
+    assert "Problem: duckdb: run `pip install 'duckdb" in said
     assert "Problem: numpy: isonomy needs numpy" in said
     assert "pip install 'isonomy[flower]'" in said
     assert "No problems" not in said

@@ -11,6 +11,7 @@ import torch
 
 from isonomy.core.examples import SPLITS
 from isonomy.data import load
+from isonomy.data.arrow_values import frame_of
 from isonomy.data.datasets import acs
 from isonomy.data.download import census_files
 from isonomy.errors import ConfigError, DataError, FetchError
@@ -76,8 +77,9 @@ def asked(task, *people):
 
     content = table(people)
     kinds = csv.ConvertOptions(column_types={"NAICSP": "string"})
-    found = acs.people(acs.TASKS[task], csv.read_csv(io.BytesIO(content), convert_options=kinds))
-    return dict(zip(found["AGEP"].to_pylist(), found["label"].to_pylist(), strict=True))
+    read = csv.read_csv(io.BytesIO(content), convert_options=kinds)
+    found = acs.people(acs.TASKS[task], frame_of(read))
+    return dict(zip(found["AGEP"].listed(), found["label"].listed(), strict=True))
 
 
 def test_employment_by_hand():

@@ -19,12 +19,12 @@ def path():
 def test_facts(path):
     table = credit_card.parse([path])
     check_facts("CREDIT CARD", credit_card._facts(table))
-    assert table.num_columns == 25
-    education = table["EDUCATION"].to_pylist()
+    assert len(table.names) == 25
+    education = table["EDUCATION"].listed()
     assert [education.count(f"code {k}") for k in (0, 5, 6)] == [14, 280, 51]
-    assert table["MARRIAGE"].to_pylist().count("code 0") == 54
+    assert table["MARRIAGE"].listed().count("code 0") == 54
     with pytest.raises(DataError, match="29,999 rows instead of 30,000"):
-        check_facts("CREDIT CARD", credit_card._facts(table[1:]))
+        check_facts("CREDIT CARD", credit_card._facts(table.take(slice(1, None))))
 
 
 def test_an_unknown_sex(path, tmp_path):

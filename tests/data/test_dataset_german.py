@@ -19,13 +19,13 @@ def path():
 def test_facts(path):
     table = german.parse([path])
     check_facts("GERMAN", german._facts(table))
-    assert table.num_columns == 22  # 21, and sex
-    status, sex = table["personal_status"].to_pylist(), table["sex"].to_pylist()
+    assert len(table.names) == 22  # 21, and sex
+    status, sex = table["personal_status"].listed(), table["sex"].listed()
     assert {s for s, g in zip(status, sex, strict=True) if g == "female"} == {
         "female, married, divorced or separated"
     }
     with pytest.raises(DataError, match="999 rows instead of 1,000"):
-        check_facts("GERMAN", german._facts(table[1:]))
+        check_facts("GERMAN", german._facts(table.take(slice(1, None))))
 
 
 def test_every_code_has_a_word(path):
@@ -34,7 +34,7 @@ def test_every_code_has_a_word(path):
         assert len(set(meaning.values())) == len(meaning)
     table = german.parse([path])
     unused = {
-        name: set(meaning.values()) - set(table[name].to_pylist())
+        name: set(meaning.values()) - set(table[name].listed())
         for name, meaning in german.CODES.items()
     }
     assert {name: words for name, words in unused.items() if words} == {

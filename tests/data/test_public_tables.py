@@ -174,8 +174,8 @@ def write(tmp_path, text):
 def test_read(tmp_path):
     path = write(tmp_path, "1, x\n2, ?\n\n3,y \n")
     table = public_tables.read("IT", path, ("n", "c"), ("n",), missing=("?",))
-    assert table["n"].to_pylist() == [1, 2, 3]
-    assert table["c"].to_pylist() == ["x", None, "y"]
+    assert table["n"].listed() == [1, 2, 3]
+    assert table["c"].listed() == ["x", None, "y"]
 
 
 def test_read_only_what_is_wanted(tmp_path):
@@ -183,8 +183,8 @@ def test_read_only_what_is_wanted(tmp_path):
     found, delimiter = public_tables.header("IT", path, ("n", "c"))
     assert (found, delimiter) == (["name", "n", "c"], ",")
     table = public_tables.read("IT", path, found, ("n",), skip=1, wanted=("n", "c"), gaps=("n",))
-    assert table.column_names == ["n", "c"]
-    assert np.isnan(table["n"].to_numpy()[1])
+    assert table.names == ["n", "c"]
+    assert np.isnan(table["n"].values[1])
 
 
 def test_headers(tmp_path):
@@ -215,7 +215,7 @@ def test_packed_files(tmp_path):
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress(b"n,c\n1,x\n"))
     found, _ = public_tables.header("IT", path, ("n", "c"))
-    assert public_tables.read("IT", path, found, ("n",), skip=1)["c"].to_pylist() == ["x"]
+    assert public_tables.read("IT", path, found, ("n",), skip=1)["c"].listed() == ["x"]
     path.write_bytes(gzip.compress(b"n,c\n1,x\n" * 500)[:-12])
     with pytest.raises(DataError, match=r"cannot read a\.csv\.gz") as error:
         public_tables.read("IT", path, found, ("n",), skip=1)

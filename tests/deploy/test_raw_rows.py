@@ -82,13 +82,11 @@ def test_adult_as_in_the_papers_reads_training_rows(tmp_path: Path) -> None:
 
 def test_prepared_rows_stay_as_they_are(tmp_path: Path) -> None:
     """A table with decoded values and without missing values gives the same features."""
-    import pyarrow as pa
-
     files("german")
     federation = load("german")
     assert federation.preprocessing is not None
     how = of(federation.preprocessing)
-    table: pa.Table = german.parse(files("german"))
+    table = german.parse(files("german"))
     got = features(table, how, federation.x.shape[1:]).x.numpy()
     assert as_set(got) == as_set(federation.x.numpy())
     file = raw("german", tmp_path)

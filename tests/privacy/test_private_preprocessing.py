@@ -18,6 +18,7 @@ from scipy.stats import norm
 import isonomy
 from isonomy import api
 from isonomy.config.schema import parse
+from isonomy.data.arrow_values import from_arrow
 from isonomy.data.tables import phases, private_phases
 from isonomy.data.tables.columns import Table, column
 from isonomy.data.tables.private_fit import Guarded, range_of
@@ -46,7 +47,7 @@ def client(rows: list[Any]) -> phases.Client:
     names = ("x", "z", "c", "d")
     kinds = (pa.float64(), pa.float64(), pa.string(), pa.string())
     columns = {
-        name: column(pa.chunked_array([pa.array([r[i] for r in rows], kind)]), ("",))
+        name: column(from_arrow(pa.array([r[i] for r in rows], kind)), ("",))
         for i, (name, kind) in enumerate(zip(names, kinds, strict=True))
     }
     kept = np.zeros(len(rows), dtype=np.int8)

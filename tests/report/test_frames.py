@@ -98,7 +98,7 @@ def test_a_missing_package_explains_itself():
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert found.stdout.strip() == (
         "a frame of pandas needs pandas, which is not installed; run `pip install "
-        "'isonomy[pandas]'`, or ask for an arrow table with to='arrow'."
+        "'isonomy[pandas]'`, or ask for to='polars' or to='arrow'."
     )
 
 

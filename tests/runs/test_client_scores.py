@@ -62,7 +62,7 @@ def test_when_values_are_measured(tmp_path: Path) -> None:
         shown[when] = ["auc" in line["metrics"] for line in made.rounds]
         column = RunFolder(place).clients()
         assert column is not None
-        table = column.to_pydict()
+        table = column.listed()
         if when == "never":
             assert "auc" not in table
             assert "auc" not in made.metrics

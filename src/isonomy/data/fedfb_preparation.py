@@ -96,7 +96,7 @@ def min_max(values: Reals) -> Reals:
 
 def levels(table: Table, names: Sequence[str]) -> dict[str, list[str]]:
     """Return the sorted values of columns of text, without missing values."""
-    return {name: sorted(set(table[name].unique().drop_null().to_pylist())) for name in names}
+    return {name: sorted(set(public_tables.words(table, name)) - {None}) for name in names}
 
 
 def indicators(values: NDArray[np.object_], known: Sequence[str]) -> Reals:

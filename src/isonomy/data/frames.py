@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from isonomy.core.options import check
+from isonomy.core.values import Frame
+from isonomy.data.arrow_values import from_arrow, is_arrow, pyarrow
 from isonomy.data.dataset import Request
 from isonomy.data.federation import Federation
 from isonomy.data.partition import plan
@@ -28,7 +29,7 @@ from isonomy.data.tables.roles import Roles, listed
 from isonomy.data.tables.sources import Opened
 from isonomy.errors import ConfigError, DataError
 
-__all__ = ["Frames", "frames_of", "to_arrow"]
+__all__ = ["Frames", "frames_of", "to_arrow", "to_table"]
 
 CLIENTS = 10  # of a partition, unless their number is given
 KINDS = (
@@ -46,7 +47,7 @@ class Frames:
     with that seed trains on. `digest` identifies the content.
     """
 
-    tables: Mapping[str, Any]  # arrow tables by client, or one with the key ""
+    tables: Mapping[str, Any]  # arrow tables or frames by client, or one with the key ""
     options: Mapping[str, Any]  # the table `data` of a config, without the digest
     digest: str = field(init=False)
 
@@ -101,7 +102,7 @@ class Frames:
         )
 
     def __repr__(self) -> str:
-        rows = sum(table.num_rows for table in self.tables.values())
+        rows = sum(_shape(table)[1] for table in self.tables.values())
         names = list(self.tables)
         whose = "one table" if names == [""] else f"{len(names)} clients ({listed(names, 3)})"
         return f"Frames({whose}, {rows:,} rows, label={self.options.get('label')!r})"
@@ -143,7 +144,7 @@ def _tables(data: Any) -> tuple[str, dict[str, Any]]:
         whole = {name: to_arrow(part, f"the split '{name}'") for name, part in data.items()}
         return split, {"": _with_splits(whole, split)}
     if not isinstance(data, Mapping):
-        return "", {"": to_arrow(data, "data")}
+        return "", {"": to_table(data, "data")}
     if not data:
         raise DataError("the dict of tables is empty; give one table per client.")
     for name, one in data.items():
@@ -158,21 +159,31 @@ def _tables(data: Any) -> tuple[str, dict[str, Any]]:
             "two clients of the dict have the same name, or one has an empty name; give every "
             "client a name of its own."
         )
-    found = [to_arrow(one, f"the table of '{name}'") for name, one in data.items()]
+    found = [to_table(one, f"the table of '{name}'") for name, one in data.items()]
     return "", {names[i]: found[i] for i in ordered_names(names)}
 
 
 def is_table(data: Any) -> bool:
-    """Whether an object is a table that `to_arrow` converts."""
+    """Whether an object is a table that `to_table` converts."""
     return (
-        isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader)
+        isinstance(data, Frame)
+        or (is_arrow(data) and hasattr(data, "schema"))
         or hasattr(data, "__arrow_c_stream__")
         or _root(data) in ("pandas", "polars", "datasets")
     )
 
 
+def to_table(data: Any, what: str) -> Any:
+    """Return a `Frame` as it is, with clean names, and convert anything else with `to_arrow`."""
+    if isinstance(data, Frame):
+        names = clean_names(what, data.names)
+        return Frame(dict(zip(names, data.columns.values(), strict=True)))
+    return to_arrow(data, what)
+
+
 def to_arrow(data: Any, what: str) -> Any:
     """Convert a table to an arrow table whose columns have names that are texts."""
+    pa = pyarrow()
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     elif isinstance(data, pa.RecordBatchReader):
@@ -194,7 +205,7 @@ def to_arrow(data: Any, what: str) -> Any:
 
 def _without_views(values: Any) -> Any:
     """A column whose texts are not views, which polars makes and many functions do not accept."""
-    kind = values.type
+    pa, kind = pyarrow(), values.type
     if pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):
         chunks = [
             pa.DictionaryArray.from_arrays(part.indices, part.dictionary.cast(pa.string()))
@@ -211,12 +222,14 @@ def _from_pandas(frame: Any, what: str) -> Any:
             f"{what} has columns of several levels; give each column one name, for example with "
             "frame.columns = ['_'.join(name) for name in frame.columns]."
         )
+    pa = pyarrow()
     names = clean_names(what, [str(name) for name in frame.columns])
     arrays = [_array(frame.iloc[:, i], f"column '{n}' of {what}") for i, n in enumerate(names)]
     return pa.table(arrays, names=names) if names else _no_columns(what)
 
 
 def _array(values: Any, what: str) -> Any:
+    pa = pyarrow()
     try:
         return pa.Array.from_pandas(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -244,7 +257,7 @@ def _from_hugging_face(data: Any, what: str) -> Any:
             f"{what} is a data set that is streamed; load it without streaming=True, or convert "
             "the rows that you need."
         )
-    table = data.with_format("arrow")[:]
+    pa, table = pyarrow(), data.with_format("arrow")[:]
     for i, (name, feature) in enumerate(data.features.items()):
         kind = type(feature).__name__
         if kind in ("Image", "Audio", "Video"):
@@ -310,6 +323,7 @@ def _with_splits(parts: Mapping[str, Any], column: str) -> Any:
                 f"the splits of the data set have a column '{column}' of their own; rename it, or "
                 "give one split."
             )
+    pa = pyarrow()
     tables = [
         table.append_column(column, pa.array([name] * table.num_rows, pa.string()))
         for name, table in parts.items()
@@ -318,9 +332,25 @@ def _with_splits(parts: Mapping[str, Any], column: str) -> Any:
 
 
 def _opened(table: Any, place: str, missing: Sequence[str]) -> OpenTable:
-    if not table.num_rows:
+    if not _shape(table)[1]:
         raise DataError(f"{place} has no rows; give a table with rows.")
-    return OpenTable(place, table.column_names, table.num_rows, table.column, missing, comma=False)
+    return _open(place, table, missing)
+
+
+def _open(place: str, table: Any, missing: Sequence[str]) -> OpenTable:
+    names, rows = _shape(table)
+    if isinstance(table, Frame):
+        one = lambda i: table[names[i]]  # noqa: E731
+    else:
+        one = lambda i: from_arrow(table.column(i))  # noqa: E731
+    return OpenTable(place, names, rows, one, missing, comma=False)
+
+
+def _shape(table: Any) -> tuple[list[str], int]:
+    """The names of the columns, and the number of rows."""
+    if isinstance(table, Frame):
+        return table.names, len(table)
+    return table.column_names, table.num_rows
 
 
 def _root(data: Any) -> str:
@@ -339,9 +369,10 @@ def _digest(tables: Mapping[str, Any]) -> str:
     """A digest of the content, whatever kind of frame it came in."""
     digest = hashlib.blake2b(digest_size=16)
     for name, table in tables.items():
-        digest.update(repr((name, table.num_rows, table.column_names)).encode())
+        names, rows = _shape(table)
+        digest.update(repr((name, rows, names)).encode())
         place = f"the table of '{name}'" if name else "the table"
-        opened = OpenTable(place, table.column_names, table.num_rows, table.column, MISSING, False)
+        opened = _open(place, table, MISSING)
         for column in opened.names:
             values = opened.column(column)
             digest.update(values.kind.encode())

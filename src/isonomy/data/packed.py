@@ -4,7 +4,7 @@
     y.safetensors       labels or targets
     groups.safetensors  one column per protected attribute
     ranges.safetensors  the rows of each client's splits
-    names.arrow         the names of the clients, if they have names
+    names.bin           the names of the clients, if they have names
     federation.json     everything else, with a digest; written last, so packed data are complete
 
 A process uses the memory of the rows that it reads, and the operating system takes it back when it
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
-import pyarrow as pa
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,7 +31,7 @@ from isonomy.core.examples import Attribute
 from isonomy.data.federation import Federation
 from isonomy.errors import DataError
 
-ABOUT, NAMES = "federation.json", "names.arrow"
+ABOUT, NAMES = "federation.json", "names.bin"
 TENSORS = ("x", "y", "groups", "ranges")
 HEADER = 256  # bytes before the values of a file: 8 for the length of its header, and the header
 _KINDS = {torch.float32: "F32", torch.int64: "I64"}
@@ -81,7 +81,7 @@ def open_packed(folder: Path | str) -> Federation:
             clusters=None if clusters is None else tuple(clusters),
             pages=_Pages(found),
         )
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise DataError(
             f"'{place}' holds no complete packed data ({why}); pack them again with `isonomy data "
@@ -96,7 +96,7 @@ class _Writer:
         self.place = place
         self.files: dict[str, _TensorFile] = {}
         self.first: Federation | None = None
-        self.names: pa.RecordBatchFileWriter | None = None
+        self.names: _NamesFile | None = None
         self.notes: dict[str, None] = {}
         self.clusters: list[int] | None = []
         self.rows = 0
@@ -108,8 +108,7 @@ class _Writer:
             self.files = {name: _TensorFile(self._partial(f"{name}.safetensors"), name)
                           for name in TENSORS}  # fmt: skip
             if len(part.names):
-                sink = pa.OSFile(str(self._partial(NAMES)), "wb")
-                self.names = pa.ipc.new_file(sink, _SCHEMA)
+                self.names = _NamesFile(self._partial(NAMES))
         self._check(self.first, part)
         rows, ranges = _in_order(part)
         for name, values in (("x", part.x), ("y", part.y), ("groups", part.groups)):
@@ -117,8 +116,7 @@ class _Writer:
         self.files["ranges"].add(ranges + self.rows)
         self.rows += int(ranges[-1, -1, 1])
         if self.names is not None:
-            listed = [part.name(k) for k in range(len(part))]
-            self.names.write_batch(pa.record_batch([pa.array(listed, pa.string())], _SCHEMA))
+            self.names.add(part.name(k) for k in range(len(part)))
         self.notes |= dict.fromkeys(part.notes)
         self.clusters = (
             None
@@ -148,7 +146,7 @@ class _Writer:
             digest.update(self.files[name].finish())
             os.replace(self._partial(f"{name}.safetensors"), self.place / f"{name}.safetensors")
         if self.names is not None:
-            self.names.close()
+            self.names.finish()
             self.names = None
             digest.update(self._partial(NAMES).read_bytes())
             os.replace(self._partial(NAMES), self.place / NAMES)
@@ -294,19 +292,49 @@ class _Pages:
                 pages.madvise(advice)
 
 
-_SCHEMA = pa.schema([("name", pa.string())])
+class _NamesFile:
+    """A file of names: all of them in UTF-8, the byte at which each one ends, and their number."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = open(path, "wb")  # noqa: SIM115
+        self.ends: list[int] = []
+
+    def add(self, names: Iterable[str]) -> None:
+        """Append names."""
+        for name in names:
+            self.file.write(name.encode())
+            self.ends.append(self.file.tell())
+
+    def finish(self) -> None:
+        """Write the ends and flush everything to the disk."""
+        self.file.write(np.array([*self.ends, len(self.ends)], dtype="<i8").tobytes())
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
 
 
 class _Names(Sequence[str]):
-    """The names of clients in an arrow file that is mapped."""
+    """The names of clients in a file that is mapped."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-        self.column = table.column("name")
+        with open(path, "rb") as file:
+            self.pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        count = int.from_bytes(self.pages[-8:], "little")
+        start = len(self.pages) - 8 * (count + 1)
+        if start < 0:
+            raise ValueError(f"{path.name} is cut off")
+        ends = np.frombuffer(self.pages, "<i8", count, start)
+        self.ends = np.concatenate([[0], ends])
+        if (np.diff(self.ends) < 0).any() or self.ends[-1] != start:
+            raise ValueError(f"{path.name} is damaged")
 
     def __len__(self) -> int:
-        return len(self.column)
+        return len(self.ends) - 1
 
     @overload
     def __getitem__(self, at: int) -> str: ...
@@ -314,8 +342,9 @@ class _Names(Sequence[str]):
     def __getitem__(self, at: slice) -> Sequence[str]: ...
     def __getitem__(self, at: int | slice) -> Any:
         if isinstance(at, slice):
-            return tuple(self.column[at].to_pylist())
-        return str(self.column[at].as_py())
+            return tuple(self[k] for k in range(*at.indices(len(self))))
+        k = range(len(self))[at]
+        return self.pages[self.ends[k] : self.ends[k + 1]].decode()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Names, (self.path,)

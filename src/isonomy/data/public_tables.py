@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import importlib
-import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,14 +18,15 @@ from typing import Any
 import numpy as np
 
 from isonomy.core.options import Option
+from isonomy.core.values import Coded, Frame, Opaque, Plain, Values, values_of
 from isonomy.data.dataset import Fact, Request, check_facts
 from isonomy.data.download import fetch
 from isonomy.data.federation import Federation
 from isonomy.data.partition import FRACTIONS
-from isonomy.data.tables.columns import as_numpy
+from isonomy.data.tables.csv_files import read_columns
 from isonomy.errors import DataError
 
-Table = Any  # pyarrow.Table, which has no type annotations and is slow to import
+Table = Frame
 
 
 def options(
@@ -157,74 +156,52 @@ def read(
     may have missing values. Spaces around words are removed; a word in `missing` becomes null.
     `what` is the name of the data set.
     """
-    pa: Any = importlib.import_module("pyarrow")
-    pacsv: Any = importlib.import_module("pyarrow.csv")
     kept = list(wanted or columns)
-    kinds = {name: pa.float64() if name in numbers else pa.string() for name in kept}
     try:
-        table = pacsv.read_csv(
-            path,
-            read_options=pacsv.ReadOptions(column_names=list(columns), skip_rows=skip),
-            parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=pacsv.ConvertOptions(
-                column_types=kinds, include_columns=kept, strings_can_be_null=False
-            ),
-        )
-    except (OSError, EOFError, UnicodeDecodeError, pa.ArrowException) as error:
+        table = read_columns(path, columns, kept, numbers, skip=skip, delimiter=delimiter)
+    except (OSError, EOFError, ValueError, zlib.error, csv.Error) as error:
         raise DataError(
             f"cannot read {path.name} as {what} ({str(error).splitlines()[0][:120]}); give a "
             f"file with the {len(columns)} columns from {columns[0]} to {columns[-1]}."
         ) from error
-    # Only the wanted columns are converted: names and birth dates are not read.
-    arrays = [
-        _numbers(what, name, table[name], name in gaps)
-        if name in numbers
-        else _words(table[name], missing)
-        for name in kept
-    ]
-    return pa.table(arrays, names=kept)
+    for name in kept:
+        values = table[name]
+        if isinstance(values, Coded):
+            trimmed = [word.strip() for word in values.texts]
+            gone = set(missing)
+            meant = [None if word in gone else word for word in trimmed]
+            table = table.having(name, values.mapped(meant))
+        else:
+            _check_numbers(what, name, values, name in gaps)
+    return table
 
 
-def _words(values: Any, missing: Sequence[str]) -> Any:
-    pa: Any = importlib.import_module("pyarrow")
-    pc: Any = importlib.import_module("pyarrow.compute")
-    words = pc.utf8_trim_whitespace(values)
-    if missing:
-        # `pa.array` and `pa.scalar` would import pandas, if it is installed: .3 s of CPU time
-        any_of = "|".join(re.escape(word) for word in missing)
-        gone = pc.match_substring_regex(words, rf"\A(?:{any_of})\z")
-        words = pc.if_else(gone, pa.nulls(1, pa.string())[0], words)
-    return words
-
-
-def _numbers(what: str, name: str, values: Any, gaps: bool) -> Any:
-    numbers = _array(values)
-    bad = np.flatnonzero(np.isinf(numbers) if gaps else ~np.isfinite(numbers))
+def _check_numbers(what: str, name: str, values: Values, gaps: bool) -> None:
+    found = array(values)
+    bad = np.flatnonzero(np.isinf(found) if gaps else ~np.isfinite(found))
     if len(bad):
         raise DataError(
             f"{what}: row {int(bad[0]) + 1} has no number in column {name}; fill it in, or get a "
             "complete copy of the file."
         )
-    return values
 
 
 def numbers(table: Table, name: str) -> Any:
     """Return a column of numbers as an array; missing values are NaN."""
-    return _array(table[name])
+    return array(table[name])
 
 
-def _array(values: Any) -> Any:
-    pa: Any = importlib.import_module("pyarrow")
-    whole = values.combine_chunks()
-    if pa.types.is_integer(whole.type) and whole.null_count:
-        whole = whole.cast(pa.float64())
-    plain = pa.types.is_integer(whole.type) or pa.types.is_floating(whole.type)
-    return as_numpy(whole, np.nan) if plain else values.to_numpy()
+def array(values: Values) -> Any:
+    """Return numbers as an array; missing values are NaN."""
+    if isinstance(values, Plain):
+        return values.numbers()
+    return np.full(len(values), np.nan) if isinstance(values, Opaque) else values.objects()
 
 
 def words(table: Table, name: str) -> Any:
     """Return a column of text as an array of str; missing values are None."""
-    return np.array(table[name].to_pylist(), dtype=object)
+    values = table[name]
+    return values.objects() if isinstance(values, Coded) else np.array(values.listed(), object)
 
 
 def count(table: Table, name: str, value: str | float) -> int:
@@ -233,9 +210,20 @@ def count(table: Table, name: str, value: str | float) -> int:
     return int((at == value).sum())
 
 
+def complete(table: Table) -> int:
+    """Return the number of rows without a missing value."""
+    gone = np.zeros(len(table), dtype=np.bool_)
+    for values in table.columns.values():
+        if isinstance(values, Coded):
+            gone |= values.codes < 0
+        else:
+            gone |= np.isnan(array(values).astype(np.float64))
+    return int((~gone).sum())
+
+
 def one_of(what: str, table: Table, name: str, known: Sequence[str]) -> None:
     """Raise DataError if a column contains values other than the known ones."""
-    found = sorted({str(word) for word in table[name].unique().to_pylist()})
+    found = sorted({str(word) for word in words(table, name)})
     if not set(found) <= set(known):
         raise DataError(
             f"{what}'s {name} is {' or '.join(found[:4])} in this file but must be "
@@ -245,8 +233,4 @@ def one_of(what: str, table: Table, name: str, known: Sequence[str]) -> None:
 
 def replaced(table: Table, name: str, values: Any) -> Table:
     """Return the table with other values in a column, or with a new last column."""
-    pa: Any = importlib.import_module("pyarrow")
-    column = pa.array(values, from_pandas=True)
-    if name in table.column_names:
-        return table.set_column(table.column_names.index(name), name, column)
-    return table.append_column(name, column)
+    return table.having(name, values_of(values))

@@ -19,7 +19,6 @@ of scikit-learn's TfidfVectorizer, which gives the same numbers for the same voc
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -65,16 +64,18 @@ class Vocabulary:
 
 def tokenise(texts: Sequence[str]) -> Tokens:
     """Split the texts of a client into words."""
-    pa: Any = importlib.import_module("pyarrow")
     lengths = np.zeros(len(texts), dtype=np.int64)
-    chunks = []
+    place: dict[str, int] = {}
+    chunks = [np.zeros(0, np.int64)]
     for start in range(0, len(texts), _BLOCK):
         found = [_WORD.findall(text.lower()) for text in texts[start : start + _BLOCK]]
         lengths[start : start + len(found)] = [len(words) for words in found]
-        chunks.append(pa.array(list(chain.from_iterable(found)), pa.string()))
-    coded = pa.chunked_array(chunks, pa.string()).dictionary_encode().unify_dictionaries().chunks
-    words = tuple(coded[0].dictionary.to_pylist()) if coded else ()
-    codes = np.concatenate([np.zeros(0, np.int64), *(np.asarray(chunk.indices) for chunk in coded)])
+        for word in dict.fromkeys(chain.from_iterable(found)):
+            place.setdefault(word, len(place))
+        each = map(place.__getitem__, chain.from_iterable(found))
+        chunks.append(np.fromiter(each, np.int64, sum(map(len, found))))
+    words = tuple(place)
+    codes = np.concatenate(chunks)
     at = np.repeat(np.arange(len(texts)), lengths)
     pairs, count = np.unique(at * max(len(words), 1) + codes, return_counts=True)
     text, word = np.divmod(pairs, max(len(words), 1))

@@ -139,7 +139,7 @@ def load(
         state = state_of_new_client(algorithm, task, saved.server, config, own, steps)
         table = place.clients()
         if own is not None and table is not None:
-            warned = misfit(algorithm, task, saved.server, state, own, table.to_pydict())
+            warned = misfit(algorithm, task, saved.server, state, own, table.listed())
     wanted = checked_preference(preference, objectives(algorithm))
     if not isinstance(algorithm, LearnsFront):
         if limits:

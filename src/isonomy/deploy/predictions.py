@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from isonomy.core import parquet
 from isonomy.core.csv_cell import csv_cell
 from isonomy.core.task import Task, probabilities
 from isonomy.deploy.rows import Features
@@ -64,12 +65,7 @@ class Predictions:
 
     def parquet(self) -> bytes:
         """The predictions as a Parquet file."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.table(self.columns()), sink)
-        return bytes(sink.getvalue().to_pybytes())
+        return parquet.written(self.columns())
 
 
 def predictions(

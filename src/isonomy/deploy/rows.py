@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from isonomy.core import parquet
+from isonomy.core.values import Frame, Values, values_of
+from isonomy.data.arrow_values import frame_of, from_arrow, is_arrow, pyarrow
 from isonomy.data.preparation import Pixels, Texts, as_features
 from isonomy.data.tables.roles import parts
 from isonomy.deploy.groups import Given, column_groups, given_groups
@@ -75,7 +80,7 @@ def _features(
             return _array(_load(path), preparation, inputs, str(path))
         _needs_table(preparation, inputs, str(path))
         if isinstance(preparation, Texts):
-            return _texts(_arrow(path), preparation, str(path))
+            return _texts(_file(path), preparation, str(path))
         assert preparation is not None
         return prepared(read(path, preparation), preparation, rule)  # type: ignore[arg-type]
     table, place = _in_memory(rows), "the table"
@@ -201,18 +206,18 @@ def _load(path: Path) -> NDArray[Any]:
     return out
 
 
-def _texts(table: Any, preparation: Texts, place: str) -> Features:
+def _texts(table: Frame, preparation: Texts, place: str) -> Features:
     name = preparation.column
-    if name not in table.column_names:
+    if name not in table.names:
         raise DataError(
             f"{place} has no column '{name}' with the texts; add it."
-            f"{did_you_mean(name, table.column_names)}"
+            f"{did_you_mean(name, table.names)}"
         )
-    texts = table.column(name).to_pylist()
+    texts = table[name].listed()
     wrong = [row for row, text in enumerate(texts) if not isinstance(text, str)]
     if wrong:
         raise DataError(f"column '{name}' of {place} has no text in row {wrong[0] + 1}; fill it.")
-    unused = [other for other in table.column_names if other != name]
+    unused = [other for other in table.names if other != name]
     notes = [f"the model does not use {_listed(unused)}."] if unused else []
     x = preparation.transform(texts)
     blank = np.flatnonzero(~x.any(1))
@@ -224,40 +229,31 @@ def _texts(table: Any, preparation: Texts, place: str) -> Features:
     return Features(torch.from_numpy(x), tuple(notes))
 
 
-def _arrow(path: Path) -> Any:
-    """A file with texts, as an arrow table of strings."""
-    import pyarrow as pa
-    import pyarrow.csv as pacsv
-    import pyarrow.parquet as pq
-
-    from isonomy.data.tables import files
+def _file(path: Path) -> Frame:
+    """A file with texts; those of a CSV file are never numbers."""
+    from isonomy.data.tables import csv_files, files
 
     found = _single_file(path)
     try:
         if path.name.lower().endswith(files.PARQUET):
-            return pq.read_table(found)
-        names = files.column_names(found)
-        return pacsv.read_csv(
-            found,
-            parse_options=pacsv.ParseOptions(newlines_in_values=True),
-            convert_options=pacsv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
-        )
-    except (OSError, pa.ArrowException) as error:
+            return parquet.read_frame(found)
+        return csv_files.read_texts(found)
+    except (OSError, EOFError, ValueError, zlib.error, csv.Error) as error:
         reason = " ".join(str(error).split())[:120]
         raise DataError(f"{path} cannot be read ({reason}); write it again.") from None
 
 
-def _in_memory(rows: Any) -> Any:
-    import pyarrow as pa
-
-    if isinstance(rows, pa.Table):
+def _in_memory(rows: Any) -> Frame:
+    if isinstance(rows, Frame):
         return rows
     try:
         if isinstance(rows, Mapping):
-            return pa.table(dict(rows))
+            return Frame({str(name): _given(column) for name, column in rows.items()})
+        if is_arrow(rows) and hasattr(rows, "column_names"):
+            return frame_of(rows)
         if hasattr(rows, "columns") and hasattr(rows, "iloc"):
-            return pa.Table.from_pandas(rows, preserve_index=False)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+            return frame_of(pyarrow("a frame").Table.from_pandas(rows, preserve_index=False))
+    except (TypeError, ValueError) as error:
         reason = " ".join(str(error).split())[:120]
         raise DataError(
             f"the rows are not a table ({reason}); give columns of the same length."
@@ -267,16 +263,18 @@ def _in_memory(rows: Any) -> Any:
     )
 
 
-def _columns(table: Any, preparation: Any) -> Table:
+def _given(column: Any) -> Values:
+    return from_arrow(column) if is_arrow(column) else values_of(column)
+
+
+def _columns(table: Frame, preparation: Any) -> Table:
     from isonomy.data.tables.columns import Table as Made
     from isonomy.data.tables.columns import column
     from isonomy.data.tables.readings import like
 
     missing, known = preparation.table.missing, preparation.categories()
     made = {
-        name: like(table.column(name), known[name], missing)
-        if name in known
-        else column(table.column(name), missing)
-        for name in table.column_names
+        name: like(values, known[name], missing) if name in known else column(values, missing)
+        for name, values in table.columns.items()
     }
-    return Made(made, table.num_rows, "the table")
+    return Made(made, len(table), "the table")

@@ -6,9 +6,8 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-import pyarrow as pa
-
 from isonomy.core.nested import flat
+from isonomy.core.values import values_of
 from isonomy.errors import ConfigError, missing_extra, unknown
 from isonomy.metrics.names import find_metric, interval_of
 from isonomy.runs.record import Record
@@ -16,6 +15,7 @@ from isonomy.runs.record import Record
 By = Literal["run", "round", "client", "group"]
 To = Literal["pandas", "polars", "arrow"]
 Row = dict[str, Any]
+Columns = dict[str, list[Any]]
 
 
 def frame(records: Sequence[Record], by: By = "run", to: To = "pandas") -> Any:
@@ -28,22 +28,18 @@ def frame(records: Sequence[Record], by: By = "run", to: To = "pandas") -> Any:
     if by == "run" and len(records) > 1:
         made = _with_settings(made, records)
     if to == "arrow":
-        return made
-    return _pandas(made) if to == "pandas" else _package("polars", "polars").from_arrow(made)
+        return _package("pyarrow", "arrow").table(made)
+    return _package(to, to).DataFrame(made)
 
 
 def _package(name: str, extra: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
+        others = [other for other in ("pandas", "polars", "arrow") if other != extra]
         advice = missing_extra(f"a frame of {name}", name, extra).removesuffix(".")
-        raise ConfigError(f"{advice}, or ask for an arrow table with to='arrow'.") from None
-
-
-def _pandas(table: Any) -> Any:
-    """A pandas frame; built by columns, so that whole numbers and texts have pandas' own types."""
-    _package("pandas", "pandas")
-    return table.to_pandas()
+        asked = " or ".join(f"to='{other}'" for other in others)
+        raise ConfigError(f"{advice}, or ask for {asked}.") from None
 
 
 def _of(record: Record) -> Row:
@@ -105,25 +101,31 @@ _ROWS: Mapping[str, Callable[[Record], Iterable[Row]]] = {
 }
 
 
-def _table(rows: Sequence[Row]) -> Any:
+def _table(rows: Sequence[Row]) -> Columns:
     names = list(dict.fromkeys(name for row in rows for name in row))
-    return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
+    return {name: _column([row.get(name) for row in rows]) for name in names}
 
 
-def _with_settings(table: Any, records: Sequence[Record]) -> Any:
+def _column(values: list[Any]) -> list[Any]:
+    """Values of one type: numbers, truths or texts; None is a missing value."""
+    try:
+        return values_of(values).listed()
+    except ValueError:  # of several types
+        return [None if value is None else str(value) for value in values]
+
+
+def _with_settings(table: Columns, records: Sequence[Record]) -> Columns:
     """The table with the keys of the configs that differ between runs, after the seed."""
     settings = [_texts(flat(record.config)) for record in records]
     names = list(dict.fromkeys(name for one in settings for name in one))
-    for name in reversed(names):
+    differ: Columns = {}
+    for name in names:
         values = [one.get(name) for one in settings]
         if name in ("seed", "label", "series") or all(value == values[0] for value in values):
             continue
-        try:
-            column = pa.array(values)
-        except pa.ArrowException:  # of several types
-            column = pa.array([None if value is None else str(value) for value in values])
-        table = table.add_column(2, f"config.{name}", column)
-    return table
+        differ[f"config.{name}"] = _column(values)
+    first = {name: table[name] for name in list(table)[:2]}
+    return {**first, **differ, **table}
 
 
 def _texts(settings: Row) -> Row:

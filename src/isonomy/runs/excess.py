@@ -157,9 +157,9 @@ def recompute(
 def _rays(place: RunFolder) -> Tensor | None:
     """The points of their fronts at which the clients predicted; None without fronts."""
     table = place.clients()
-    if table is None or "preference.0" not in table.column_names:
+    if table is None or "preference.0" not in table.names:
         return None
-    rows = table.to_pydict()
+    rows = table.listed()
     last = max(rows["round"])
     names = sorted(name for name in rows if name.startswith("preference."))
     at = [
@@ -172,9 +172,9 @@ def _rays(place: RunFolder) -> Tensor | None:
 def _found(place: RunFolder) -> tuple[int, ...] | None:
     """The clusters that the method had found at the end of the run."""
     table = place.clients()
-    if table is None or "cluster" not in table.column_names:
+    if table is None or "cluster" not in table.names:
         return None
-    rows = table.to_pydict()
+    rows = table.listed()
     last = max(rows["round"])
     at = {
         k: c

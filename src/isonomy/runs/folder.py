@@ -32,18 +32,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+import numpy as np
+from numpy.typing import NDArray
 
 from isonomy.config.files import read
 from isonomy.config.schema import Config
+from isonomy.core import parquet
 from isonomy.core.tree import Tree
+from isonomy.core.values import Frame, Plain, joined
 from isonomy.engines.states import Known
 from isonomy.errors import RunError
 from isonomy.postprocess import Rule
 from isonomy.runs import checkpoints, saved_model
-from isonomy.runs.arrow_columns import table_of
 from isonomy.runs.checkpoints import Checkpoint
 from isonomy.runs.files import flush_to_disk, locked, opened, write_atomically
 from isonomy.runs.saved_model import ModelCard, SavedModel
@@ -60,7 +60,6 @@ _FOLDERS = {  # a run's subfolders, and the names of the files that it writes th
 
 
 LONG = 1 << 20  # rows of clients.parquet up to which it is written at once
-GROUP = 1 << 17  # rows of a group, in a longer one
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError)  # values of an unexpected form
 
 
@@ -238,53 +237,49 @@ class RunFolder:
                         "checkpoint: it was damaged; start the run again with --overwrite."
                     )
                 self.write(name, _text(kept))
-            joined = self.path / "clients.parquet"
-            if joined.exists():  # the run was killed at its end: go back to parts
-                table = _read_clients(joined)
-                early = table.filter(pc.field("round") <= round)
+            whole = self.path / "clients.parquet"
+            if whole.exists():  # the run was killed at its end: go back to parts
+                table = _read_clients(whole)
+                early = table.take(rounds_of(table) <= round)
                 for part in self._parts():  # they are in the table, if the kill was before
                     part.unlink()  # their deletion
-                self.write(f"clients/{round:08d}.parquet", _parquet(early))
-                joined.unlink()
+                self.write(f"clients/{round:08d}.parquet", parquet.written(early.columns))
+                whole.unlink()
             for part in self._parts():
                 if int(part.stem) > round:
                     part.unlink()
 
     # --- per-client tables ----------------------------------------------------------------------
 
-    def write_clients(self, round: int, columns: dict[str, Any] | pa.Table) -> None:
+    def write_clients(self, round: int, columns: Mapping[str, Any]) -> None:
         """Write the table of clients of one evaluation."""
         with saving(self.path):
-            table = columns if isinstance(columns, pa.Table) else table_of(columns)
-            self.write(f"clients/{round:08d}.parquet", _parquet(table))
+            self.write(f"clients/{round:08d}.parquet", parquet.written(columns))
 
-    def clients(self) -> pa.Table | None:
+    def clients(self) -> Frame | None:
         """The tables of clients of all evaluations so far; None if there are none."""
         whole = self.path / "clients.parquet"
         with reading(whole):
             if whole.exists():
                 return _read_clients(whole)
             parts = self._parts()
-            return pa.concat_tables([_read_clients(p) for p in parts]) if parts else None
+            return joined([_read_clients(p) for p in parts]) if parts else None
 
     def _join_clients(self) -> None:
-        """Write the tables of all evaluations as one; a long one in groups of rows."""
+        """Write the tables of all evaluations as one; a long one without reading all of it."""
         parts = self._parts()
         if (self.path / "clients.parquet").exists() or not parts:
             return
-        if sum(pq.read_metadata(part).num_rows for part in parts) <= LONG:
-            table = pa.concat_tables([_read(part) for part in parts])
-            self.write("clients.parquet", _parquet(table))
+        if sum(parquet.ParquetFile(part).rows for part in parts) <= LONG:
+            table = joined([parquet.read_frame(part) for part in parts])
+            self.write("clients.parquet", parquet.written(table.columns))
             return
         target = self.path / "clients.parquet"
         partial = target.with_name(f".{target.name}.partial")
         partial.unlink(missing_ok=True)
-        with opened(partial, os.O_EXCL) as file:
-            schema = pq.read_schema(parts[0])
-            with pq.ParquetWriter(file, schema) as writer:
-                for part in parts:
-                    for batch in pq.ParquetFile(part).iter_batches(GROUP):
-                        writer.write_batch(batch, row_group_size=GROUP)
+        opened(partial, os.O_EXCL).close()  # a link is refused, not followed
+        parquet.join_files(parts, partial)
+        with partial.open("rb+") as file:
             flush_to_disk(file)
         os.replace(partial, target)
 
@@ -295,13 +290,13 @@ class RunFolder:
     def write_front(self, columns: dict[str, Any]) -> None:
         """Write the fronts at the end of the run."""
         with saving(self.path):
-            self.write("front.parquet", _parquet(table_of(columns)))
+            self.write("front.parquet", parquet.written(columns))
 
     def front(self) -> dict[str, list[Any]]:
         """The fronts' columns; empty if none was measured."""
         path = self.path / "front.parquet"
         with reading(path):
-            found = dict(_read(path).to_pydict()) if path.exists() else {}
+            found = parquet.rows_of(path) if path.exists() else {}
             for column in found.values():
                 if len({len(cell) for cell in column if isinstance(cell, list)}) > 1:
                     raise ValueError("counts of different lengths in one column")
@@ -490,27 +485,20 @@ def _text(lines: list[dict[str, Any]]) -> bytes:
     return "".join(f"{line}\n" for line in each).encode()
 
 
-def _parquet(table: pa.Table) -> bytes:
-    """A table as a file; its bytes do not depend on how the table was chunked."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(table.combine_chunks(), sink)
-    return bytes(sink.getvalue().to_pybytes())
-
-
-def _read(path: Path) -> pa.Table:
-    """A table; `pq.read_table` would import pandas, if it is installed."""
-    with pq.ParquetFile(path) as file:
-        return file.read()
-
-
-def _read_clients(path: Path) -> pa.Table:
+def _read_clients(path: Path) -> Frame:
     """A table of clients; raises RunError if it is damaged."""
     with reading(path):
-        table = _read(path)
-        rounds = table.column("round")
-        if not pa.types.is_integer(rounds.type) or rounds.null_count:
-            raise ValueError("a row without the number of its round")
+        table = parquet.read_frame(path)
+        rounds_of(table)
         return table
+
+
+def rounds_of(table: Frame) -> NDArray[np.integer]:
+    """The round of each row of a table of clients."""
+    rounds = table["round"]
+    if not isinstance(rounds, Plain) or rounds.values.dtype.kind not in "iu" or rounds.has_null:
+        raise ValueError("a row without the number of its round")
+    return rounds.values
 
 
 @contextlib.contextmanager
@@ -518,7 +506,7 @@ def reading(path: Path) -> Iterator[None]:
     """Convert the errors of a file that is damaged or cannot be read into a RunError."""
     try:
         yield
-    except (OSError, *MALFORMED, pa.ArrowException) as error:
+    except (OSError, *MALFORMED) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else "it is damaged"
         raise RunError(
             f"'{path}' cannot be read: {why}; restore it from a copy, or make the run again with "
@@ -531,7 +519,7 @@ def saving(path: Path) -> Iterator[None]:
     """Convert I/O errors into a RunError."""
     try:
         yield
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, parquet.ParquetError) as error:
         full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         what = "the disk is full" if full else str(error)
         raise RunError(

@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
-
 from isonomy.config.schema import PostprocessConfig
 from isonomy.errors import RunError
 from isonomy.runs.build import build
-from isonomy.runs.folder import RunFolder
+from isonomy.runs.folder import RunFolder, rounds_of
 from isonomy.runs.listener import Listener, Listeners
 from isonomy.runs.record import Record
 from isonomy.runs.training import train
@@ -69,9 +67,9 @@ def postprocess_run(
                 target.append(stream, line)
         clients = source.clients()
         if clients is not None and round > 1:
-            early = clients.filter(pc.field("round") < round)
-            if early.num_rows:
-                target.write_clients(round - 1, early)
+            early = clients.take(rounds_of(clients) < round)
+            if len(early):
+                target.write_clients(round - 1, early.columns)
         told = {**extra, "config": setting.config.digest}
         shards = (read() for read in found.shards)
         target.save_checkpoint(round, trees, told, setting.config.checkpoint.keep, shards)

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from isonomy.config.schema import AlgorithmConfig, Config, DefenceConfig, PostprocessConfig
+from isonomy.core.values import Coded, Frame, Plain, Values
 from isonomy.runs.folder import RunFolder, reading
 from isonomy.runs.record import Record
 
@@ -69,10 +70,16 @@ def listed(column: Any) -> Any:
     return column if len(column) > LONG else column.tolist()
 
 
-def _columns(table: Any) -> dict[str, Any]:
-    if table.num_rows <= LONG:
-        return dict(table.to_pydict())
-    return {name: table.column(name).to_numpy(zero_copy_only=False) for name in table.column_names}
+def _columns(table: Frame) -> dict[str, Any]:
+    if len(table) <= LONG:
+        return dict(table.listed())
+    return {name: _long(values) for name, values in table.columns.items()}
+
+
+def _long(values: Values) -> Any:
+    if isinstance(values, Plain):
+        return values.numbers()
+    return values.objects() if isinstance(values, Coded) else values.listed()
 
 
 def last_metrics(lines: list[dict[str, Any]]) -> dict[str, float | None]:

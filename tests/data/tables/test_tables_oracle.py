@@ -13,6 +13,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
 from isonomy.core.examples import SPLITS
+from isonomy.data.arrow_values import from_arrow
 from isonomy.data.tables import Preprocessing, Roles
 from isonomy.data.tables.columns import Numbers, Table, column
 from isonomy.data.tables.federate import assemble
@@ -34,7 +35,9 @@ class clients:  # noqa: N801
         self._tables = [
             Table(
                 {
-                    name: column(pa.array(np.asarray(values).tolist(), from_pandas=True))
+                    name: column(
+                        from_arrow(pa.array(np.asarray(values).tolist(), from_pandas=True))
+                    )
                     for name, values in table.items()
                 },
                 len(table["y"]),

@@ -528,6 +528,7 @@ def test_a_folder_that_may_not_be_looked_into_is_named(refused, place):
 
 
 def test_a_table_that_is_wrong_in_memory_is_refused_alike():
+    from isonomy.data.arrow_values import frame_of
     from isonomy.data.dataset import Request
     from isonomy.data.partition import PARTITIONS
     from isonomy.data.tables import Roles, federate
@@ -537,9 +538,9 @@ def test_a_table_that_is_wrong_in_memory_is_refused_alike():
     request = Request(2, 0, PARTITIONS["iid"], options, {})
     table = pa.table(A | {"day": [dt.date(2020, 1, 1)] * 30})
     with pytest.raises(DataError, match="label 'day' contains dates"):
-        federate(table, Roles(label="day"), request, source="mine")
+        federate(frame_of(table), Roles(label="day"), request, source="mine")
     wrong = pa.table(changed(A, "score", 3, np.inf))
     with pytest.raises(
         DataError, match="'score' of the table contains an infinite number in row 3"
     ):
-        federate(wrong, Roles(label="ill"), request, source="mine")
+        federate(frame_of(wrong), Roles(label="ill"), request, source="mine")

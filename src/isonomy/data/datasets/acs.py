@@ -31,7 +31,6 @@ RAC1P are not named, because such extracts often have codes of their own.
 from __future__ import annotations
 
 import hashlib
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,10 +40,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.core.options import Option
+from isonomy.core.values import Coded, Frame, Plain, coded, joined
 from isonomy.data.dataset import Dataset, Request
 from isonomy.data.download import census_files
 from isonomy.data.federation import Federation
 from isonomy.data.partition import FRACTIONS, PARTITIONS, generator
+from isonomy.data.public_tables import array
 from isonomy.errors import ConfigError, DataError, unknown
 
 Numbers = NDArray[np.float64]
@@ -148,28 +149,25 @@ PARQUET = (".parquet", ".pq")
 
 def people(task: Task, table: Any) -> Any:
     """Select the people of a task from a state's table: their features and the `label`."""
-    pa: Any = importlib.import_module("pyarrow")
-    columns = {name: table[name].to_numpy().astype(np.float64) for name in task.columns}
-    asked = np.ones(table.num_rows, dtype=np.bool_) if task.asked is None else task.asked(columns)
+    columns = {name: array(table[name]).astype(np.float64) for name in task.columns}
+    asked = np.ones(len(table), dtype=np.bool_) if task.asked is None else task.asked(columns)
     kept = {name: columns[name][asked] for name in task.features.split()}
     answer = task.positive(columns[task.target][asked])
     arrays = {name: _words(name, values, WORDS.get(name)) for name, values in kept.items()}
-    return pa.table(arrays | {LABEL: pa.array(np.array(task.labels)[answer.astype(np.int64)])})
+    return Frame(arrays | {LABEL: Coded(answer.astype(np.int32), task.labels)})
 
 
 def _words(name: str, values: Numbers, known: dict[int, str] | None) -> Any:
-    """Convert columns: numbers with null for blank, and codes to words if these are known."""
-    pa: Any = importlib.import_module("pyarrow")
+    """Convert columns: numbers with NaN for blank, and codes to words if these are known."""
     if known is None:
-        return pa.array(values, from_pandas=True)
+        return Plain(values)
     wrong = values[~np.isin(values, list(known))]
     if len(wrong):
         raise DataError(
             f"{name} is {wrong[0]:g} in one row but must be 1 to {max(known)}; get a complete "
             "copy of the file from the Census Bureau."
         )
-    words = pa.array([known[code] for code in sorted(known)])
-    return words.take(pa.array(values.astype(np.int64) - 1))
+    return Coded(values.astype(np.int32) - 1, [known[code] for code in sorted(known)])
 
 
 def load(request: Request) -> Federation:
@@ -191,18 +189,16 @@ def load(request: Request) -> Federation:
         table, digest = _state(state, path, request)
         tables.append(table)
         sums.append(digest)
-    pa: Any = importlib.import_module("pyarrow")
-    return replace(federate(pa.concat_tables(tables), sums, request), origin=origin)
+    return replace(federate(joined(tables), sums, request), origin=origin)
 
 
 def _state(state: str, path: Path, request: Request) -> tuple[Any, str]:
     """Return the people of a state, all or a random share, with the state in each row."""
-    pa: Any = importlib.import_module("pyarrow")
     options = request.options
     task = TASKS[options["task"]]
     table, digest = census_files.read(path, state, options["year"], task.columns)
     table = _share(people(task, table), state, request)
-    return table.append_column(STATE, pa.array([state] * table.num_rows, pa.string())), digest
+    return table.having(STATE, Coded(np.zeros(len(table), np.int32), [state])), digest
 
 
 def _share(table: Any, state: str, request: Request) -> Any:
@@ -211,12 +207,11 @@ def _share(table: Any, state: str, request: Request) -> Any:
     if density == 1:
         return table
     rng = generator("acs", (request.seed, int(census_files.CODES[state])))
-    return table.take(np.sort(rng.permutation(table.num_rows)[: round(density * table.num_rows)]))
+    return table.take(np.sort(rng.permutation(len(table))[: round(density * len(table))]))
 
 
 def _prepared(path: Path, request: Request) -> Federation:
     """Build the federation from one Parquet file of selected people with a column STATE."""
-    pa: Any = importlib.import_module("pyarrow")
     from isonomy.data.tables import parquet_files
 
     options = request.options
@@ -226,31 +221,33 @@ def _prepared(path: Path, request: Request) -> Federation:
             f"{path} does not exist; give the path of the table, or of a folder with the "
             "Bureau's files."
         )
-    table = parquet_files.read_whole(path, parquet_files.open_file(path))
+    file = parquet_files.open_file(path)
+    found = parquet_files.read_whole(path, file)
+    table = Frame(dict(zip(parquet_files.given_names(file), found, strict=True)))
     needed = [*task.features.split(), task.target, "STATE"]
-    if missing := [name for name in needed if name not in table.column_names]:
+    if missing := [name for name in needed if name not in table.names]:
         raise DataError(
             f"{path} has no column {missing[0]}; a table for the task '{options['task']}' needs "
             f"{', '.join(needed)}."
         )
-    where = np.array(table["STATE"].to_pylist())
+    where = np.array(table["STATE"].listed())
     states = options["states"] or sorted(set(where.tolist()))
     census_files.check(states, options["year"])
     if absent := sorted(set(states) - set(where.tolist())):
         raise DataError(f"{path} has no rows of {', '.join(absent)}; change data.states.")
-    answer = table[task.target].to_numpy()
+    answer = array(table[task.target])
     answer = answer.astype(np.bool_) if answer.dtype == np.bool_ else task.positive(answer)
     arrays = {
-        name: _words(name, table[name].to_numpy().astype(np.float64), WORDS["SEX"])
+        name: _words(name, array(table[name]).astype(np.float64), WORDS["SEX"])
         if name == "SEX"
         else table[name]
         for name in task.features.split()
     }
-    labels = pa.array(np.array(task.labels)[answer.astype(np.int64)])
-    people = pa.table(arrays | {LABEL: labels, STATE: pa.array(where)})
-    parts = [_share(people.filter(pa.array(where == state)), state, request) for state in states]
+    labels = Coded(answer.astype(np.int32), task.labels)
+    people = Frame(arrays | {LABEL: labels, STATE: coded(where.tolist())})
+    parts = [_share(people.take(where == state), state, request) for state in states]
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return replace(federate(pa.concat_tables(parts), [digest], request), origin="the file given")
+    return replace(federate(joined(parts), [digest], request), origin="the file given")
 
 
 def federate(table: Any, sums: list[str], request: Request) -> Federation:
@@ -275,7 +272,7 @@ def federate(table: Any, sums: list[str], request: Request) -> Federation:
     notes = [f"SHA-256 of {_read_what(sums)}: {_together(sums)}."]
     whole = len(sums) == len(census_files.STATES) + 1 and "PR" in options["states"]
     if task.rows and whole and options["year"] == 2018 and options["density"] == 1:
-        notes.append(f"{table.num_rows:,} rows; Ding et al. (2021) state {task.rows:,}.")
+        notes.append(f"{len(table):,} rows; Ding et al. (2021) state {task.rows:,}.")
     return tables.federate(table, roles, request, source=DATASET.source, notes=tuple(notes))
 
 

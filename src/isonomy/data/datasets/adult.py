@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from isonomy.core.examples import Attribute
+from isonomy.core.values import Coded, joined
 from isonomy.data import fedfb_preparation, public_tables
 from isonomy.data.dataset import Dataset, Fact, Request
 from isonomy.data.download import fetch
@@ -88,18 +89,16 @@ def parse(paths: Sequence[Path]) -> Table:
     The original has no header, a space after every comma, and in `adult.test` a first line to
     skip and a full stop after the label.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     tables = []
     for path in paths:
         skip = 0 if public_tables.first_line(path)[:1].isdigit() else 1
         tables.append(
             public_tables.read("ADULT", path, COLUMNS, NUMBERS, skip=skip, missing=("?",))
         )
-    table = pa.concat_tables(tables).combine_chunks()
-    income = pc.utf8_rtrim(table["income"], characters=".")
-    table = table.set_column(COLUMNS.index("income"), "income", income)
+    table = joined(tables)
+    income = table["income"]
+    assert isinstance(income, Coded)  # a column of words
+    table = table.having("income", income.mapped([word.rstrip(".") for word in income.texts]))
     one_of("ADULT", table, "income", LABELS)
     return table
 
@@ -117,7 +116,7 @@ def _facts(table: Table) -> list[Fact]:
         Fact("women", count(table, "sex", "Female"), 16_192),
         Fact("rows with race White", count(table, "race", "White"), 41_762),
         Fact("rows with race Black", count(table, "race", "Black"), 4_685),
-        Fact("rows without '?'", len(table.drop_null()), 45_222),
+        Fact("rows without '?'", public_tables.complete(table), 45_222),
     ]
 
 
@@ -160,7 +159,7 @@ def paper(table: Table) -> Federation:
         table = replaced(table, name, [word or "?" for word in words(table, name)])
     y = (words(table, "income") == ">50K").astype(np.int64)
     z = (words(table, "sex") == "Male").astype(np.int64)
-    train, test = table[:TRAINING], table[TRAINING:]
+    train, test = table.take(slice(TRAINING)), table.take(slice(TRAINING, None))
     known = fedfb_preparation.levels(train, PAPER_CATEGORIES)
     x, names = fedfb_preparation.encode(train, NUMBERS, known, z[:TRAINING])
     x_test, _ = fedfb_preparation.encode(test, NUMBERS, known, z[TRAINING:])

@@ -20,19 +20,19 @@ lists from a folder instead of downloading them.
 
 from __future__ import annotations
 
-import importlib
+import csv
 import io
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isonomy.core.options import Option
+from isonomy.core.values import Coded, Frame, Plain, Values, coded
 from isonomy.data import public_tables
 from isonomy.data.dataset import Dataset, Fact, Request, check_facts
 from isonomy.data.download import fetch
@@ -75,25 +75,26 @@ ANSWERS = ("no", "yes")
 
 def parse(path: Path) -> tuple[Columns, list[str]]:
     """Read all attributes and the names of pictures, from the official file or a table."""
-    pa: Any = importlib.import_module("pyarrow")
-    csv: Any = importlib.import_module("pyarrow.csv")
+    from isonomy.data.tables.csv_files import read_columns
+
     try:
         content = _content(path)
         official = re.match(rb"\s*\d+\s*\n", content)
         if official:  # the number of rows, then names and rows with any number of spaces
             content = b"filename " + _single_spaces(content[official.end() :])
-        table = csv.read_csv(
-            pa.BufferReader(content),
-            parse_options=csv.ParseOptions(delimiter=" " if official else ","),
-        )
-    except (*DAMAGE, pa.ArrowException) as error:
+        delimiter = " " if official else ","
+        first = content.partition(b"\n")[0].decode("utf-8-sig").strip("\r")
+        given = next(csv.reader([first], delimiter=delimiter), [])
+        there = [name or f" {i}" for i, name in enumerate(given)]  # a row may end in a space
+        table = read_columns(content, there, there, (), skip=1, delimiter=delimiter)
+    except (*DAMAGE, ValueError, csv.Error) as error:
         raise DataError(
             f"cannot read {path} as CelebA's attributes ({_short(error)}); give "
             "list_attr_celeba.txt, or a table with a header line."
         ) from error
-    names = [name for name in table.column_names[1:] if name]
+    names = [name for name in table.names[1:] if not name.startswith(" ")]
     return {name: _zero_one(path, name, table[name]) for name in names}, [
-        str(name) for name in table.column(0).to_pylist()
+        str(name) for name in table[there[0]].listed()
     ]
 
 
@@ -118,9 +119,12 @@ def _content(path: Path) -> bytes:
         return archive.read(inside[0])
 
 
-def _zero_one(path: Path, name: str, values: Any) -> NDArray[np.int8]:
-    numbers = values.to_numpy()
-    if numbers.dtype.kind not in "iuf" or not np.isin(numbers, (-1, 0, 1)).all():
+def _zero_one(path: Path, name: str, values: Values) -> NDArray[np.int8]:
+    from isonomy.data.tables.columns import Numbers, column
+
+    found = column(values)
+    numbers = found.values if isinstance(found, Numbers) else np.full(1, np.nan)
+    if not np.isin(numbers, (-1, 0, 1)).all():
         raise DataError(
             f"attribute '{name}' of {path} contains values other than 1 and -1 (or 0); get a "
             "complete copy of the file."
@@ -240,7 +244,6 @@ def federate(
     """
     from isonomy.data import tables
 
-    pa: Any = importlib.import_module("pyarrow")
     options = request.options
     label, protected = options["label"], options["protected"]
     used = {part.strip() for name in protected for part in name.split("*")}
@@ -252,14 +255,15 @@ def federate(
             "CelebA's attributes do not contain identities; set the option 'identities' to the "
             "path of identity_CelebA.txt."
         )
-    words = pa.array(ANSWERS)
-    table = {
-        name: words.take(pa.array(values)) if name == label or name in used else pa.array(values)
+    table: dict[str, Values] = {
+        name: Coded(values.astype(np.int32), ANSWERS)
+        if name == label or name in used
+        else Plain(values)
         for name, values in columns.items()
     }
     if who is not None:
-        table["identity"] = pa.array(who)
-    table |= {name: pa.array(values) for name, values in (given or {}).items()}
+        table["identity"] = Plain(who)
+    table |= {name: coded(values) for name, values in (given or {}).items()}
     roles = tables.Roles(
         label=label,
         positive="yes",
@@ -273,7 +277,7 @@ def federate(
         f"'{label}' is predicted from CelebA's other attributes, not from pictures.",
         "Attributes are judgements of annotators who saw a picture, including 'Male' and 'Young'.",
     )
-    made = tables.federate(pa.table(table), roles, request, source=DATASET.source, notes=notes)
+    made = tables.federate(Frame(table), roles, request, source=DATASET.source, notes=notes)
     said = {"-1": ANSWERS[0], "0": ANSWERS[0], "1": ANSWERS[1]}
     readings = [
         {"name": name, "values": said if name == label or name in used else {"-1": "0"}}

@@ -112,7 +112,7 @@ def filtered(table: Table) -> Table:
     days = numbers(table, "days_b_screening_arrest")
     keep = (np.abs(days) <= 30) & (numbers(table, "is_recid") != -1)
     keep &= (words(table, "c_charge_degree") != "O") & (words(table, "score_text") != "N/A")
-    return table.filter(keep)
+    return table.take(keep)
 
 
 def facts(paths: Sequence[Path]) -> list[Fact]:

@@ -19,19 +19,19 @@ clusters differ in length and what correlates with it, not in the language of a 
 
 from __future__ import annotations
 
-import importlib
+import csv
 import re
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from isonomy.core import parquet
 from isonomy.core.examples import SPLITS, Split
 from isonomy.core.options import Option
 from isonomy.data import text
@@ -132,16 +132,13 @@ def _archived(path: Path) -> Iterator[tuple[str, int]]:
 
 def _tabled(path: Path) -> Iterator[tuple[str, int]]:
     """Read the reviews of a table, in the columns `review` and `sentiment`."""
-    pa: Any = importlib.import_module("pyarrow")
+    from isonomy.data.tables.csv_files import read_texts
+
+    wanted = ("review", "sentiment")
     try:
-        if path.suffix == ".parquet":
-            pq: Any = importlib.import_module("pyarrow.parquet")
-            table = pq.read_table(path)
-        else:
-            csv: Any = importlib.import_module("pyarrow.csv")
-            table = csv.read_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True))
-        columns = [table[name].to_pylist() for name in ("review", "sentiment")]
-    except (*DAMAGE, KeyError, pa.ArrowException) as error:
+        table = parquet.read_frame(path) if path.suffix == ".parquet" else read_texts(path)
+        columns = [table[name].listed() for name in wanted]
+    except (*DAMAGE, KeyError, csv.Error, DataError) as error:
         raise _unreadable(path, error) from error
     for row, (review, sentiment) in enumerate(zip(*columns, strict=True)):
         if not isinstance(review, str) or sentiment not in LABELS:

@@ -8,6 +8,7 @@ import gzip
 import importlib
 import io
 import lzma
+import sys
 import tarfile
 import zipfile
 import zlib
@@ -92,15 +93,29 @@ def _gzip(stream: Any) -> Any:
     return gzip.GzipFile(fileobj=stream)
 
 
-def _zstd(stream: Any) -> Any:
-    """Decompress with pyarrow, because the standard library has zstd only since 3.14."""
-    pa = importlib.import_module("pyarrow")
-    return pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "zstd")
+class _Zstd(io.RawIOBase):
+    """Decompresses a stream; the standard library can do this only since Python 3.14."""
+
+    def __init__(self, stream: Any) -> None:
+        name = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+        self.zstd: Any = importlib.import_module(name)
+        self.file = self.zstd.ZstdFile(stream)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self.file.read(len(buffer))
+        except self.zstd.ZstdError as error:
+            raise OSError(str(error)) from None
+        buffer[: len(data)] = data
+        return len(data)
 
 
 _KINDS: dict[str, Callable[[Any], Any]] = {
     ".xz": lzma.LZMAFile,
-    ".zst": _zstd,
+    ".zst": _Zstd,
     ".gz": _gzip,
     ".bz2": bz2.BZ2File,
     "": lambda stream: stream,

@@ -9,22 +9,22 @@ whether they used the same tables.
 from __future__ import annotations
 
 import contextlib
+import csv
 import hashlib
 import http.client
-import importlib
 import os
 import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from isonomy.core.values import Frame
 from isonomy.data.download import fetch
 from isonomy.data.download.archives import DAMAGE
 from isonomy.errors import ConfigError, DataError, FetchError, unknown
 
-Table = Any  # pyarrow.Table
+Table = Frame
 
 ADDRESS = "https://www2.census.gov/programs-surveys/acs/data/pums/{year}/1-Year/{name}"
 SUMS = "SHA256SUMS"
@@ -193,27 +193,21 @@ def _unchanged(path: Path) -> None:
 
 def read(path: Path, state: str, year: int, columns: Sequence[str]) -> tuple[Table, str]:
     """Return the named columns of a state's table as numbers, and its SHA-256."""
-    pa: Any = importlib.import_module("pyarrow")
-    csv: Any = importlib.import_module("pyarrow.csv")
+    from isonomy.data.tables.csv_files import read_columns
+
     try:
         content = _content(path, table_name(state, year))
         header = content[: content.find(b"\n")].decode("utf-8-sig").strip()
         there = [name.strip().strip('"') for name in header.split(",")]
         names = {name: _called(path, name, there) for name in columns}
-        table = csv.read_csv(
-            pa.BufferReader(content),
-            convert_options=csv.ConvertOptions(
-                include_columns=list(dict.fromkeys(names.values())),
-                column_types=dict.fromkeys(names.values(), pa.float64()),
-                null_values=["", " "],
-            ),
-        )
-    except (*DAMAGE, pa.ArrowException) as error:
+        wanted = list(dict.fromkeys(names.values()))
+        table = read_columns(content, there, wanted, wanted, skip=1)
+    except (*DAMAGE, ValueError, csv.Error) as error:
         raise DataError(
             f"cannot read {path} as the person file of {state} ({_short(error)}); get a complete "
             "copy from the Census Bureau."
         ) from error
-    kept = pa.table({name: table[called] for name, called in names.items()})
+    kept = Frame({name: table[called] for name, called in names.items()})
     return kept, hashlib.sha256(content).hexdigest()
 
 

@@ -14,9 +14,9 @@ from datetime import datetime, time
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from isonomy.core.values import Coded, Opaque, Plain, Values
 
 Kind = Literal["number", "text", "time", "other", "empty"]
 
@@ -121,70 +121,34 @@ class Table:
         )
 
 
-def column(values: Any, missing: Sequence[str] = MISSING, comma: bool = False) -> Column:
-    """Convert an arrow array to a column. `comma`: whether 3,14 may be a number.
+def column(values: Values, missing: Sequence[str] = MISSING, comma: bool = False) -> Column:
+    """Convert values that were read to a column. `comma`: whether 3,14 may be a number.
 
-    >>> column(pa.array(["1", " 2.5", "NA"])).values.tolist()
+    >>> from isonomy.core.values import coded
+    >>> column(coded(["1", " 2.5", "NA"])).values.tolist()
     [1.0, 2.5, nan]
-    >>> column(pa.array(["yes", "no ", None, "yes"])).levels
+    >>> column(coded(["yes", "no ", None, "yes"])).levels
     ('no', 'yes')
     """
-    if isinstance(values, pa.ChunkedArray):
-        if pa.types.is_dictionary(values.type):
-            values = values.unify_dictionaries()
-        values = values.combine_chunks()
-        if isinstance(values, pa.ChunkedArray):  # an older pyarrow, or no chunks
-            values = pa.concat_arrays(values.chunks) if values.chunks else pa.array([], values.type)
-    rows, kind = len(values), values.type
-    if pa.types.is_dictionary(kind) and not pa.types.is_string(kind.value_type):
-        values = values.dictionary_decode()
-        kind = values.type
-    if values.null_count == rows or pa.types.is_null(kind):
-        return Other(rows, "empty")
-    if pa.types.is_boolean(kind):
-        return _numbers(values.cast(pa.int8()), (), truths=True)
-    if pa.types.is_decimal(kind):
-        values, kind = values.cast(pa.float64()), pa.float64()
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return _numbers(values, missing)
-    if pa.types.is_temporal(kind):
-        return Other(rows, "time")
-    if pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _texts(values, missing, comma)
-    try:
-        texts = pc.cast(values, pa.string())
-    except pa.ArrowException:
-        return Other(rows, "other")
-    return _texts(texts, missing, comma)
+    if isinstance(values, Opaque):
+        return Other(values.rows, values.kind)
+    return (
+        _texts(values, missing, comma) if isinstance(values, Coded) else _numbers(values, missing)
+    )
 
 
-def _numbers(values: Any, missing: Sequence[str], truths: bool = False) -> Column:
-    if values.null_count and pa.types.is_integer(values.type):
-        values = values.cast(pa.float64(), safe=False)  # beyond 2^53 this is the nearest real
-    elif pa.types.is_float16(values.type):
-        values = values.cast(pa.float32())
-    numbers = as_numpy(values, np.nan)
+def _numbers(values: Plain, missing: Sequence[str]) -> Column:
+    if not len(values) or (values.null is not None and values.null.all()):
+        return Other(len(values), "empty")
+    truths, numbers = values.values.dtype.kind == "b", values.numbers()
+    if truths:
+        return _unless_empty(numbers if numbers.dtype.kind == "f" else numbers.view(np.int8), True)
+    if numbers.dtype == np.float16:
+        numbers = numbers.astype(np.float32)
     marks = [m for m in (number(word, False) for word in missing) if m is not None and m == m]
     if marks and (gone := np.isin(numbers, marks)).any():
         numbers = np.where(gone, np.nan, numbers)
-    return _unless_empty(numbers, truths)
-
-
-def as_numpy(values: Any, null: float) -> NDArray[Any]:
-    """An arrow array of numbers as numpy's, with `null` in place of missing values.
-
-    Arrow's `to_numpy` imports pandas, if it is installed, which takes a second and 40 MB.
-
-    >>> as_numpy(pa.array([3, None, 5], pa.int32()), -1).tolist()
-    [3, -1, 5]
-    """
-    valid, data = values.buffers()
-    kind, part = values.type.to_pandas_dtype(), slice(values.offset, values.offset + len(values))
-    found = np.frombuffer(b"" if data is None else data, kind)[part]
-    if not values.null_count:
-        return found
-    bits = np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[part]
-    return np.where(bits.astype(np.bool_), found, np.array(null, kind))
+    return _unless_empty(numbers)
 
 
 def _unless_empty(numbers: NDArray[Any], truths: bool = False) -> Column:
@@ -192,12 +156,11 @@ def _unless_empty(numbers: NDArray[Any], truths: bool = False) -> Column:
     return Other(len(numbers), "empty") if empty else Numbers(numbers, truths=truths)
 
 
-def _texts(values: Any, missing: Sequence[str], comma: bool) -> Column:
-    coded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
-    words = [(word or "").strip() for word in coded.dictionary.to_pylist()]
+def _texts(values: Coded, missing: Sequence[str], comma: bool) -> Column:
+    words = [word.strip() for word in values.texts]
     gone = {"", *missing}
     there = [word not in gone for word in words]
-    indices = as_numpy(coded.indices.cast(pa.int32()), -1)
+    indices = values.codes
     used = np.zeros(len(words) + 1, dtype=np.bool_)  # index -1 is the last entry
     used[indices] = True
     kept = [i for i, word in enumerate(words) if there[i] and used[i]]
@@ -219,7 +182,7 @@ def _texts(values: Any, missing: Sequence[str], comma: bool) -> Column:
     return Words(codes[indices], tuple(levels))
 
 
-# What arrow's CSV reader accepts as a number or a time; text in Parquet is read in the same way.
+# What is a number or a time in CSV files; text in Parquet is read in the same way.
 _PLAIN = re.compile(
     r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(?i:inf|infinity|nan)|(0[xX][0-9a-fA-F]{1,15})"
 )

@@ -7,14 +7,18 @@ import csv
 import gzip
 import io
 import re
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv as pacsv
+import numpy as np
+from numpy.typing import NDArray
 
+from isonomy.core.values import Coded, Frame, Opaque, Plain, Values
+from isonomy.data.tables import csv_large
+from isonomy.data.tables.columns import MISSING, number
 from isonomy.data.tables.file_errors import UNREADABLE, cannot_read, short_reason
 from isonomy.errors import ConfigError, DataError
 
@@ -27,13 +31,17 @@ PEEK = 1 << 16
 _LINE = 1 << 24  # the longest line of names
 
 
+_BLOCK = 1 << 20  # characters that are converted at a time
+_ROWS = 1 << 13  # rows, where there are quotation marks
+
+
 def read_csv(
     path: Path,
     missing: Sequence[str],
     encoding: str,
     piece: bytes | None = None,
     known: Mapping[str, Sequence[str]] | None = None,
-) -> tuple[Any, str]:
+) -> tuple[Frame, str]:
     """Read a CSV file, or `piece`: some complete lines of it. Returns the table and the delimiter.
 
     Columns in `known` are read as text.
@@ -43,61 +51,214 @@ def read_csv(
     names = header(path, text, loose=known is not None)
     blank, _, rows = _first(text)
     if piece is None and whole and not rows.strip():
-        return pa.table({name: pa.nulls(0) for name in names}), delimiter
-    convert = pacsv.ConvertOptions(
-        null_values=["", *missing, *(f" {word}" for word in missing if word)],
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=True,
-        auto_dict_encode=True,
-        auto_dict_max_cardinality=1 << 16,
-        column_types={name: pa.string() for name in known or () if name in names},
+        return Frame({name: Opaque(0, "empty") for name in names}), delimiter
+    texts = {i for i, name in enumerate(names) if name in (known or ())}
+    if piece is None and len(names) > 1 and path.stat().st_size >= csv_large.LARGE:
+        with open_bytes(path) as raw:
+            found = csv_large.read_large(
+                raw, encoding, delimiter, len(names), blank + 1, missing, texts
+            )
+        if found is not None:
+            return Frame(dict(zip(names, found, strict=True))), delimiter
+    try:
+        while True:
+            columns = [_Column(missing, i in texts) for i in range(len(names))]
+            with open_bytes(path) if piece is None else io.BytesIO(piece) as raw:
+                lines = io.TextIOWrapper(raw, encoding, newline="")
+                for _ in range(blank + 1 if piece is None else 0):
+                    lines.readline()
+                for block in _blocks(lines, delimiter, len(names), piece is not None):
+                    for one, values in zip(columns, block, strict=True):
+                        one.add(values)
+            again = {i for i, one in enumerate(columns) if one.lost}
+            if not again:
+                break
+            texts |= again  # values that are no numbers occurred after numbers
+    except _Ragged as wrong:
+        raise DataError(
+            f"row {wrong.row} of {path} has {wrong.got} value{'s' * (wrong.got != 1)} but there "
+            f"are {len(names)} columns; give it one value per column, and put a value that "
+            "contains a delimiter or a line break in quotation marks."
+        ) from None
+    except (*UNREADABLE, csv.Error) as error:
+        raise DataError(_message(path, encoding, error)) from error
+    if piece is None and _may_lack_quotes(columns):
+        _check_quotes(path, delimiter, encoding)
+    return Frame({n: one.values() for n, one in zip(names, columns, strict=True)}), delimiter
+
+
+def read_columns(
+    source: Path | bytes,
+    names: Sequence[str],
+    wanted: Sequence[str],
+    numbers: Collection[str],
+    *,
+    skip: int = 0,
+    delimiter: str = ",",
+) -> Frame:
+    """Read the `wanted` columns of a CSV file in UTF-8 whose columns are `names`, after some lines.
+
+    Those in `numbers` must be numbers, or missing; all others are text. Raises a ValueError, an
+    OSError, an EOFError, a zlib.error or a csv.Error.
+    """
+    at = {name: i for i, name in enumerate(names)}
+    if isinstance(source, Path) and source.stat().st_size >= csv_large.LARGE:
+        texts = [i for name, i in at.items() if name not in numbers]
+        some = sorted(at[name] for name in wanted)
+        with open_bytes(source) as raw:
+            read = csv_large.read_large(
+                raw, "utf-8", delimiter, len(names), skip, MISSING, texts, some
+            )
+        made = {names[i]: values for i, values in zip(some, read or (), strict=False)}
+        if read and all(isinstance(made[n], Plain) for n in wanted if n in numbers):
+            return Frame({name: _with_empty(made[name]) for name in wanted})
+    columns = {name: _Column(MISSING, name not in numbers) for name in wanted}
+    rows = 0
+    with io.BytesIO(source) if isinstance(source, bytes) else open_bytes(source) as raw:
+        lines = io.TextIOWrapper(raw, "utf-8-sig", newline="")
+        for _ in range(skip):
+            lines.readline()
+        for block in _blocks(lines, delimiter, len(names)):
+            for name, one in columns.items():
+                one.add(block[at[name]])
+                if name in numbers and one.kind == "text":
+                    row = next(i for i, v in enumerate(block[at[name]]) if not _is_number(v))
+                    value = block[at[name]][row][:40]
+                    raise ValueError(f"row {rows + row + 1} has '{value}' in column {name}")
+            rows += len(block[0])
+    if not rows:
+        raise ValueError("it has no rows")
+    found = {name: one.values() for name, one in columns.items()}
+    return Frame({name: _reals(v) if name in numbers else v for name, v in found.items()})
+
+
+def _with_empty(values: Values) -> Values:
+    """A column with empty texts in place of missing ones."""
+    if not isinstance(values, Coded) or not (values.codes < 0).any():
+        return values
+    codes = np.where(values.codes < 0, np.int32(len(values.texts)), values.codes)
+    return Coded(codes, [*values.texts, ""])
+
+
+def _reals(values: Values) -> Values:
+    assert isinstance(values, Plain)
+    return Plain(values.values.astype(np.float64))
+
+
+def read_texts(path: Path) -> Frame:
+    """Read all columns of a CSV file in UTF-8 as text; raises what `read_columns` raises."""
+    text, _ = peek(path, "utf-8")
+    names = header(path, text)
+    return read_columns(
+        path, names, names, (), skip=_first(text)[0] + 1, delimiter=_delimiter(text)
     )
 
-    def parse(breaks: bool, threads: bool = True) -> Any:
-        return pacsv.read_csv(
-            path if piece is None else pa.BufferReader(piece),
-            read_options=pacsv.ReadOptions(
-                column_names=names,
-                skip_rows=blank + 1 if piece is None else 0,
-                encoding=encoding,
-                use_threads=threads,
-            ),
-            parse_options=pacsv.ParseOptions(
-                delimiter=delimiter,
-                newlines_in_values=breaks,
-                invalid_row_handler=None if piece is None else lambda _: "skip",
-            ),
-            convert_options=convert,
-        )
 
-    try:
-        try:
-            table = parse('"' in text)
-        except (
-            pa.ArrowInvalid
-        ):  # a value with a line break, or a bad row: single-threaded, errors name it
-            table = parse(True, threads=False)
-    except UNREADABLE as error:
-        raise DataError(_message(path, encoding, error, blank + 1)) from error
-    if any(pa.types.is_binary(getattr(f.type, "value_type", f.type)) for f in table.schema):
-        raise DataError(_encoding_message(path, encoding))  # undecodable values are left as bytes
-    if piece is None and _may_lack_quotes(table):
-        _check_quotes(path, delimiter, encoding)
-    return table, delimiter
+def _is_number(value: str) -> bool:
+    return value in MISSING or number(value.strip()) is not None
 
 
-def _may_lack_quotes(table: Any) -> bool:
-    """Whether a value looks as if a quotation mark were missing, since arrow reads on for lines."""
-    last = table.column(table.num_columns - 1)[-1].as_py() if len(table) else None
-    if isinstance(last, str) and _BREAK.search(last):
-        return True
-    for chunk in (chunk for values in table.columns for chunk in values.chunks):
-        texts = chunk.dictionary if pa.types.is_dictionary(chunk.type) else chunk
-        if pa.types.is_string(texts.type):
-            marked = texts.filter(pc.match_substring(texts, '"'))
-            if pc.any(pc.match_substring_regex(marked, r"[\r\n]")).as_py():
-                return True
-    return False
+class _Ragged(ValueError):
+    """A row with another number of values than there are columns."""
+
+    def __init__(self, row: int, got: int, width: int) -> None:
+        super().__init__(f"row {row} has {got} values instead of {width}")
+        self.row, self.got = row, got
+
+
+def _blocks(
+    lines: io.TextIOWrapper, delimiter: str, width: int, skip: bool = False
+) -> Iterator[Sequence[Sequence[str]]]:
+    """Return the columns of some rows at a time. `skip` rows of another length, or raise."""
+    done = 0
+    while block := lines.read(_BLOCK) + lines.readline():
+        plain = block.replace("\r\n", "\n")
+        if '"' in plain or "\r" in plain or width == 1:
+            rest: Iterable[str] = chain(io.StringIO(block, newline=""), lines)
+            csv.field_size_limit(max(csv.field_size_limit(), 1 << 30))
+            reader = csv.reader(rest, delimiter=delimiter)
+            while rows := list(islice(reader, _ROWS)):
+                kept = _kept([row for row in rows if row], len, width, skip, done)
+                done += len(kept)
+                if kept:
+                    yield list(zip(*kept, strict=True))
+            return
+        there = [line for line in plain.split("\n") if line]
+        count = lambda line: line.count(delimiter) + 1  # noqa: E731
+        kept = _kept(there, count, width, skip, done)
+        done += len(kept)
+        if kept:
+            values = delimiter.join(kept).split(delimiter)
+            yield [values[i::width] for i in range(width)]
+
+
+def _kept(rows: list[Any], count: Any, width: int, skip: bool, done: int) -> list[Any]:
+    """Return the rows of the right length; raise _Ragged for another one unless `skip`."""
+    if set(map(count, rows)) <= {width}:
+        return rows
+    if skip:
+        return [row for row in rows if count(row) == width]
+    at, row = next((at, row) for at, row in enumerate(rows) if count(row) != width)
+    raise _Ragged(done + at + 1, count(row), width)
+
+
+class _Column:
+    """The values of a column so far: whole numbers, or else numbers, or else text."""
+
+    def __init__(self, missing: Sequence[str], text: bool) -> None:
+        self.kind = "text" if text else "whole"
+        self.lost = False  # text occurred after numbers, whose text is not known any more
+        self.parts: list[NDArray[Any]] = []
+        self.place: dict[str, int] = {}
+        self.last = ""
+        self._gone = dict.fromkeys(("", *missing, *(f" {w}" for w in missing if w)), "nan")
+
+    def add(self, values: Sequence[str]) -> None:
+        """Add the values of some rows."""
+        if self.lost:
+            return
+        self.last = values[-1]
+        while self.kind != "text":
+            try:
+                self.parts.append(self._numbers(values))
+                return
+            except (ValueError, OverflowError):
+                self.kind = "number" if self.kind == "whole" else "text"
+        self.lost = bool(self.parts) and not self.place
+        if not self.lost:
+            place = self.place
+            for value in dict.fromkeys(values):
+                place.setdefault(value, len(place))
+            self.parts.append(np.fromiter(map(place.__getitem__, values), np.int32, len(values)))
+
+    def _numbers(self, values: Sequence[str]) -> NDArray[Any]:
+        if self.kind == "whole":
+            found = np.fromiter(map(int, values), np.int64, len(values))
+        else:
+            gone = self._gone
+            found = np.fromiter(map(float, map(gone.get, values, values)), np.float64, len(values))
+        together = "".join(values)
+        if "_" in together or not together.isascii():  # which Python accepts in numbers
+            raise ValueError
+        return found
+
+    def values(self) -> Values:
+        """Return all values."""
+        if not self.parts:
+            return Opaque(0, "empty")
+        kinds = {part.dtype for part in self.parts}
+        whole = np.concatenate(self.parts)
+        self.parts = []
+        if self.kind == "text":
+            return Coded(whole, list(self.place))
+        return Plain(whole.astype(np.float64) if len(kinds) > 1 else whole)
+
+
+def _may_lack_quotes(columns: Sequence[_Column]) -> bool:
+    """Whether a value looks as if a quotation mark were missing, since then one reads on."""
+    return bool(columns and _BREAK.search(columns[-1].last)) or any(
+        '"' in text and _BREAK.search(text) for one in columns for text in one.place
+    )
 
 
 def _check_quotes(path: Path, delimiter: str, encoding: str) -> None:
@@ -115,24 +276,12 @@ def _check_quotes(path: Path, delimiter: str, encoding: str) -> None:
         ) from error
 
 
-_RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
-
-
-def _message(path: Path, encoding: str, error: Exception, skip: int) -> str:
-    reason = short_reason(error)
-    if isinstance(error, UnicodeDecodeError) or "UTF8" in reason or "utf" in reason.lower():
+def _message(path: Path, encoding: str, error: Exception) -> str:
+    if isinstance(error, UnicodeError):
         return _encoding_message(path, encoding)
-    if isinstance(error, OSError):
+    if isinstance(error, OSError | EOFError | zlib.error):
         return cannot_read(path, error)
-    ragged = _RAGGED.search(reason)
-    if ragged is None:
-        return f"{path} cannot be read as CSV ({reason}); write the file again."
-    row, wanted, got = (int(number) for number in ragged.groups())
-    return (
-        f"row {row - skip} of {path} has {got} value{'s' * (got != 1)} but there are {wanted} "
-        "columns; give it one value per column, and put a value that contains a delimiter or a "
-        "line break in quotation marks."
-    )
+    return f"{path} cannot be read as CSV ({short_reason(error)}); write the file again."
 
 
 def _encoding_message(path: Path, encoding: str) -> str:

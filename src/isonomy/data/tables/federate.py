@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from isonomy.core.examples import SPLITS, Attribute
+from isonomy.core.values import Frame
 from isonomy.data.federation import Federation
 from isonomy.data.partition import FRACTIONS, Categories, Partition, Rows, assign
 from isonomy.data.tables.agreement import agree
@@ -34,16 +35,16 @@ Fit = Callable[..., Fitted]
 
 
 def federate(
-    table: Any,
+    table: Frame,
     roles: Roles,
     request: Request,
     *,
     source: str,
     notes: Sequence[str] = (),
 ) -> Federation:
-    """Build a federation from one arrow table, divided by the partition of the request."""
-    columns = {name: column(table.column(name), roles.missing) for name in table.column_names}
-    whole = Table(columns, table.num_rows)
+    """Build a federation from one table, divided by the partition of the request."""
+    columns = {name: column(table[name], roles.missing) for name in table.names}
+    whole = Table(columns, len(table))
     pieces = divide(
         whole, roles, request.partition, request.partition_options, request.clients, request.seed
     )

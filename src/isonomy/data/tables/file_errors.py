@@ -5,9 +5,7 @@ from __future__ import annotations
 import zlib
 from pathlib import Path
 
-import pyarrow as pa
-
-UNREADABLE = (OSError, EOFError, ValueError, zlib.error, pa.ArrowException)
+UNREADABLE = (OSError, EOFError, ValueError, zlib.error)
 
 
 def short_reason(error: BaseException) -> str:

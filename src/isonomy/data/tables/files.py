@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from isonomy.core.values import Frame, Values
 from isonomy.data.tables import parquet_files as parquet
 from isonomy.data.tables.columns import (
     MISSING,
@@ -148,11 +148,8 @@ def read_piece(
     path: Path, piece: bytes, missing: Sequence[str] = MISSING, encoding: str = "utf-8"
 ) -> Table:
     """Read some complete lines of a CSV file as the whole file would be read; skip bad lines."""
-    read_, delimiter = read_csv(path, missing, encoding, piece)
-    raw = OpenTable(
-        path, read_.column_names, len(read_), read_.column, missing, comma=delimiter != ","
-    )
-    return raw.whole()
+    found, delimiter = read_csv(path, missing, encoding, piece)
+    return _opened(path, found, delimiter, missing).whole()
 
 
 @dataclass
@@ -165,7 +162,7 @@ class OpenTable:
     path: Path | str
     names: list[str]
     rows: int
-    one: Callable[[int], Any]
+    one: Callable[[int], Values]
     missing: Sequence[str]
     comma: bool
 
@@ -176,7 +173,6 @@ class OpenTable:
         """Read a column; `known` are its levels if it is categorical."""
         try:
             values = self.one(self.at[name])
-            values.validate(full=True)  # a damaged file may have codes without a text
             if len(values) != self.rows:
                 raise ValueError(f"it has {len(values)} rows, but the file says {self.rows}")
             if known is not None:
@@ -203,17 +199,21 @@ def open_table(
     """Open a file; see `read` for the arguments."""
     if _kind(path) == "parquet":
         file = parquet.open_file(path)
-        given = parquet.given_names(file)
-        names = clean_names(path, given)
+        given = parquet.given_columns(file)
+        names = clean_names(path, [file.names[i] for i in given])
         if path.stat().st_size < parquet.SMALL:
             whole = parquet.read_whole(path, file)
-            one = lambda i: whole.column(given[i])  # noqa: E731
-        else:  # select by name afterwards, since "a" also reads "a.b"
-            one = lambda i: file.read(columns=[given[i]]).column(given[i])  # noqa: E731
-        return OpenTable(path, names, file.metadata.num_rows, one, missing, comma=False)
-    table, delimiter = read_csv(path, missing, encoding, known=known)
-    names = clean_names(path, table.column_names)
-    return OpenTable(path, names, len(table), table.column, missing, comma=delimiter != ",")
+            one = lambda i: whole[i]  # noqa: E731
+        else:
+            one = lambda i: file.read([given[i]])[0]  # noqa: E731
+        return OpenTable(path, names, file.rows, one, missing, comma=False)
+    return _opened(path, *read_csv(path, missing, encoding, known=known), missing)
+
+
+def _opened(path: Path, found: Frame, delimiter: str, missing: Sequence[str]) -> OpenTable:
+    names = clean_names(path, found.names)
+    one = list(found.columns.values()).__getitem__
+    return OpenTable(path, names, len(found), one, missing, comma=delimiter != ",")
 
 
 def column_names(path: Path, encoding: str = "utf-8") -> list[str]:

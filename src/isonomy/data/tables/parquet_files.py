@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from isonomy.core.parquet import ParquetFile
+from isonomy.core.values import Values
 from isonomy.data.tables.file_errors import UNREADABLE, cannot_read, short_reason
 from isonomy.errors import DataError
 
@@ -16,28 +14,37 @@ SMALL = 1 << 26  # files of up to so many bytes are read at once
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
 
-def open_file(path: Path) -> Any:
-    """Open a file; columns of text are read as dictionaries."""
+def open_file(path: Path) -> ParquetFile:
+    """Open a file."""
     try:
-        schema = pq.read_schema(path)
-        texts = [f.name for f in schema if pa.types.is_string(f.type)]
-        file = pq.ParquetFile(path, read_dictionary=texts)
+        file = ParquetFile(path)
     except UNREADABLE as error:
+        if "at least one non-root column" in str(error):
+            raise DataError(_no_columns(path)) from None
         raise DataError(_message(path, error)) from error
-    if not given_names(file):
-        raise DataError(f"{path} has no columns; give a table with columns and rows.")
+    if not given_columns(file):
+        raise DataError(_no_columns(path))
     return file
 
 
-def given_names(file: Any) -> list[str]:
+def _no_columns(path: Path) -> str:
+    return f"{path} has no columns; give a table with columns and rows."
+
+
+def given_columns(file: ParquetFile) -> list[int]:
+    """Return the indices of a file's columns, without the row index that pandas adds."""
+    return [i for i, name in enumerate(file.names) if not _PANDAS_INDEX.fullmatch(name)]
+
+
+def given_names(file: ParquetFile) -> list[str]:
     """Return the names of a file's columns, without the row index that pandas adds."""
-    return [name for name in file.schema_arrow.names if not _PANDAS_INDEX.fullmatch(name)]
+    return [file.names[i] for i in given_columns(file)]
 
 
-def read_whole(path: Path, file: Any) -> Any:
+def read_whole(path: Path, file: ParquetFile) -> list[Values]:
     """Read all columns at once."""
     try:
-        return file.read()
+        return file.read(given_columns(file))
     except UNREADABLE as error:
         raise DataError(_message(path, error)) from error
 

@@ -8,12 +8,11 @@ translations are saved with the model. Values that are already translated are le
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
+from isonomy.core.values import Coded, Values
 from isonomy.data.tables.columns import (
     MISSING,
     Column,
@@ -21,7 +20,6 @@ from isonomy.data.tables.columns import (
     Other,
     Table,
     Words,
-    as_numpy,
     as_text,
     as_words,
     column,
@@ -79,29 +77,24 @@ def read(table: Table, readings: Sequence[Reading]) -> Table:
 
 
 def like(
-    values: Any,
+    values: Values,
     known: Sequence[str],
     missing: Sequence[str] = MISSING,
     comma: bool = False,
 ) -> Column:
-    """Convert an arrow array to a column of categories with known levels.
+    """Convert values to a column of categories with known levels.
 
     A few rows do not show whether a column contains numbers or text: "01" alone would be read as a
     number, "true" as a truth value. So text stays text, and only a text that is not a level is
     tried as a number.
 
-    >>> like(pa.array(["01", "1.0", "x", None]), ["1", "x"]).levels
+    >>> from isonomy.core.values import coded
+    >>> like(coded(["01", "1.0", "x", None]), ["1", "x"]).levels
     ('1', 'x')
     """
-    kind = values.type
-    texts = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if not (pa.types.is_string(texts) or pa.types.is_large_string(texts)):
+    if not isinstance(values, Coded):
         return column(values, missing, comma)
-    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    if isinstance(whole, pa.ChunkedArray):
-        whole = pa.concat_arrays(whole.chunks) if whole.chunks else pa.array([], kind)
-    coded = whole if pa.types.is_dictionary(kind) else whole.dictionary_encode()
-    found = [(word or "").strip() for word in coded.dictionary.to_pylist()]
+    found = [word.strip() for word in values.texts]
     gone, levels = {"", *missing}, set(known)
     meant = [
         None if word in gone and word not in levels else _level(word, levels, comma)
@@ -109,11 +102,10 @@ def like(
     ]
     named = tuple(sorted({word for word in meant if word is not None}))
     if not named:
-        return Other(len(whole), "empty")
+        return Other(len(values), "empty")
     place = {word: at for at, word in enumerate(named)}
     rank = np.array([*(-1 if w is None else place[w] for w in meant), -1], dtype=np.int32)
-    indices = as_numpy(coded.indices.cast(pa.int32()), -1)
-    return Words(rank[indices], named)
+    return Words(rank[values.codes], named)
 
 
 def _level(word: str, levels: set[str], comma: bool) -> str:

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from isonomy.data.tables import parquet_files
 from isonomy.data.tables.columns import MISSING, Table, column
+from isonomy.data.tables.file_errors import UNREADABLE, cannot_read
 from isonomy.data.tables.files import PARQUET, column_names, find, read, read_piece
 from isonomy.data.tables.stray_files import strays
 from isonomy.errors import DataError
@@ -111,24 +110,17 @@ def _sample(
 
 
 def _sample_parquet(path: Path, missing: Sequence[str]) -> tuple[Table, int, bool]:
-    file = pq.ParquetFile(path)
-    rows, groups = file.metadata.num_rows, file.num_row_groups
-    if rows <= ROWS:
+    file = parquet_files.open_file(path)
+    if file.rows <= ROWS:
         table = read(path, missing)
-        return table, rows, True
-    chosen = spread(groups, _PIECES)
-    batches = []
-    for group in chosen:
-        left = ROWS // len(chosen)
-        for batch in file.iter_batches(batch_size=left, row_groups=[group]):
-            batches.append(batch.slice(0, left))
-            left -= len(batches[-1])
-            if left <= 0:
-                break
-    taken: Any = pa.Table.from_batches(batches)
-    names = [name.strip() for name in taken.column_names]
-    columns = {n: column(taken.column(i), missing) for i, n in enumerate(names)}
-    return Table(columns, taken.num_rows, str(path)), rows, False
+        return table, file.rows, True
+    try:
+        taken = file.sample(_PIECES, ROWS)
+    except UNREADABLE as error:
+        raise DataError(cannot_read(path, error)) from error
+    names = [name.strip() for name in file.names]
+    columns = {n: column(values, missing) for n, values in zip(names, taken, strict=True)}
+    return Table(columns, len(taken[0]), str(path)), file.rows, False
 
 
 def _pieces(path: Path, most: int) -> tuple[list[bytes], bool]:
