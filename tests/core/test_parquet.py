@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from isonomy.core import parquet
-from isonomy.core.parquet import ParquetError, ParquetFile, join_files, read_frame, rows_of, write
+from isonomy.core.parquet import ParquetError, ParquetFile, join_files, read_frame, rows_of, written
 
 COLUMNS = {
     "whole": [3, -1, 2**63 - 1],
@@ -37,7 +37,7 @@ def same(one, other):
 
 def test_what_is_written_is_what_arrow_reads_and_what_is_read_again(tmp_path):
     path = tmp_path / "a[1]{x}*'.parquet"
-    write(COLUMNS, path)
+    path.write_bytes(written(COLUMNS))
     assert same(pq.read_table(path).to_pydict(), COLUMNS)
     assert same(rows_of(path), COLUMNS)
     plain = {n: v for n, v in COLUMNS.items() if not n.endswith("lists")}
@@ -47,9 +47,9 @@ def test_what_is_written_is_what_arrow_reads_and_what_is_read_again(tmp_path):
 
 
 def test_the_bytes_depend_on_the_values_only(tmp_path):
-    assert parquet.written(COLUMNS) == parquet.written(dict(COLUMNS))
+    assert written(COLUMNS) == written(dict(COLUMNS))
     frame = read_frame(_file(tmp_path, {"a": [1, 2], "b": ["x", None]}))
-    assert parquet.written(frame.columns) == parquet.written({"a": [1, 2], "b": ["x", None]})
+    assert written(frame.columns) == written({"a": [1, 2], "b": ["x", None]})
 
 
 def _file(folder, columns):
@@ -71,10 +71,19 @@ def test_texts_of_short_and_long_files_are_the_same(tmp_path, monkeypatch, objec
 def test_files_are_joined_in_their_order(tmp_path):
     parts = [tmp_path / f"{k}.parquet" for k in range(3)]
     for k, part in enumerate(parts):
-        write({"a": [k, k + 10], "A": [0.5, math.nan], "t": ["x", None]}, part)
+        part.write_bytes(written({"a": [k, k + 10], "A": [0.5, math.nan], "t": ["x", None]}))
     join_files(parts, tmp_path / "all.parquet")
     wanted = {"a": [0, 10, 1, 11, 2, 12], "A": [0.5, math.nan] * 3, "t": ["x", None] * 3}
     assert same(pq.read_table(tmp_path / "all.parquet").to_pydict(), wanted)
+
+
+def test_a_column_without_values_in_one_file_has_the_type_that_it_has_in_another(tmp_path):
+    parts = [tmp_path / f"{k}.parquet" for k in range(3)]
+    for part, texts in zip(parts, ([None, None], ["x", None], ["y", "x"]), strict=True):
+        part.write_bytes(written({"round": [1, 2], "t": texts}))
+    join_files(parts, tmp_path / "all.parquet")
+    wanted = {"round": [1, 2] * 3, "t": [None, None, "x", None, "y", "x"]}
+    assert pq.read_table(tmp_path / "all.parquet").to_pydict() == wanted
 
 
 def test_a_sample_is_from_all_over_the_file(tmp_path):
@@ -88,7 +97,7 @@ def test_a_sample_is_from_all_over_the_file(tmp_path):
 
 def test_damaged_files_are_refused_or_read_and_never_end_the_process(tmp_path):
     rng = random.Random(0)
-    whole = parquet.written({"a": list(range(50)), "t": ["x", None] * 25, "f": [0.5] * 50})
+    whole = written({"a": list(range(50)), "t": ["x", None] * 25, "f": [0.5] * 50})
     refused = []
     for _ in range(200):
         raw = bytearray(whole)
@@ -101,7 +110,7 @@ def test_damaged_files_are_refused_or_read_and_never_end_the_process(tmp_path):
             refused.append(str(error))
     assert len(refused) > 20
     assert str(tmp_path) not in "".join(refused)
-    write({"a": [1]}, tmp_path / "good.parquet")  # the connection still works
+    (tmp_path / "good.parquet").write_bytes(written({"a": [1]}))  # the connection still works
     assert rows_of(tmp_path / "good.parquet") == {"a": [1]}
 
 
@@ -121,7 +130,7 @@ def test_threads_read_at_the_same_time(tmp_path):
 
 
 def _other(folder, k):
-    write({"t": [f"{k} {i}" for i in range(30)]}, folder / f"{k}.parquet")
+    (folder / f"{k}.parquet").write_bytes(written({"t": [f"{k} {i}" for i in range(30)]}))
     return folder / f"{k}.parquet"
 
 
@@ -129,7 +138,7 @@ def test_neither_pandas_nor_pyarrow_is_imported(tmp_path):
     code = (
         "import sys; from pathlib import Path; from isonomy.core.parquet import *;"
         f"p = Path({str(tmp_path / 'a.parquet')!r});"
-        "write({'a': [1], 'b': [0.5], 'c': ['x']}, p); read_frame(p); rows_of(p);"
+        "p.write_bytes(written({'a': [1], 'b': [0.5], 'c': ['x']})); read_frame(p); rows_of(p);"
         "print({'pandas', 'pyarrow'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
@@ -137,7 +146,8 @@ def test_neither_pandas_nor_pyarrow_is_imported(tmp_path):
 
 
 def test_arrays_of_numpy(tmp_path):
-    write({"x": np.array([1.5, np.nan], np.float32), "n": np.arange(2)}, tmp_path / "a.parquet")
+    path = tmp_path / "a.parquet"
+    path.write_bytes(written({"x": np.array([1.5, np.nan], np.float32), "n": np.arange(2)}))
     table = pq.read_table(tmp_path / "a.parquet")
     assert [str(kind) for kind in table.schema.types] == ["float", "int64"]
     assert same(table.to_pydict(), {"x": [1.5, math.nan], "n": [0, 1]})

@@ -234,8 +234,8 @@ def codes_of(name: str, source: str) -> Coded:
     return Coded(out if codes.null is None else np.where(codes.null, np.int32(-1), out), texts)
 
 
-def write(columns: Mapping[str, Any], path: Path) -> None:
-    """Write columns as a file: lists, whose cells may be lists, arrays of numpy, or `Values`.
+def written(columns: Mapping[str, Any]) -> bytes:
+    """Return a file of columns: lists, whose cells may be lists, arrays of numpy, or `Values`.
 
     Its bytes depend on the values only.
     """
@@ -256,23 +256,30 @@ def write(columns: Mapping[str, Any], path: Path) -> None:
                 arrays[f"nan{at}"] = nan & ~np.ma.getmaskarray(found)  # otherwise a missing value
                 cell = f"CASE WHEN nan{at} THEN 'nan' ELSE c{at} END"
         wanted.append(f"{cell} AS {_named(name)}")
-    with checked():
-        made = connection()
-        made.register("isonomy_columns", arrays)
+    with _scratch() as path:
+        with checked():
+            made = connection()
+            made.register("isonomy_columns", arrays)
+            try:
+                query = f"SELECT {', '.join(wanted)} FROM isonomy_columns"
+                made.execute(f"COPY ({query}) TO {_target(path)}", lists or None)
+            finally:
+                made.unregister("isonomy_columns")
+        return _renamed(path.read_bytes(), names, columns)
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[Path]:
+    """Yield the path of a new file, in memory on Linux and otherwise in a folder of its own."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("isonomy")
         try:
-            query = f"SELECT {', '.join(wanted)} FROM isonomy_columns"
-            made.execute(f"COPY ({query}) TO {_target(path)}", lists or None)
+            yield Path(f"/proc/self/fd/{descriptor}")
         finally:
-            made.unregister("isonomy_columns")
-    _rename(path, names, columns)
-
-
-def written(columns: Mapping[str, Any]) -> bytes:
-    """Return the content of the file that `write` would write."""
+            os.close(descriptor)
+        return
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "table.parquet"
-        write(columns, path)
-        return path.read_bytes()
+        yield Path(folder) / "table.parquet"
 
 
 def _named(name: str) -> str:
@@ -308,31 +315,35 @@ def _distinct(names: Iterable[str]) -> list[str]:
     return out
 
 
-def _rename(path: Path, used: Sequence[str], names: Iterable[str]) -> None:
-    """Put the right names into a file, in place of names of the same lengths."""
+def _renamed(content: bytes, used: Sequence[str], names: Iterable[str]) -> bytes:
+    """Return a file with the right names, in place of names of the same lengths."""
     changes = [(a.encode(), b.encode()) for a, b in zip(used, names, strict=True) if a != b]
     if not changes:
-        return
-    content = path.read_bytes()
+        return content
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     footer = content[start:]
     for wrong, right in changes:
         length = bytes([len(right)]) if len(right) < 128 else b""  # before a short name
         footer = footer.replace(length + wrong, length + right)
-    path.write_bytes(content[:start] + footer)
+    return content[:start] + footer
 
 
 def join_files(parts: Sequence[Path], target: Path) -> None:
-    """Write the rows of several files with the same columns as one file."""
+    """Write the rows of several files with the same columns as one file.
+
+    A column without values in one file can have any type in another.
+    """
     with contextlib.ExitStack() as stack:
         places = [stack.enter_context(_reachable(part)) for part in parts]
         stack.enter_context(checked())
         names = _names(places[0])
         used = _distinct(names)
-        source = f"read_parquet([{', '.join(places)}], hive_partitioning = false)"
+        source = " UNION ALL ".join(f"SELECT * FROM {_scan(place)}" for place in places)
         named = ", ".join(map(_named, used))
-        connection().execute(f"COPY (SELECT * FROM {source} AS t({named})) TO {_target(target)}")
-    _rename(target, used, names)
+        query = f"SELECT * FROM ({source}) AS t({named})"
+        connection().execute(f"COPY ({query}) TO {_target(target)}")
+    if used != names:
+        target.write_bytes(_renamed(target.read_bytes(), used, names))
 
 
 def read_frame(path: Path) -> Frame:
