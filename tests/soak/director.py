@@ -48,7 +48,8 @@ class Director:
         self._left = list(plan.events)
         self._due: dict[Event, float] = {}  # when the next event strikes
         self._later: list[tuple[float, Callable[[], object]]] = []
-        self._stopped: dict[str, tuple[int, float, list[int]]] = {}  # since when, until, processes
+        # who stands still or was killed: since which round, until when, and how it goes on
+        self._down: dict[str, tuple[int, float, Callable[[], object]]] = {}
         self._away: dict[str, int] = {}  # who was struck, and the round since which it may answer
         self._sampled = 0.0
         self._shown = 0
@@ -128,8 +129,11 @@ class Director:
             self._act(event, name, done)
 
     def _release(self, lines: list[dict]) -> None:
-        """Let those go on that have stood still for long enough to be noticed."""
-        for name, (since, until, pids) in list(self._stopped.items()):
+        """Let those go on that were away for long enough to be noticed.
+
+        Otherwise one that was killed right after its reply could be back before the next is due.
+        """
+        for name, (since, until, go_on) in list(self._down.items()):
             named = any(
                 fault["client"] == name
                 for line in lines[since:]
@@ -137,9 +141,8 @@ class Director:
             )
             late = until + 3 * self.place.timeout  # it was not noticed, which will be reported
             if time.monotonic() > (until if named else late):
-                del self._stopped[name]
-                for pid in reversed(pids):
-                    _signal(pid, signal.SIGCONT)
+                del self._down[name]
+                go_on()
 
     def _act(self, event: Event, name: str, done: int) -> None:
         printed = {who: len(text) for who, text in logs_of(self.place.folder).items()}
@@ -154,14 +157,14 @@ class Director:
             self._away[name] = done
         elif event.kind == "kill":
             self.place.crash(name)
-            self._later.append((now + PAUSE, lambda: self._join(name)))
+            self._down[name] = (done, now + PAUSE, lambda: self._join(name))
             self._away[name] = done + 2  # it may have answered in the round that is going on
         else:
             first = self.place.processes[name].pid
             stopped = descendants(first) if event.kind == "stall" else [first]
             for pid in stopped:
                 _signal(pid, signal.SIGSTOP)
-            self._stopped[name] = (done, now + event.seconds, stopped)
+            self._down[name] = (done, now + event.seconds, lambda: _continue(stopped))
             self._away[name] = done + 2
 
     # --- samples ----------------------------------------------------------------------------------
@@ -170,6 +173,11 @@ class Director:
         for owner, process in list(self.place.processes.items()):
             self.memory.sample(owner, descendants(process.pid), self.seconds, done)
         self.strangers |= strangers(marked(self.place.folder))
+
+
+def _continue(stopped: list[int]) -> None:
+    for pid in reversed(stopped):
+        _signal(pid, signal.SIGCONT)
 
 
 def _signal(pid: int, number: int) -> None:
