@@ -107,6 +107,18 @@ def test_the_combination_is_compared_with_its_parts(board: Board):
     assert "| fedavg | -0.055, p = 0.22 |" in page
     assert "Of these 2 federations" in page
     assert "demographic-parity gap 2" in page
+    assert "most federations for worst 10 % client accuracy, demographic-parity gap." in page
+    assert "no lead over its parts" not in page  # of the gap, there is one
+
+    def level(accuracy: float) -> list[dict[str, Any]]:
+        return [row("fair + r", seed, accuracy=accuracy, dp=0.4, worst=0.3) for seed in (0, 1)]
+
+    rows = {d: [*own, *level(0.79 if d == "one" else 0.86)] for d, own in board.rows.items()}
+    for name in ("group.sex.demographic_parity", "client.accuracy.worst10"):
+        rows["one"][-1]["metrics"].pop(name)  # so that accuracy alone is in both federations
+    page = leaderboard.page(Board(rows, choices))
+    assert "It is on the front of most federations for no notion." in page
+    assert "No difference has a p-value below 0.05" in page
 
 
 def test_the_picture_is_valid_and_has_every_method(board: Board):

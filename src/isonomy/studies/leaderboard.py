@@ -301,15 +301,22 @@ def _combination(board: Board) -> list[str]:
     fronts = {n: [d for d in board.fronts(n).get(chosen, []) if d in data] for n in _notions()[1:]}
     said = ", ".join(f"{title(n)} {len(found)}" for n, found in fronts.items())
     lines += ["", f"Of these {len(data)} federations, it is on the front of accuracy and: {said}."]
+    most = [title(n) for n, found in fronts.items() if 2 * len(found) > len(data)]
+    lines.append(f"It is on the front of most federations for {', '.join(most) or 'no notion'}.")
+    pairs = [_gaps(board, chosen, part, data, n) for part in parts for n in _notions()]
+    if all(p_value(gaps) >= 0.05 for gaps in pairs if len(gaps) > 1):
+        lines.append("No difference has a p-value below 0.05: no lead over its parts is shown.")
     return ["\n".join([*lines, ""])]
 
 
+def _gaps(board: Board, ours: str, other: str, data: Sequence[str], notion: str) -> list[float]:
+    """The differences of two methods' means, of federations where both were measured."""
+    means = [board.means(one, notion) for one in data]
+    return [own[ours] - own[other] for own in means if ours in own and other in own]
+
+
 def _difference(board: Board, ours: str, other: str, data: Sequence[str], notion: str) -> str:
-    gaps = []
-    for one in data:
-        means = board.means(one, notion)
-        if ours in means and other in means:
-            gaps.append(means[ours] - means[other])
+    gaps = _gaps(board, ours, other, data, notion)
     if len(gaps) < 2:
         return ABSENT
     return f"{fmean(gaps):+.3f}, p = {p_value(gaps):.2g}"
