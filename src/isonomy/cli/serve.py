@@ -10,6 +10,7 @@ import typer
 
 from isonomy.cli import output, shell
 from isonomy.cli.arguments import Insecure, Overrides, Overwrite, Quiet, Report, Trust, split_names
+from isonomy.cli.start_and_exit import collect_as_usual
 
 
 def serve(
@@ -106,6 +107,7 @@ def serve(
             ) as (transport, nodes),
         ):
             listener.note(f"participants can join at {address}.")
+            collect_as_usual()  # the garbage of hundreds of rounds would be some MB
             record = organiser.conduct(
                 plan, transport, nodes=nodes, wait=wait, timeout=timeout, listeners=[listener]
             )

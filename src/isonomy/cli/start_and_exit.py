@@ -32,6 +32,11 @@ def collect_less() -> None:
     atexit.register(_leave)
 
 
+def collect_as_usual() -> None:
+    """Collect now, and as often as Python usually does from now on: for commands that run long."""
+    gc.collect()  # the first collection, which ends the late start
+
+
 def _leave() -> None:
     """Leave all objects to the operating system."""
     gc.disable()
