@@ -9,7 +9,7 @@ trains the best trial with three seeds, measures it once on test examples, and a
 results/leaderboard/DATA.json. A method that is there already is not repeated, so the command can be
 stopped and started again, and several can run side by side on different data. `choose` tunes
 combinations of a training method and a post-processing rule, on validation examples only, and adds
-them to results/combinations.json; `run` then also measures the best of them. `show` writes
+them to results/leaderboard/validation; `run` then also measures the best of them. `show` writes
 docs/leaderboard.md and its picture from these files.
 """
 
@@ -203,13 +203,14 @@ def run_all(asked: Mapping[str, dict[str, Any]], names: Sequence[str], folder: P
 
 
 def choices(folder: Path) -> Path:
-    """The file of the combinations' validation values, beside the folder of the leaderboard."""
-    return folder.parent / "combinations.json"
+    """The file of the combinations' validation values."""
+    return folder / leaderboard.CHOICES
 
 
 def choose_all(asked: Mapping[str, dict[str, Any]], folder: Path) -> None:
     """Tune the combinations that are missing; only validation examples are read."""
     path = choices(folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
     for name, values in asked.items():
         attribute = attribute_of(values)
         if attribute is None:

@@ -35,6 +35,9 @@ _RENAMED = re.compile(r".*_\d+")  # names that are the same but for their case a
 _open = threading.local()  # the connection of this thread, and the process that it is of
 
 
+_before_fork: list[Any] = []
+
+
 class ParquetError(ValueError):
     """A file that cannot be read as Parquet."""
 
@@ -44,6 +47,8 @@ def connection() -> Any:
     if getattr(_open, "process", None) != os.getpid():
         import duckdb
 
+        if hasattr(_open, "made"):  # of the process that this one was forked from: without its
+            _before_fork.append(_open.made)  # threads, which were not forked, it cannot be closed
         _open.made = duckdb.connect(":memory:", config=_SETTINGS)
         _open.made.execute("SET enable_progress_bar = false")
         _open.made.execute(f"SET temp_directory = {text(tempfile.gettempdir())}")

@@ -21,6 +21,7 @@ from isonomy.studies.results import read as read_rows
 
 PLAIN = ("accuracy", "client.accuracy.worst10", "client.accuracy.std", "faa")
 OF_GROUPS = ("demographic_parity", "equal_opportunity", "max_loss")
+CHOICES = "validation/combinations.json"  # in the folder of the leaderboard
 REFERENCES = ("fedavg", "local")
 
 _TEXT = """\
@@ -116,8 +117,8 @@ class Board:
 
 
 def read(folder: Path) -> Board:
-    """The results files of a folder, and beside it the values that chose the combination."""
-    choices = tuple(read_rows(folder.parent / "combinations.json"))
+    """The results files of a folder, and the validation values that chose the combination."""
+    choices = tuple(read_rows(folder / CHOICES))
     return Board({path.stem: read_rows(path) for path in sorted(folder.glob("*.json"))}, choices)
 
 
