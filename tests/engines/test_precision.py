@@ -96,6 +96,7 @@ def test_products_take_bf16_and_the_carry_stays_float32() -> None:
         ({"engine": {"name": "loop", "precision": "bf16"}}, False, "'loop' is the reference"),
         ({"engine": {"device": "cuda", "precision": "bf16"}}, False, "on the CPU only"),
         ({"engine": {"precision": "bf16"}}, True, "participants' machines"),
+        ({"engine": {"precision": "bf16", "compile": True}}, False, "have not been tested"),
         (
             {"engine": {"precision": "bf16"}, "privacy": {"level": "example", "epsilon": 5.0}},
             False,

@@ -70,6 +70,11 @@ def _check_bf16(config: Config, *, remote: bool) -> None:
         raise ConfigError(
             f"{about} works on the CPU only; set engine.device = 'cpu', or remove it."
         )
+    if engine.compile:
+        raise ConfigError(
+            f"{about}: compiled steps in bfloat16 have not been tested; set engine.compile = "
+            "false, or remove it."
+        )
     if config.privacy.level != "none":
         raise ConfigError(
             f"{about}: the noise of privacy.level = '{config.privacy.level}' is for steps in "

@@ -73,7 +73,7 @@ def read_csv(
             again = {i for i, one in enumerate(columns) if one.lost}
             if not again:
                 break
-            texts |= again  # values that are no numbers occurred after numbers
+            texts |= again  # text occurred after numbers
     except _Ragged as wrong:
         raise DataError(
             f"row {wrong.row} of {path} has {wrong.got} value{'s' * (wrong.got != 1)} but there "

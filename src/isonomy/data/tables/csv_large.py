@@ -128,7 +128,7 @@ def _loaded(
     quoted: bool,
     underscores: bool,
 ) -> Iterator[None]:
-    """Load the file into a table: numbers, and whether one of them is none; texts; lengths."""
+    """Load the file into a table: numbers, and where a value is not a number; texts; lengths."""
     marks = ", ".join(map(text, gone))
     wanted, lengths = [], []
     for i in range(width):
@@ -157,7 +157,7 @@ def _loaded(
 
 
 def _bad(numbers: Collection[int]) -> set[int]:
-    """Return the columns with a value that is no number."""
+    """Return the columns with a value that is not a number."""
     if not numbers:
         return set()
     each = ", ".join(f"bool_or(b{i})" for i in sorted(numbers))
