@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from typer.testing import CliRunner
@@ -11,8 +12,10 @@ from isonomy.cli import app
 from isonomy.errors import ConfigError, DataError
 from isonomy.studies import results
 from isonomy.studies.reproduce import find, methods_of
+from isonomy.studies.results import figures, pages, tables
 
 ROOT = Path(__file__).parents[2]
+SVG = "{http://www.w3.org/2000/svg}"
 TYPED = "*Typed from an earlier run:*"
 
 
@@ -37,11 +40,13 @@ def test_pages_have_what_the_results_say():
     marked = 0
     for page in sorted((ROOT / "docs").rglob("*.md")):
         text = page.read_text(encoding="utf-8")
-        marked += len(results._BLOCK.findall(text))
-        assert text.count("<!-- results:") + text.count("<!-- lead:") == len(
-            results._BLOCK.findall(text)
-        ), f"{page.name}: a mark without its end"
-        assert results.filled(text, ROOT / "results") == text, f"{page.name}: run `make tables`"
+        marked += len(pages.BLOCK.findall(text))
+        begun = sum(text.count(f"<!-- {kind}:") for kind in ("results", "lead", "figure"))
+        assert begun == len(pages.BLOCK.findall(text)), f"{page.name}: a mark without its end"
+        assert pages.filled(text, ROOT / "results") == text, f"{page.name}: run `make tables`"
+        for file, svg in pages.pictures(text, ROOT / "results").items():
+            path = page.parent / file
+            assert path.read_text(encoding="utf-8") == svg, f"{path}: run `make tables`"
     assert marked >= len(list((ROOT / "results").glob("*.json"))), "results that no page shows"
 
 
@@ -69,7 +74,7 @@ def test_rows_are_replaced_by_method_setting_scale_and_seed(tmp_path):
 
 def test_a_table_has_means_spreads_and_lost_runs(tmp_path):
     rows = [row(faa=0.8), row(seed=1, faa=0.9), row(seed=2, complete=False)]
-    made = results.table(find("focus-synthetic"), rows, names=["faa"]).markdown()
+    made = tables.table(find("focus-synthetic"), rows, names=["faa"]).markdown()
     assert "| FedAvg | equal weights | 0.958 | 0.850 ± 0.071 | 2 (1 diverged) |" in made
     assert "FedProx" not in made  # not run
 
@@ -87,7 +92,7 @@ def test_a_grid_has_means_and_deviations_by_setting(tmp_path):
     assert find("fmtl-vehicle").pair == ("accuracy", "client.accuracy.std")
     results.keep(tmp_path / "fmtl-vehicle.json", "fmtl-vehicle", rows)
     page = "<!-- results: fmtl-vehicle layout=grid -->\n<!-- end of results -->\n"
-    made = results.filled(page, tmp_path)
+    made = pages.filled(page, tmp_path)
     assert "| method | clean | A1 20 % |" in made
     assert "| global | 0.850 ± .071 (.200) | – |" in made  # means over two seeds
     assert "| local | **0.900 (.100)** | **0.700 (.100)** |" in made  # the largest difference
@@ -95,7 +100,7 @@ def test_a_grid_has_means_and_deviations_by_setting(tmp_path):
     assert "4 runs" in made
     for wrong in ("fmtl-vehicle layout=list", "focus-synthetic layout=grid"):
         with pytest.raises(ConfigError, match="grid"):
-            results.filled(page.replace("fmtl-vehicle layout=grid", wrong), tmp_path)
+            pages.filled(page.replace("fmtl-vehicle layout=grid", wrong), tmp_path)
 
 
 def test_curves_by_round_and_how_they_swing(tmp_path):
@@ -107,17 +112,17 @@ def test_curves_by_round_and_how_they_swing(tmp_path):
     assert find("hetpfl-convergence").curve == "hv.local"
     results.keep(tmp_path / "hetpfl-convergence.json", "hetpfl-convergence", rows)
     page = "<!-- results: hetpfl-convergence layout=rounds -->\n<!-- end of results -->\n"
-    made = results.filled(page, tmp_path)
+    made = pages.filled(page, tmp_path)
     assert "| method | setting | 1 | 2 | 3 |" in made
     assert "| PraFFL | COMPAS | 0.550 | 0.700 | 0.750 |" in made
     assert "HetPFL" not in made.replace("hetpfl", "")  # it did not end
-    made = results.filled(page.replace("rounds", "swings"), tmp_path)
+    made = pages.filled(page.replace("rounds", "swings"), tmp_path)
     # changes .3, .1 and 0, .2: mean .15, largest .3
     row_of = "| PraFFL | COMPAS | 0.500 | 0.800 | 0.667 | 0.150 | 0.300 | 0.750 ± 0.071 | 2 |"
     assert row_of in made
     for wrong in ("hetpfl-table1 layout=rounds", "hetpfl-convergence metrics=faa layout=swings"):
         with pytest.raises(ConfigError, match="of a preset with a `curve`"):
-            results.filled(page.replace("hetpfl-convergence layout=rounds", wrong), tmp_path)
+            pages.filled(page.replace("hetpfl-convergence layout=rounds", wrong), tmp_path)
 
 
 def test_faa_by_the_length_of_the_surrogate(tmp_path):
@@ -132,13 +137,13 @@ def test_faa_by_the_length_of_the_surrogate(tmp_path):
     ]
     results.keep(tmp_path / "focus-synthetic.json", "focus-synthetic", rows)
     page = "<!-- results: focus-synthetic layout=surrogates -->\n<!-- end of results -->\n"
-    made = results.filled(page, tmp_path)
+    made = pages.filled(page, tmp_path)
     assert "| method | setting | 100 steps | 200 steps | chosen | seeds |" in made
     assert "| FedAvg | equal weights | 0.600 | 0.400 | 0.300 ± 0.141 | 2 |" in made
     assert "| Local |  | 0.500 | – | 0.800 | 1 |" in made
     assert "FOCUS" not in made.replace("focus", "")
     with pytest.raises(ConfigError, match="of a preset with FAA"):
-        results.filled(page.replace("focus-synthetic", "hetpfl-table1"), tmp_path)
+        pages.filled(page.replace("focus-synthetic", "hetpfl-table1"), tmp_path)
 
 
 def test_a_lead_at_another_scale(tmp_path):
@@ -152,16 +157,16 @@ def test_a_lead_at_another_scale(tmp_path):
     page = (
         '<!-- lead: fedmdfg-fashion accuracy of "FedLF normal" against "FedAvg normal" at short -->'
     )
-    made = results.filled(f"{page}\n<!-- end of lead -->\n", tmp_path)
+    made = pages.filled(f"{page}\n<!-- end of lead -->\n", tmp_path)
     assert "+0.300 ± 0.141 over 2 paired seeds" in made
     with pytest.raises(ConfigError, match="no results of 'FedLF normal'"):
-        results.filled(page.replace(" at short", "") + "\n<!-- end of lead -->\n", tmp_path)
+        pages.filled(page.replace(" at short", "") + "\n<!-- end of lead -->\n", tmp_path)
 
 
 def typed_tables(text):
     """The tables of a page with six or more decimal numbers outside of the marks, and what is
     written before each."""
-    text = results._BLOCK.sub("", text)
+    text = pages.BLOCK.sub("", text)
     for found in re.finditer(r"(?:^\|.*\n)+", text, re.MULTILINE):
         if len(re.findall(r"(?<![\d.])0?\.\d\d+", found[0])) >= 6:
             yield text[: found.start()].rstrip().rpartition("\n")[2], found[0].partition("\n")[0]
@@ -182,11 +187,11 @@ def test_a_lead_has_its_paired_test():
         for method, setting in (("FedAvg", "equal weights"), ("FOCUS", "models found"))
         for seed, value in enumerate(values[method])
     ]
-    text = results.lead(rows, "faa", "FOCUS models found", "FedAvg equal weights")
+    text = tables.lead(rows, "faa", "FOCUS models found", "FedAvg equal weights")
     # differences -.7, -.8, -.6: mean -.7, standard error .1 / sqrt(3), t = -12.12 on 2 df
     assert "-0.700 ± 0.100 over 3 paired seeds, p = 0.0067" in text
     with pytest.raises(ConfigError, match="no results of 'Nobody'"):
-        results.lead(rows, "faa", "Nobody", "FedAvg equal weights")
+        tables.lead(rows, "faa", "Nobody", "FedAvg equal weights")
 
 
 def test_differences_from_a_method_have_their_paired_tests(tmp_path):
@@ -200,19 +205,17 @@ def test_differences_from_a_method_have_their_paired_tests(tmp_path):
     results.keep(tmp_path / "focus-synthetic.json", "focus-synthetic", rows)
     spec = 'focus-synthetic metrics=faa against="FedAvg equal weights"'
     page = f"<!-- results: {spec} -->\n<!-- end of results -->\n"
-    made = results.filled(page, tmp_path)
+    made = pages.filled(page, tmp_path)
     assert "| method | setting | FAA | seeds |" in made
     assert "| FOCUS | models found | -0.700 ± 0.100; p = 0.0067 | 3 |" in made
     assert "Local" not in made  # one seed in common
     assert "| FedAvg" not in made
-    assert (
-        results.filled(page.replace("metrics", 'methods="FOCUS" metrics'), tmp_path).count("|") > 9
-    )
+    assert pages.filled(page.replace("metrics", 'methods="FOCUS" metrics'), tmp_path).count("|") > 9
     for wrong in ("Nobody", "Local"):
         with pytest.raises(ConfigError, match="no row has two seeds in common"):
-            results.filled(page.replace("FedAvg equal weights", wrong), tmp_path)
+            pages.filled(page.replace("FedAvg equal weights", wrong), tmp_path)
     with pytest.raises(ConfigError, match="not both"):
-        results.filled(page.replace("metrics=faa", "layout=surrogates"), tmp_path)
+        pages.filled(page.replace("metrics=faa", "layout=surrogates"), tmp_path)
 
 
 def test_a_difference_is_within_the_setting():
@@ -225,7 +228,7 @@ def test_a_difference_is_within_the_setting():
         for seed in (0, 1)
     ]
     preset = find("hetpfl-table1")
-    made = results.differences(preset, rows, "PraFFL", names=["hv.local"]).markdown()
+    made = tables.differences(preset, rows, "PraFFL", names=["hv.local"]).markdown()
     assert "| HetPFL | BANK | +0.105 ± 0.007; p = 0.03 | 2 |" in made
     assert "| HetPFL | ADULT | +0.305 ± 0.007; p = 0.01 | 2 |" in made
 
@@ -237,13 +240,13 @@ def test_a_checkout_with_changes_is_named_as_such():
 def test_marks_are_filled_and_wrong_marks_are_refused(tmp_path):
     results.keep(tmp_path / "focus-synthetic.json", "focus-synthetic", [row(), row(seed=1)])
     page = "before\n<!-- results: focus-synthetic metrics=faa -->\nold\n<!-- end of results -->\n"
-    made = results.filled(page, tmp_path)
+    made = pages.filled(page, tmp_path)
     assert "old" not in made
     assert made.startswith("before\n")
     assert "2 runs, 1 min in all; torch 2.13.0; commit abc." in made
-    assert results.filled(made, tmp_path) == made
+    assert pages.filled(made, tmp_path) == made
     with pytest.raises(ConfigError, match="give metrics="):
-        results.filled(page.replace("metrics=faa", "colour=red"), tmp_path)
+        pages.filled(page.replace("metrics=faa", "colour=red"), tmp_path)
 
 
 def test_reproduce_keeps_results_and_selects_rows(tmp_path, monkeypatch):
@@ -270,3 +273,83 @@ def test_settings_select_rows():
         methods_of(preset, "full", (), ["q = 7"])
     with pytest.raises(ConfigError, match="none of these methods with one of these settings"):
         methods_of(preset, "full", ["FedAvg"], ["q = 1"])
+
+
+# --- pictures -------------------------------------------------------------------------------------
+
+
+def drawn(svg, name):
+    """The legend's names, and the places of the marks of one series, as percentages."""
+    root = ElementTree.fromstring(svg)
+    plot = next(at for at in root if at.get("class") == "plot")
+    marks = [
+        (float(at.get("x")[:-1]), float(at.get("y")[:-1]))
+        for at in plot
+        if at.get("x")
+        and at.find(f"{SVG}path") is not None
+        and name in at.find(f"{SVG}path").get("class")
+    ]
+    return [at.text for at in root if at.get("class") == "note"], marks
+
+
+def test_a_picture_of_each_clients_excess():
+    def clients(values, errors):
+        return {"excess": values, "error": errors, "clusters": [0, 0], "lengths": []}
+
+    rows = [
+        row(seed=0, excess=clients([0.2, 0.5], [0.03, 0.04])),
+        row(seed=1, excess=clients([0.4, 0.7], [0.04, 0.03])),
+        row("FOCUS", "models found", excess=clients([0.0, None], [0.0, None])),
+        row("FOCUS", "models found", 1, complete=False, excess=clients([9.0, 9.0], [0.0, 0.0])),
+        row("FedProx", "mu = 1"),
+    ]
+    figure = figures.excess(find("focus-synthetic"), rows)
+    names, marks = drawn(figure.svg, "c0")
+    assert names == ["FedAvg equal weights", "FOCUS models found"]
+    # means .3 and .6, at heights between 0 and .6 + 1.96 * .05 / 2, with 6 % on each side
+    top = 0.6 + 1.96 * 0.05 / 2
+    room = 0.06 * top
+    for (_, y), mean in zip(marks, (0.3, 0.6), strict=True):
+        assert y == pytest.approx(100 * (1 - (mean + room) / (top + 2 * room)), abs=0.01)
+    assert len(drawn(figure.svg, "c1")[1]) == 1  # one client is unknown, one run is not complete
+    assert figure.label.startswith("Excess risk of each of 2 clients with FedAvg equal weights")
+    assert "2 seeds" in figure.label
+    with pytest.raises(ConfigError, match="no row has the clients' excess risks"):
+        figures.excess(find("focus-synthetic"), [row()])
+
+
+def test_a_picture_of_a_plane_and_of_rounds():
+    rows = [row(seed=s, metrics={"loss": 0.1 * s, "faa": 0.2 + s}) for s in range(3)]
+    figure = figures.plane(find("focus-synthetic"), rows, x="loss", y="faa")
+    # one point in the middle of its errors
+    assert drawn(figure.svg, "c0") == (["FedAvg"], [(50.0, 50.0)])
+    with pytest.raises(ConfigError, match="no row has both loss and accuracy"):
+        figures.plane(find("focus-synthetic"), rows, x="loss", y="accuracy")
+    with pytest.raises(ConfigError, match="x=METRIC"):
+        figures.plane(find("focus-synthetic"), rows)
+    curve = [row("HetPFL", "COMPAS", s, curve=[0.1 + s, 0.2 + s]) for s in range(2)]
+    made = figures.rounds(find("hetpfl-convergence"), curve)
+    assert drawn(made.svg, "c0")[0] == ["HetPFL"]
+    assert 'd="M' in made.svg
+    with pytest.raises(ConfigError, match="no row has a curve"):
+        figures.rounds(find("focus-synthetic"), rows)
+
+
+def test_pictures_are_written_beside_their_page(tmp_path):
+    results.keep(tmp_path / "focus-synthetic.json", "focus-synthetic", [row(), row(seed=1)])
+    page = tmp_path / "pages" / "methods" / "page.md"
+    page.parent.mkdir(parents=True)
+    mark = "figure: ../pictures/p.svg of focus-synthetic kind=plane x=loss y=faa"
+    page.write_text(f"<!-- {mark} -->\n<!-- end of figure -->\n")
+    assert pages.main([str(tmp_path / "pages"), str(tmp_path)]) == 0
+    text = page.read_text()
+    assert "](../pictures/p.svg)" in text
+    svg = (tmp_path / "pages" / "pictures" / "p.svg").read_text()
+    assert pages.pictures(text, tmp_path) == {"../pictures/p.svg": svg}
+    for wrong in ("p.svg of focus-synthetic kind=pie", "p.png of focus-synthetic kind=plane"):
+        with pytest.raises(ConfigError, match=r"FILE\.svg of PRESET"):
+            pages.filled(f"<!-- figure: {wrong} -->\n<!-- end of figure -->", tmp_path)
+    with pytest.raises(ConfigError, match="x=METRIC"):
+        pages.filled(
+            "<!-- figure: p.svg of focus-synthetic kind=plane -->\n<!-- end of figure -->", tmp_path
+        )

@@ -88,6 +88,17 @@ class Slider:
     start: int = 0
 
 
+@dataclass(frozen=True)
+class Plan:
+    """A chart's scales, the names and keys of its legend, and its grid and marks as SVG text."""
+
+    x: Scale
+    y: Scale
+    legend: tuple[tuple[str, str], ...]
+    turned: bool
+    canvas: str
+
+
 @dataclass
 class Chart:
     """A chart that marks are added to; `html` is its text."""
@@ -103,8 +114,8 @@ class Chart:
         self.marks += marks
         return self
 
-    def html(self, label: str = "") -> str:
-        """The chart as HTML; `label` describes it to people who do not see it."""
+    def plan(self) -> Plan:
+        """The chart's scales, legend and drawing, before it is laid out on a page."""
         extents = [mark.extent() for mark in self.marks]
         xs, ys = ([v for at in extents for v in at[i] if finite(v)] for i in (0, 1))
         sx = _scale(self.x, xs, down=True)
@@ -113,27 +124,33 @@ class Chart:
         for mark in self.marks:
             if mark.name:
                 named[mark.name] = mark.key()  # of a line with marks, the mark
-        keys = "".join(f'<span class="entry">{key}{escape(name)}</span>'
-                       for name, key in named.items())  # fmt: skip
-        legend = f'<div class="legend">{keys}</div>' if keys else ""
-        wide = max((len(text) for _, text in sy.ticks), default=0)
-        texts = [text for _, text in sx.ticks]
-        turned = bool(self.x.names) and sum(map(len, texts)) > _ROTATED
-        deep = 0.42 * max(map(len, texts), default=0) + 1.2 if turned else 1.6
-        left = 0.62 * wide + 0.9
-        if turned:  # the first name extends to the left
-            left = max(left, 0.45 * len(texts[0]))
-        style = f"height:{self.height}px;margin-left:{left:.2f}em;"
-        style += f"margin-bottom:{deep:.2f}em"
+        turned = bool(self.x.names) and sum(len(text) for _, text in sx.ticks) > _ROTATED
         shaded = [mark for mark in self.marks if isinstance(mark, Region)]
         above = [mark for mark in self.marks if not isinstance(mark, Region)]
         marks = "".join(mark.draw(sx, sy) for mark in (*shaded, *above))
-        ring, slider = _sliding(self.slider, sx, sy)
+        canvas = _grid(sx, sy, self.x, self.y, turned) + marks
+        return Plan(sx, sy, tuple(named.items()), turned, canvas)
+
+    def html(self, label: str = "") -> str:
+        """The chart as HTML; `label` describes it to people who do not see it."""
+        plan = self.plan()
+        keys = "".join(f'<span class="entry">{key}{escape(name)}</span>'
+                       for name, key in plan.legend)  # fmt: skip
+        legend = f'<div class="legend">{keys}</div>' if keys else ""
+        wide = max((len(text) for _, text in plan.y.ticks), default=0)
+        texts = [text for _, text in plan.x.ticks]
+        deep = 0.42 * max(map(len, texts), default=0) + 1.2 if plan.turned else 1.6
+        left = 0.62 * wide + 0.9
+        if plan.turned:  # the first name extends to the left
+            left = max(left, 0.45 * len(texts[0]))
+        style = f"height:{self.height}px;margin-left:{left:.2f}em;"
+        style += f"margin-bottom:{deep:.2f}em"
+        ring, slider = _sliding(self.slider, plan.x, plan.y)
         described = f' role="img" aria-label="{escape(label)}"' if label else ""
         return (
             f'<div class="chart">{legend}{_caption("yname", self.y)}'
             f'<div class="area" style="{style}"><svg class="canvas"{described}>'
-            f"{_grid(sx, sy, self.x, self.y, turned)}{marks}{ring}</svg></div>"
+            f"{plan.canvas}{ring}</svg></div>"
             f"{_caption('xname', self.x)}{slider}</div>"
         )
 

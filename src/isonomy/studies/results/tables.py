@@ -1,0 +1,256 @@
+"""Tables and sentences that are made from rows of results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from statistics import fmean, stdev
+
+from isonomy.errors import ConfigError
+from isonomy.metrics.names import find_metric
+from isonomy.report import robustness_grid
+from isonomy.report.tables.best import p_value
+from isonomy.report.tables.cells import ABSENT, Cell, Column, digits_for, shown
+from isonomy.report.tables.table import Table
+from isonomy.studies.reproduce import Preset
+from isonomy.studies.results.rows import Row
+
+
+def table(preset: Preset, rows: Sequence[Row], *, names: Sequence[str] = ()) -> Table:
+    """One row per method and setting that was run: the paper's number and ours for each metric.
+
+    `names` chooses metrics; empty means all of the preset's.
+    """
+    names = names or preset.metrics
+    printed = {
+        (e["method"], e.get("setting", ""), e["metric"]): e["value"] for e in preset.expected
+    }
+    judged = any(row["verdict"] for row in rows)
+    heads = [Column("method", "method", text=True), Column("setting", "setting", text=True)]
+    for name in names:
+        title = find_metric(name).title
+        if any(key[2] == name for key in printed):
+            heads.append(Column(f"{name} paper", f"{title}, paper", text=True))
+        heads.append(Column(name, f"{title}, ours" if printed else title, text=True))
+    heads.append(Column("seeds", "seeds", digits=0))
+    if judged:
+        heads.append(Column("verdict", "verdict", text=True))
+    body = []
+    for entry in preset.methods:
+        method, setting = entry["label"], entry.get("setting", "")
+        own = [r for r in rows if (r["method"], r["setting"]) == (method, setting)]
+        done = [r for r in own if r["complete"]]
+        if not own:
+            continue
+        cells = [Cell(method), Cell(setting)]
+        for name in names:
+            values = [v for r in done if (v := r["metrics"].get(name)) is not None]
+            if any(key[2] == name for key in printed):
+                at = printed.get((method, setting, name))
+                cells.append(Cell(ABSENT if at is None else f"{at:g}"))
+            cells.append(Cell(_mean(values)))
+        lost = len(own) - len(done)
+        note = f"({lost} diverged)" if lost else ""
+        cells.append(Cell(float(len(done)), note=note))
+        if judged:
+            cells.append(Cell(_counted([r["verdict"] for r in done])))
+        body.append(tuple(cells))
+    return Table("", tuple(heads), tuple(body))
+
+
+def grid(preset: Preset, rows: Sequence[Row]) -> Table:
+    """One row per method and one column per setting: the mean and deviation of the `pair`."""
+    assert preset.pair is not None
+    found: list[Row] = []
+    for entry in preset.methods:
+        at = (entry["label"], entry.get("setting", ""))
+        own = [r for r in rows if (r["method"], r["setting"]) == at]
+        for metric in preset.pair if own else ():
+            done = [r["metrics"].get(metric) for r in own if r["complete"]]
+            values = [value for value in done if value is not None]
+            found.append(
+                {
+                    "method": at[0],
+                    "setting": at[1],
+                    "metric": metric,
+                    "ours": fmean(values) if values else None,
+                    "spread": stdev(values) if len(values) > 1 else None,
+                }
+            )
+    made = robustness_grid.grid(found, preset.pair, spreads=True)
+    return Table("", made.columns, made.rows, made.footnotes)
+
+
+def rounds(preset: Preset, rows: Sequence[Row]) -> Table:
+    """One row per method and setting: the mean over seeds of the `curve` after each round."""
+    found = curves_of(preset, rows)
+    count = max((len(one) for curves in found.values() for one in curves), default=0)
+    heads = [Column("method", "method", text=True), Column("setting", "setting", text=True)]
+    heads += [Column(str(t + 1), str(t + 1)) for t in range(count)]
+    body = []
+    for (method, setting), curves in found.items():
+        means = [
+            fmean(values) if (values := [one[t] for one in curves if t < len(one)]) else None
+            for t in range(count)
+        ]
+        body.append((Cell(method), Cell(setting), *(Cell(mean) for mean in means)))
+    return Table("", tuple(heads), tuple(body))
+
+
+def swings(preset: Preset, rows: Sequence[Row]) -> Table:
+    """One row per method and setting: extremes of the `curve`, and its changes between rounds."""
+    names = ("smallest", "largest", "mean over rounds", "mean change", "largest change")
+    heads = [Column("method", "method", text=True), Column("setting", "setting", text=True)]
+    heads += [Column(name, name) for name in names]
+    heads += [Column("last", "last round", text=True), Column("seeds", "seeds", digits=0)]
+    body = []
+    for (method, setting), curves in curves_of(preset, rows).items():
+        values = [value for one in curves for value in one]
+        changes = [abs(b - a) for one in curves for a, b in pairwise(one)]
+        numbers: list[float | None] = [min(values), max(values), fmean(values)]
+        numbers += [fmean(changes), max(changes)] if changes else [None, None]
+        last = Cell(_mean([one[-1] for one in curves]))
+        seeds = Cell(float(len(curves)))
+        body.append((Cell(method), Cell(setting), *(Cell(n) for n in numbers), last, seeds))
+    return Table("", tuple(heads), tuple(body))
+
+
+def surrogates(preset: Preset, rows: Sequence[Row]) -> Table:
+    """One row per method and setting: FAA against surrogates of a fixed number of steps.
+
+    The last column has FAA as it is reported, against the surrogate chosen on held-out examples.
+    """
+    known = [r for r in rows if r["complete"] and r.get("excess")]
+    lengths = sorted({n for r in known for n in r["excess"]["lengths"]})
+    heads = [Column("method", "method", text=True), Column("setting", "setting", text=True)]
+    heads += [Column(str(n), f"{n:,} steps") for n in lengths]
+    heads += [Column("faa", "chosen", text=True), Column("seeds", "seeds", digits=0)]
+    body = []
+    for entry in preset.methods:
+        at = (entry["label"], entry.get("setting", ""))
+        own = [r for r in known if (r["method"], r["setting"]) == at]
+        if not own:
+            continue
+        found = [
+            dict(zip(r["excess"]["lengths"], r["excess"]["by_length"], strict=True)) for r in own
+        ]
+        cells = []
+        for n in lengths:
+            values = [v for one in found if (v := one.get(n)) is not None]
+            cells.append(Cell(fmean(values) if len(values) == len(own) else None))
+        chosen = [v for r in own if (v := r["metrics"].get("faa")) is not None]
+        ends = (Cell(_mean(chosen)), Cell(float(len(own))))
+        body.append((Cell(at[0]), Cell(at[1]), *cells, *ends))
+    return Table("", tuple(heads), tuple(body))
+
+
+def differences(
+    preset: Preset, rows: Sequence[Row], against: str, *, names: Sequence[str] = ()
+) -> Table:
+    """One row per method and setting: each metric minus that of another method, with its p-value.
+
+    `against` is a label, with its setting or alone; alone, it is the method of that label with
+    the row's own setting, if there is one. Seeds that both have are paired.
+    """
+    names = names or preset.metrics
+    keys = [(entry["label"], entry.get("setting", "")) for entry in preset.methods]
+    body = []
+    for key in keys:
+        other = next((k for k in keys if label(*k) == against or k == (against, key[1])), None)
+        if other is None:
+            continue
+        cells, seeds = [], set()
+        for name in names:
+            mine, theirs = values_of(rows, key, name), values_of(rows, other, name)
+            both = sorted(mine.keys() & theirs.keys())
+            gaps = [mine[seed] - theirs[seed] for seed in both]
+            text = f"{_difference(gaps)}; p = {p_value(gaps):.2g}" if len(gaps) > 1 else ABSENT
+            cells.append(Cell(text))
+            seeds |= set(both)
+        if key != other and len(seeds) > 1:
+            body.append((Cell(key[0]), Cell(key[1]), *cells, Cell(float(len(seeds)))))
+    heads = [Column("method", "method", text=True), Column("setting", "setting", text=True)]
+    heads += [Column(name, find_metric(name).title, text=True) for name in names]
+    heads += [Column("seeds", "seeds", digits=0)]
+    note = (
+        f"Differences from {against} over paired seeds, with two-sided paired t tests; p-values "
+        "are not corrected for the number of rows."
+    )
+    return Table("", tuple(heads), tuple(body), (note,))
+
+
+def label(method: str, setting: str) -> str:
+    """A method and its setting as one name."""
+    return f"{method} {setting}".strip()
+
+
+def values_of(rows: Sequence[Row], key: tuple[str, str], metric: str) -> dict[int, float]:
+    """The metric of a method and setting by seed, of complete runs that have it."""
+    return {
+        row["seed"]: row["metrics"][metric]
+        for row in rows
+        if (row["method"], row["setting"]) == key
+        and row["complete"]
+        and row["metrics"].get(metric) is not None
+    }
+
+
+def _difference(gaps: Sequence[float]) -> str:
+    digits = digits_for([fmean(gaps)], [stdev(gaps)])
+    at = Cell(fmean(gaps), spread=stdev(gaps), digits=digits, signed=True)
+    return shown(at, Column("", ""))
+
+
+def curves_of(preset: Preset, rows: Sequence[Row]) -> dict[tuple[str, str], list[list[float]]]:
+    """The curves of the complete runs of each method and setting, in the preset's order."""
+    out = {}
+    for entry in preset.methods:
+        at = (entry["label"], entry.get("setting", ""))
+        own = [r for r in rows if (r["method"], r["setting"]) == at and r["complete"]]
+        if curves := [r["curve"] for r in own if r.get("curve")]:
+            out[at] = curves
+    return out
+
+
+def _mean(values: Sequence[float]) -> str:
+    if not values:
+        return ABSENT
+    spread = stdev(values) if len(values) > 1 else None
+    digits = digits_for([fmean(values)], [spread])
+    return shown(Cell(fmean(values), spread=spread, digits=digits), Column("", ""))
+
+
+def _counted(statuses: Sequence[str | None]) -> str:
+    found = [s for s in dict.fromkeys(statuses) if s]
+    return ", ".join(f"{s} {statuses.count(s)}" for s in found)
+
+
+def lead(rows: Sequence[Row], metric: str, ours: str, other: str) -> str:
+    """A sentence on the difference of two methods over the seeds that both have, with its test."""
+
+    def values(wanted: str) -> dict[int, float]:
+        keys = {(r["method"], r["setting"]) for r in rows}
+        found = [values_of(rows, key, metric) for key in sorted(keys) if label(*key) == wanted]
+        if not any(found):
+            raise ConfigError(f"no results of '{wanted}' with metric '{metric}'; run it first.")
+        return next(filter(None, found))
+
+    mine, theirs = values(ours), values(other)
+    seeds = sorted(mine.keys() & theirs.keys())
+    gaps = [mine[s] - theirs[s] for s in seeds]
+    if len(gaps) < 2:
+        raise ConfigError(
+            f"'{ours}' and '{other}' have {len(gaps)} seeds in common; run two or more."
+        )
+    return (
+        f"{find_metric(metric).title} of {ours} minus that of {other}: {_difference(gaps)} "
+        f"over {len(gaps)} paired seeds, p = {p_value(gaps):.2g} (two-sided paired t test)."
+    )
+
+
+LAYOUTS: dict[str, Callable[[Preset, Sequence[Row]], Table]] = {
+    "grid": grid,
+    "rounds": rounds,
+    "swings": swings,
+    "surrogates": surrogates,
+}
