@@ -374,6 +374,28 @@ def test_a_heavy_model_is_probed_once_and_leaves_no_trace(monkeypatch: pytest.Mo
         assert torch.equal(a, b)
 
 
+def test_a_client_that_takes_long_is_probed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    where = world()
+    monkeypatch.setattr("isonomy.engines.batched.engine.HEAVY", 0)
+    tried = []
+    for long in (0.0, float("inf")):
+        monkeypatch.setattr("isonomy.engines.batched.engine.LONG", long)
+        engine = Batched(where.task, where.federation, seed=1)
+        run = engine._run
+        seen: set[int] = set()
+
+        def counted(ask, first, last, run=run, seen=seen):
+            seen.add(last - first)
+            return run(ask, first, last)
+
+        monkeypatch.setattr(engine, "_run", counted)
+        ask = Ask(counting, {}, where.work, 0, 0.1, engine.everyone())
+        chosen = engine._probe(engine._sorted(ask, ask.ids))
+        tried.append((seen, chosen))
+    assert tried[0] == ({1}, 1)
+    assert tried[1][0] == {1, 4} if CLIENTS < 16 else {1, 4, 16}
+
+
 def test_chunk_below_one_is_refused() -> None:
     where = world()
     with pytest.raises((IsonomyError, ValueError), match="chunk"):

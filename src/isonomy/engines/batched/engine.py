@@ -44,6 +44,7 @@ PADDING = 200_000  # examples: more of it in the batch plans of a chunk costs mo
 HEAVY = 4e6  # floating-point operations per step above which arithmetic outweighs overhead
 HUGE = 1e9  # operations per step above which many clients at once only cost memory
 CANDIDATES = (1, 4, 16)  # chunks that the probe tries for heavy models
+LONG = 0.1  # seconds of one client, above which the probe tries no more candidates
 
 
 class Batched(Engine):
@@ -318,23 +319,31 @@ class Batched(Engine):
         return self._flops
 
     def _probe(self, ask: Ask) -> int:
-        """Time two steps of a few clients for each candidate; return the fastest."""
+        """Time two steps of a few clients for each candidate; return the fastest.
+
+        Where one client alone takes long (a pass over all of its examples, or a large network), the
+        overhead that several at once would save is negligible, and no more candidates are tried.
+        """
         best, fastest = 1, float("inf")
         small = replace(ask, work=replace(ask.work, steps=2))
         for chunk in CANDIDATES:
             if chunk > len(ask.ids) or (chunk > 4 and self._heaviness(ask.work) > HUGE):
                 break
-            self._run(small, 0, chunk)  # traces and warms up
-            self.place.wait()
-            spent = []
-            for _ in range(2):
-                begin = time.perf_counter()
-                self._run(small, 0, chunk)
-                self.place.wait()
-                spent.append((time.perf_counter() - begin) / chunk)
-            if min(spent) < 0.95 * fastest:
-                best, fastest = chunk, min(spent)
+            self._timed(small, chunk)  # traces and warms up
+            spent = self._timed(small, chunk)
+            if chunk == 1 and spent > LONG:
+                return 1
+            spent = min(spent, self._timed(small, chunk))
+            if spent < 0.95 * fastest:
+                best, fastest = chunk, spent
         return best
+
+    def _timed(self, ask: Ask, chunk: int) -> float:
+        """The seconds of the first clients of a question, for each of them."""
+        begin = time.perf_counter()
+        self._run(ask, 0, chunk)
+        self.place.wait()
+        return (time.perf_counter() - begin) / chunk
 
 
 def has_compiler() -> bool:
