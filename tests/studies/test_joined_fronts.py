@@ -11,7 +11,7 @@ from isonomy import api
 from isonomy.errors import DataError
 from isonomy.metrics.front import hypervolume
 from isonomy.runs.record import Record
-from isonomy.studies.joined_fronts import joined
+from isonomy.studies.joined_fronts import joined, together
 from isonomy.studies.reproduce import _read, find, methods_of, reproduce, with_joined
 from isonomy.studies.results import origin, rows_of
 
@@ -71,6 +71,9 @@ def test_the_volume_of_joined_points_by_hand() -> None:
     assert made.metrics["hv.global"] == pytest.approx(0.40)
     assert (made.label, made.seed, made.seconds, made.complete) == ("swept", 0, 4.0, True)
     assert "loss" not in made.metrics  # no run's own metrics are passed off as the row's
+    assert together(made) == [[0.3, 0.6], [0.6, 0.3]]
+    worse = one_point("c", 0, [(0, 0.2, 0.8), (1, 0.5, 0.5), (-1, 0.7, 0.6)])
+    assert together(joined("swept", [exact, fair, worse])) == [[0.3, 0.6], [0.6, 0.3]]
 
 
 def test_a_row_with_an_unfinished_run_has_no_value() -> None:

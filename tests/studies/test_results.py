@@ -335,6 +335,22 @@ def test_a_picture_of_a_plane_and_of_rounds():
         figures.rounds(find("focus-synthetic"), rows)
 
 
+def test_a_picture_of_fronts():
+    rows = [
+        row("FedAvg", "SYNTHETIC", front=[[0.2, 0.4]]),
+        row("HetPFL", "SYNTHETIC", front=[[0.1, 0.5], [0.3, 0.1]]),
+        row("HetPFL", "SYNTHETIC", 1),  # points of the first seed only
+    ]
+    figure = figures.front(find("hetpfl-table1"), rows)
+    names, single = drawn(figure.svg, "c0")
+    assert names == ["FedAvg", "HetPFL"]
+    # .2 is in the middle of .1 to .3, and .4 a quarter below the top of .1 to .5, with 6 % of room
+    assert single == [(50.0, pytest.approx(100 * (0.06 + 0.25) / 1.12, abs=0.01))]
+    assert len(drawn(figure.svg, "c1")[1]) == 2
+    with pytest.raises(ConfigError, match="no row has a global front"):
+        figures.front(find("hetpfl-table1"), rows[2:])
+
+
 def test_pictures_are_written_beside_their_page(tmp_path):
     results.keep(tmp_path / "focus-synthetic.json", "focus-synthetic", [row(), row(seed=1)])
     page = tmp_path / "pages" / "methods" / "page.md"

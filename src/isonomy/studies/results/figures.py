@@ -112,7 +112,27 @@ def plane(preset: Preset, rows: Sequence[Row], *, x: str = "", y: str = "") -> F
     return Figure(picture(chart, text), text)
 
 
-KINDS: dict[str, Callable[..., Figure]] = {"excess": excess, "rounds": rounds, "plane": plane}
+def front(preset: Preset, rows: Sequence[Row]) -> Figure:
+    """The global front of each method, of the first seed; a method with one model has one point."""
+    found = _measured(preset, [r for r in rows if r["complete"] and r.get("front")])
+    if not found:
+        raise ConfigError("no row has a global front; run it again with --results.")
+    chart = Chart(Axis("error", "lower is better"), Axis("unfairness", "lower is better"))
+    for i, (name, own) in enumerate(found.items()):
+        x, y = ([at[j] for at in own[0]["front"]] for j in (0, 1))
+        if len(x) > 1:
+            chart.add(Line(x, y, series=i, name=name, step="hv"))
+        chart.add(Points(x, y, series=i, name=name, size=3 if len(x) > 1 else 5))
+    text = f"Global fronts of {', '.join(found)} with seed {next(iter(found.values()))[0]['seed']}"
+    return Figure(picture(chart, text), text)
+
+
+KINDS: dict[str, Callable[..., Figure]] = {
+    "excess": excess,
+    "rounds": rounds,
+    "plane": plane,
+    "front": front,
+}
 
 
 def _measured(preset: Preset, rows: Sequence[Row]) -> dict[str, list[Row]]:

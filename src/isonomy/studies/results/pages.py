@@ -14,7 +14,8 @@ with their p-values). A sentence on a lead, with its paired test (`at SCALE` nam
     <!-- end of lead -->
 
 A picture, in a file whose place is relative to the page (`kind=excess`: each client's excess risk;
-`kind=rounds`: the preset's `curve`; `kind=plane`: two metrics, `x=...` and `y=...`):
+`kind=rounds`: the preset's `curve`; `kind=front`: global fronts; `kind=plane`: two metrics, `x=...`
+and `y=...`):
 
     <!-- figure: pictures/excess.svg of focus-synthetic kind=excess methods="FOCUS;FedAvg" -->
     <!-- end of figure -->

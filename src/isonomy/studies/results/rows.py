@@ -10,10 +10,12 @@ from typing import Any
 from isonomy.errors import DataError
 from isonomy.runs.files import write_atomically
 from isonomy.runs.record import Record
+from isonomy.studies.joined_fronts import together
 from isonomy.studies.reproduce import Preset, members, with_joined
 
 Row = dict[str, Any]
 
+_POINTS = 40  # of a front, at most; those between them are left out
 _KEY = ("scale", "method", "setting", "seed")
 
 
@@ -47,10 +49,21 @@ def rows_of(preset: Preset, scale: str, records: Sequence[Record]) -> list[Row]:
                 "commit": record.facts.get("commit", ""),
                 **({"curve": _curve(record, preset.curve)} if preset.curve else {}),
                 **({"excess": _excess(record)} if record.excess else {}),
+                **({"front": front} if (front := _front(preset, record)) else {}),
                 **({"runs": len(members(table))} if table.get("joined") else {}),
             }
         )
     return rows
+
+
+def _front(preset: Preset, record: Record) -> list[list[float]]:
+    """Points of the global front, of the first seed only, so that the file stays small."""
+    if "hv.global" not in preset.metrics or record.seed != 0 or not record.complete:
+        return []
+    found = together(record)
+    step = max(1, -(-len(found) // _POINTS))
+    kept = [*found[:-1:step], *found[-1:]]
+    return [[float(f"{value:.4g}") for value in at] for at in kept]
 
 
 def _excess(record: Record) -> dict[str, list[Any]]:
