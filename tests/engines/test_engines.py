@@ -339,6 +339,29 @@ def test_one_chunk_is_found_at_once_where_clients_one_by_one_would_fill_it(
         assert [len(chunk.ids) for chunk in engine.exchange(ask)] == expected, (clients, small)
 
 
+def test_a_measurement_has_smaller_chunks_than_training_if_sizes_differ(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A phase that trains nothing has less padding, and the same replies."""
+    monkeypatch.setattr("isonomy.engines.batched.engine.MEASURED", 59)
+
+    @phase("gather", trained="model")
+    def training(task: Task, message: Any, client: Client) -> Any:
+        return {"trained": client.size}, client.state
+
+    engine = Batched(Task(lambda: torch.nn.Linear(1, 2)), federation_of(40, 30, 20, 10, 10, 10))
+    for asked, work, expected in [
+        (counting, Work(steps=1), [3, 3]),  # padding 10 + 20, with the next one 30 more
+        (counting, Work(epochs=1), [6]),
+        (training, Work(steps=1), [6]),
+    ]:
+        chunks = list(engine.exchange(Ask(asked, {}, work, 0, 0.1, engine.everyone())))
+        assert [len(chunk.ids) for chunk in chunks] == expected
+        (name,) = chunks[0].value
+        found = torch.cat([chunk.value[name] for chunk in chunks])
+        assert found.tolist() == [40, 30, 20, 10, 10, 10]
+
+
 def test_a_chunk_takes_no_more_memory_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     where = world()
     engine = Batched(where.task, where.federation)

@@ -1,10 +1,16 @@
 """Optimised graphs give the same bits, with fewer operations, and fall back when they would not."""
 
+import operator
+
 import pytest
 import torch
+from torch import nn
 from torch.func import grad, vmap
+from torch.nn.functional import conv2d, max_pool2d
 
 from isonomy.engines.batched import graph as graphs
+from isonomy.engines.batched.first_order import FirstOrder
+from isonomy.engines.batched.program import outermost
 from isonomy.engines.batched.trace import trace
 
 PARAMS = [torch.randn(4, 3, 5), torch.randn(4, 3)]
@@ -90,6 +96,38 @@ def test_moments_of_adam_and_activations_are_written_over():
     assert over == 6, "add, relu, sub; 0.9 * m, 0.1 * (h * h), their sum; but not h * h or 0.1 * h"
     got = graph(*(t.clone() for t in inputs))
     assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
+
+
+def test_results_of_convolutions_and_norms_are_written_over_unless_they_are_read_again():
+    conv, norm = nn.Conv2d(4, 4, 3, padding=1), nn.GroupNorm(2, 4)
+
+    def loss(weight, x):
+        h = conv2d(x, weight, padding=1)
+        kept = norm(h)  # read by the product, too
+        inner = norm(conv2d(kept.relu(), weight, padding=1)).relu()
+        return (max_pool2d(inner + x, 2).sum((1, 2, 3)) * kept.mean()).sum()
+
+    def step(weight, x):
+        with FirstOrder(outermost):
+            return (weight - 0.1 * grad(loss)(weight, x),)
+
+    inputs = [conv.weight.detach(), torch.randn(2, 4, 6, 6)]
+    with torch.no_grad():
+        graph = traced(step, *inputs)
+        graphs.simplify(graph)
+        expected = graph(*inputs)
+        assert torch.equal(expected[0], step(*inputs)[0])
+        graphs.write_over_operands(graph, carried=1)
+        over = [
+            str(node.target)
+            for node in operations(graph)
+            if "_." in str(node.target) and node.args[0].target is operator.getitem
+        ]
+        got = graph(inputs[0].clone(), inputs[1])
+    assert "aten.relu_.default" in over, "the second norm's result"
+    assert over.count("aten.relu_.default") == 1, "the first one's is read again"
+    assert "aten.add_.Tensor" in over, "the sum of a weight's two gradients"
+    assert torch.equal(got[0], expected[0])
 
 
 def test_a_view_from_elsewhere_is_not_taken_for_the_whole():

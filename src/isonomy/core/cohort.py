@@ -19,7 +19,7 @@ from isonomy.core.joint import Division
 from isonomy.core.phase import Declaration, DeclarationError, Phase, Verb, declaration
 from isonomy.core.recorded import Recorded, plain_record
 from isonomy.core.release import Release
-from isonomy.core.sums import Sums, added, capped, joined, plus
+from isonomy.core.sums import Sums, added, capped, divided, joined, plus
 from isonomy.core.task import Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
@@ -289,7 +289,7 @@ class Cohort:
             return self._release.mean(ask, folded, weights, by_size=how == "size")
         if total <= 0:
             raise NoReplies(f"round {self.round}: the clients that answered have no weight.")
-        return tree.tmap(lambda t: (t / total).to(torch.get_default_dtype()), folded)
+        return tree.tmap(lambda t: divided(t, total), folded)
 
     def weigh(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -11,6 +11,8 @@ from torch import Tensor
 
 from isonomy.core import tree
 from isonomy.core.tree import Tree
+
+PIECE = 2**17  # numbers that are added at a time, 1 MB in double precision: the cache holds them
 
 
 class Sums(NamedTuple):
@@ -27,7 +29,7 @@ class Sums(NamedTuple):
     def mean(self) -> Tree:
         """The weighted mean so far, 0 if there is no weight."""
         total = self.total or 1.0
-        return tree.tmap(lambda t: (t / total).to(torch.get_default_dtype()), self.folded)
+        return tree.tmap(lambda t: divided(t, total), self.folded)
 
 
 def added(sums: Sums | None, value: Tree, weight: Tensor, score: Tensor | None = None) -> Sums:
@@ -94,11 +96,29 @@ def _fold(sums: Tensor, weight: Tensor, stacked: Tensor, relative: Tensor, scale
     The weights are also `relative` to their `scale`, at most 1.
     """
     if len(weight) == 1:
-        return sums.add_(stacked[0].cpu(), alpha=float(weight))
+        for part, more in _pieces(sums, stacked[0].cpu()):
+            part.add_(more, alpha=float(weight))
+        return sums
     if not stacked.is_floating_point():
         return sums.add_(torch.tensordot(weight, stacked.cpu().to(torch.float64), dims=1))
     own = relative.to(stacked.dtype).to(stacked.device)
     return sums.add_(torch.tensordot(own, stacked, dims=1).cpu(), alpha=scale)
+
+
+def divided(sums: Tensor, total: float) -> Tensor:
+    """The sums divided by a total, in the default precision."""
+    made = torch.empty_like(sums, dtype=torch.get_default_dtype())
+    for part, of in _pieces(made, sums):
+        part.copy_(of / total)
+    return made
+
+
+def _pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """The same parts of tensors of one shape, whose copies in double precision are not large."""
+    if tensors[0].numel() <= PIECE or not all(t.is_contiguous() for t in tensors):
+        yield tensors
+    else:
+        yield from zip(*(torch.split(t.view(-1), PIECE) for t in tensors), strict=True)
 
 
 def capped(weights: Tensor, share: float) -> Tensor:

@@ -6,6 +6,7 @@ The parts of a name, and what each means, are defined in `isonomy.metrics.regist
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from isonomy.core.notions import read_objective
 from isonomy.errors import ConfigError, unknown
@@ -74,6 +75,7 @@ class Metric:
         return f"Over {whose}, {self.text}"
 
 
+@lru_cache(maxsize=4096)  # reports ask for the same few names thousands of times
 def parse(name: str) -> Metric:
     """The metric with this name.
 

@@ -9,6 +9,7 @@ than the method's own model, and after many that of a small cluster overfits.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, Literal
@@ -290,7 +291,8 @@ def _train(
 def _begin(task: Task, message: Message, client: Client) -> tuple[Reply, State]:
     """The held-out loss of the initial model."""
     del message
-    return {}, {**client.state, "loss": _held_out(task, client.state["params"], client)}
+    (loss,) = _held_out(task, [client.state["params"]], client)
+    return {}, {**client.state, "loss": loss}
 
 
 @phase("gather")
@@ -307,22 +309,28 @@ def _advance(task: Task, message: Message, client: Client) -> tuple[Reply, State
     params, memory, total = along(one, begin, client)
     mean = tree.scale(total, 1 / int(work.steps or 1))
     best, loss, at = state["best"], state["loss"], state["at"]
-    for model, place in (
-        (mean, 2 * message["checkpoint"] - 1),
-        (params, 2 * message["checkpoint"]),
-    ):
-        found = _held_out(task, model, client)
+    models = (mean, params)
+    places = (2 * message["checkpoint"] - 1, 2 * message["checkpoint"])
+    for model, place, found in zip(models, places, _held_out(task, models, client), strict=True):
         better = found < loss
         best = tree.tmap(lambda a, b, is_better=better: torch.where(is_better, a, b), model, best)
         loss, at = torch.where(better, found, loss), torch.where(better, place, at)
     return {}, {"params": params, "memory": memory, "best": best, "loss": loss, "at": at}
 
 
-def _held_out(task: Task, params: Params, client: Client) -> Tensor:
-    """The mean loss on the held-out examples; infinite without any, or if it is not a number."""
-    sums = [(task.losses(params, p) * p.weight).sum() for p in client.pages("validation")]
-    mean = torch.stack(sums).sum() / client.sizes[1].clamp(min=1)
-    return torch.where((client.sizes[1] > 0) & ~mean.isnan(), mean, torch.inf)
+def _held_out(task: Task, models: Sequence[Params], client: Client) -> list[Tensor]:
+    """Each model's mean loss on the held-out examples.
+
+    It is infinite if there are none, or if it is not a number.
+    """
+    pages = [
+        [(task.losses(params, page) * page.weight).sum() for params in models]
+        for page in client.pages("validation")
+    ]
+    means = [
+        torch.stack(sums).sum() / client.sizes[1].clamp(min=1) for sums in zip(*pages, strict=True)
+    ]
+    return [torch.where((client.sizes[1] > 0) & ~m.isnan(), m, torch.inf) for m in means]
 
 
 def _like(mask: Tensor, values: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from isonomy.core.client import State
 from isonomy.core.cohort import Ask, Replies
 from isonomy.core.fold import using
 from isonomy.core.joint import Division, Joint
+from isonomy.core.phase import TRAINED
 from isonomy.core.task import Batch, Task
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
@@ -41,6 +42,7 @@ SHARED = CACHED // 2  # the same if there are several shares, whose processes sh
 FEWEST, MOST = 16, 1024  # clients in a chunk of a light model
 MEMORY = 256 * 2**20  # bytes a chunk may take
 PADDING = 200_000  # examples: more of it in the batch plans of a chunk costs more than a new chunk
+MEASURED = 8_192  # the same for a phase that trains nothing: its chunks have no steps to repeat
 HEAVY = 4e6  # floating-point operations per step above which arithmetic outweighs overhead
 HUGE = 1e9  # operations per step above which many clients at once only cost memory
 CANDIDATES = (1, 4, 16)  # chunks that the probe tries for heavy models
@@ -216,11 +218,13 @@ class Batched(Engine):
         splits = ranges[..., 1] - ranges[..., 0]
         width = max(self.federation.x[0].numel(), 1)
         work = ask.work
+        trains = work.steps != 1 or any(p.kind in TRAINED for p in ask.declared.parts.values())
+        padding = PADDING if trains else MEASURED
 
         def fits(lanes: int, n: int, held: int, passes: int, real: int) -> bool:
             plan = 32 * passes * n + 16 * work.count(n) * work.width(n)
             full = lanes > most or lanes * (plan + 4 * held * width) > MEMORY
-            return not full and passes * (lanes * n - real) <= PADDING
+            return not full and passes * (lanes * n - real) <= padding
 
         own = splits[:, 0]
         passes = max(map(work.passes, set(own.tolist())))

@@ -6,6 +6,7 @@ it was traced with, and keeps the original if the results differ.
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable
 from typing import Any, cast
@@ -197,6 +198,9 @@ def _fresh(node: torch.fx.Node) -> bool:
     while len(node.users) == 1:
         if node.op != "call_function":
             return False
+        if node.target is operator.getitem:
+            whole = node.args[0]
+            return isinstance(whole, torch.fx.Node) and whole.target in _MAKES_SEVERAL
         if node.target not in _VIEWS:
             return node.target in _MAKES
         node = node.args[0]  # type: ignore[assignment]
@@ -210,9 +214,15 @@ _MAKES = {  # operations whose result is new memory, and one tensor
     aten.bmm.default,
     aten.clone.default,
     aten.convolution.default,
+    aten.max_pool2d_with_indices_backward.default,
     aten.mm.default,
     aten.mul.Scalar,
     aten.sum.dim_IntList,
+}
+_MAKES_SEVERAL: set[Any] = {  # operations whose results are new memory each
+    aten.convolution_backward.default,
+    aten.native_group_norm.default,
+    aten.native_group_norm_backward.default,
 }
 _VIEWS = {
     aten.transpose.int,

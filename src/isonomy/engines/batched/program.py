@@ -36,6 +36,7 @@ from isonomy.core.fold import Body, plain
 from isonomy.core.tree import Tree
 from isonomy.engines.batched.ahead import Ahead
 from isonomy.engines.batched.columns import by_columns
+from isonomy.engines.batched.first_order import FirstOrder
 from isonomy.engines.batched.graph import optimised, simplify, without_python
 from isonomy.engines.batched.lift import Lift, NotLiftable
 from isonomy.engines.batched.precision import Precision, in_precision
@@ -68,6 +69,16 @@ def _wrap(t: Tensor, levels: list[int]) -> Tensor:
     for level in levels:
         t = functorch._add_batch_dim(t, 0, level)
     return t
+
+
+def outermost(result: Tensor) -> bool:
+    """Whether this is the result of a function whose derivative is not inside that of another."""
+    levels = [
+        level.level()
+        for level in retrieve_all_functorch_interpreters()
+        if level.key() != functorch.TransformType.Vmap
+    ]
+    return levels == [functorch.maybe_get_level(result)]
 
 
 # --- the runner ----------------------------------------------------------------------------------
@@ -292,10 +303,10 @@ class Programs:
         ends = (len(carry), len(carry) + len(x))
 
         def flat(*tensors: Tensor) -> tuple[Tensor, ...]:
-            out = batched(
-                list(tensors[: ends[0]]), list(tensors[ends[0] : ends[1]]), list(tensors[ends[1] :])
-            )
-            return _apart(out, list(tensors[ends[0] :]))
+            carry, x, free = tensors[: ends[0]], tensors[ends[0] : ends[1]], tensors[ends[1] :]
+            with FirstOrder(outermost):
+                out = batched(list(carry), list(x), list(free))
+            return _apart(out, [*x, *free])
 
         inputs = [*carry, *x, *lifted]
         try:
