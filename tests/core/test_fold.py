@@ -16,7 +16,8 @@ from torch.func import grad, vmap
 from core.folds import both, numbers
 from isonomy.core.fold import fold, using
 from isonomy.engines.batched.graph import without_python
-from isonomy.engines.batched.program import COMPILED_RUNGS, RUNGS, Programs, ladder
+from isonomy.engines.batched.program import Programs
+from isonomy.engines.batched.rungs import COMPILED_RUNGS, RUNGS, ladder
 
 # --- the plain loop -------------------------------------------------------------------------------
 

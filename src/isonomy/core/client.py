@@ -12,6 +12,7 @@ from torch import Tensor
 from isonomy.core import random
 from isonomy.core.batches import Plan, plan
 from isonomy.core.examples import SPLITS, Split
+from isonomy.core.fold import pure
 from isonomy.core.task import Batch
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
@@ -75,8 +76,9 @@ class Client:
     @property
     def plan(self) -> Plan:
         """The batches of this round; the same in every phase of the round."""
-        made = plan(self.work, self.key, self.sizes[0], self.widths[0], self.steps, self.passes)
-        return made._replace(rows=self.starts[0] + made.rows)
+        constants = (self.work, self.widths[0], self.steps, self.passes)
+        found: Plan = pure(_planned, constants, self.key, self.sizes, self.starts)
+        return found
 
     def examples(self, split: Split) -> Batch:
         """All examples of a split."""
@@ -103,6 +105,14 @@ class Client:
         # padding repeats the client's first row, so that a phase never sees another client's
         rows = torch.where(real, self.starts[s] + at, self.starts[0])
         return self.pool.batch(rows, real.to(torch.float32))
+
+
+def _planned(
+    work: Work, width: int, steps: int, passes: int, key: Tensor, sizes: Tensor, starts: Tensor
+) -> Plan:
+    """The batches of a client, as rows of the pool."""
+    made = plan(work, key, sizes[0], width, steps, passes)
+    return made._replace(rows=starts[0] + made.rows)
 
 
 def lone_client(pool: Pool, work: Work, rate: float, key: Tensor) -> Client:
