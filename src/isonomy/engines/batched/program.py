@@ -35,7 +35,7 @@ from isonomy.engines.batched.lift import Lift, NotLiftable
 from isonomy.engines.batched.precision import Precision, in_precision
 from isonomy.engines.batched.products import add_products
 from isonomy.engines.batched.repeated import Repeated
-from isonomy.engines.batched.rungs import COMPILED_RUNGS, RUNGS, rung
+from isonomy.engines.batched.rungs import COMPILED_RUNGS, RUNGS, schedule
 from isonomy.engines.batched.trace import Traced, trace
 
 # --- the runner ----------------------------------------------------------------------------------
@@ -185,15 +185,19 @@ class Programs:
     ) -> list[Tensor]:
         """Run all steps; when lanes finish, keep their carry and go on with fewer lanes."""
         laned = len(x_dims[0]) > 0
-        lanes = len(counts)
+        uneven = counts[-1] < counts[0]
+        plan = [(len(counts), counts[0])] if counts[0] else []
+        if laned and uneven:
+            numbers = sum(t.numel() for t in carry) / len(counts)
+            plan = list(schedule(counts, self.rungs, numbers))
+        # a lane without steps ends with what it began with
+        end_of = torch.clone if counts[-1] == 0 else torch.empty_like
+        ends = [end_of(t) for t in carry] if uneven else []
         falling = [-c for c in counts]
-        ends = [t.clone() for t in carry] if counts[-1] < counts[0] else []
         i = 0
-        while i < counts[0]:
-            lanes = min(lanes, rung(falling, i, self.rungs)) if laned else lanes
+        for lanes, until in plan:
             carry = [t[:lanes] if laned else t for t in carry]
             lifted = [_cut(t, d, 0, lanes) for t, d in zip(lifted, lifted_dims, strict=True)]
-            until = self._until(falling, i, lanes) if laned else counts[0]
             xs = [_cut(t[i:until], d, 1, lanes) for t, d in zip(by_step, x_dims, strict=True)]
             x = [t[0] for t in xs]
             program = self._program(step, signature, alive, carry, x, x_dims, lifted, lifted_dims)
@@ -201,21 +205,12 @@ class Programs:
             for more in program.arguments(carry, xs, lifted):
                 carry = program.call(*carry, *more)
                 i += 1
-                if ends and i == -falling[active - 1]:  # some lanes have finished
+                if uneven and i == -falling[active - 1]:  # some lanes have finished
                     still = bisect_left(falling, -i)
                     for end, t in zip(ends, carry, strict=True):
                         end[still:active].copy_(t[still:active])
                     active = still
-        return ends or list(carry)
-
-    def _until(self, falling: list[int], first: int, lanes: int) -> int:
-        """The step from which fewer lanes do, or the last one."""
-        at = first
-        while at < -falling[0]:
-            at = -falling[bisect_left(falling, -at) - 1]  # the next lane finishes
-            if at < -falling[0] and rung(falling, at, self.rungs) < lanes:
-                break
-        return at
+        return ends if uneven else list(carry)
 
     def _program(
         self,
