@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from isonomy.core import random
+from isonomy.core.batches import similar
 from isonomy.core.client import Client, Pool
 from isonomy.core.fold import pure, using
 from isonomy.core.work import Work
@@ -107,7 +108,8 @@ def test_only_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "work", [Work(batch=4), Work(batch=0, epochs=2), Work(batch=4, last="drop", steps=7)]
+    "work",
+    [Work(batch=4), Work(batch=0, epochs=2), Work(batch=4, last="drop", steps=7), Work(epochs=3)],
 )
 def test_batches_of_every_round_are_the_same(work: Work) -> None:
     sizes, programs = torch.tensor([13, 9, 4]), Programs()
@@ -127,5 +129,16 @@ def test_batches_of_every_round_are_the_same(work: Work) -> None:
         with using(None):
             expected = vmap(plan)(starts, sizes, keys)
         with using(programs):
-            assert same(vmap(plan)(starts, sizes, keys), expected)
-    assert programs.pure.traced == 1
+            got = vmap(plan)(starts, sizes, keys)
+        assert torch.equal(got.weight, expected.weight)
+        assert torch.equal(got.count, expected.count)
+        assert torch.equal(got.rows * got.weight, expected.rows * expected.weight)
+        lanes = got.rows.flatten(1)
+        assert bool((lanes >= starts[:, None]).all()), "padding is the client's own"
+        assert bool((lanes < (starts + sizes)[:, None]).all()), "padding is the client's own"
+    assert programs.pure.traced == 2  # of the two larger clients, and of the small one
+
+
+def test_similar_sizes_are_neighbours_within_a_factor_of_two() -> None:
+    assert similar([5]) == [(0, 1)]
+    assert similar([1, 2, 3, 4, 8, 9, 3]) == [(0, 2), (2, 4), (4, 6), (6, 7)]

@@ -8,6 +8,7 @@ first use.
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -17,9 +18,13 @@ from torch import Tensor
 from torch.func import vmap
 from torch.utils import _pytree as pytree
 
+from isonomy.core.fold import Together
 from isonomy.engines.batched.graph import native, simplify, without_python
 from isonomy.engines.batched.lanes import Levels, unwrap, wrap
 from isonomy.engines.batched.trace import trace
+
+Constants = tuple[Hashable, ...]
+Dims = tuple[tuple[int | None, ...], ...]
 
 CALLS = 50  # after which a function is worth the tenth of a second to trace it
 KEEP = 256  # functions with their constants and shapes that are counted
@@ -48,26 +53,37 @@ class Repeated:
     def __call__(
         self,
         function: Callable[..., Any],
-        constants: tuple[Hashable, ...],
+        constants: Constants,
         tensors: tuple[Tensor, ...],
+        together: Together | None = None,
     ) -> Any:
         """`function(*constants, *tensors)`."""
         running = Levels.now()
         if running is None or any(t.device.type != "cpu" for t in tensors):
             return function(*constants, *tensors)
         raw, dims = zip(*(unwrap(t, running.numbers) for t in tensors), strict=True)
-        layouts = tuple((t.shape, t.stride(), t.dtype) for t in raw)
         at = tuple(tuple(present) for present in dims)
-        use = self._use((function, constants, layouts, at, tuple(running.sizes)))
-        use.calls += 1
-        if use.calls == CALLS:
-            with running.left():
-                self._trace(use, lambda *t: function(*constants, *t), list(raw), at)
-        if use.traced is None:
-            return function(*constants, *tensors)
         with running.left():
-            made = use.traced(*raw)
-        return pytree.tree_unflatten([wrap(t, running.numbers) for t in made], use.spec)
+            if together is not None and all(present == (0,) for present in at):
+                made = together(functools.partial(self._run, function, at), constants, *raw)
+            else:
+                made = self._run(function, at, constants, *raw)
+        leaves, spec = pytree.tree_flatten(made)
+        return pytree.tree_unflatten([wrap(t, running.numbers) for t in leaves], spec)
+
+    def _run(
+        self, function: Callable[..., Any], at: Dims, constants: Constants, *raw: Tensor
+    ) -> Any:
+        """The function of plain tensors, whose lanes are first."""
+        layouts = tuple((t.shape, t.stride(), t.dtype) for t in raw)
+        use = self._use((function, constants, layouts, at))
+        use.calls += 1
+        if use.traced is None:
+            whole = _batched(lambda *t: function(*constants, *t), at)
+            if use.calls == CALLS:
+                self._trace(use, whole, list(raw))
+            return whole(*raw)
+        return pytree.tree_unflatten(list(use.traced(*raw)), use.spec)
 
     def _use(self, key: Hashable) -> _Use:
         found = self._uses.get(key)
@@ -80,15 +96,8 @@ class Repeated:
         return found
 
     @staticmethod
-    def _trace(
-        use: _Use,
-        function: Callable[..., Any],
-        raw: list[Tensor],
-        dims: tuple[tuple[int | None, ...], ...],
-    ) -> None:
+    def _trace(use: _Use, function: Callable[..., Any], raw: list[Tensor]) -> None:
         """Trace the function, unless that fails or gives other results."""
-        for level in reversed(range(len(dims[0]))):
-            function = vmap(function, in_dims=tuple(d[level] for d in dims))
         specs: list[Any] = []
 
         def flat(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -107,3 +116,10 @@ class Repeated:
             return
         if all(torch.equal(a, b) for a, b in zip(expected, got, strict=True)):
             use.traced, use.spec = made, specs[0]
+
+
+def _batched(function: Callable[..., Any], dims: Dims) -> Callable[..., Any]:
+    """The function for all lanes at once."""
+    for level in reversed(range(len(dims[0]))):
+        function = vmap(function, in_dims=tuple(present[level] for present in dims))
+    return function
