@@ -322,7 +322,7 @@ def test_one_chunk_is_found_at_once_where_clients_one_by_one_would_fill_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With 50 to 90 clients, 60 of which fit, padding for 30 * 40 examples allowed."""
-    monkeypatch.setattr("isonomy.engines.batched.engine.PADDING", 1200)
+    monkeypatch.setattr("isonomy.engines.batched.chunks.PADDING", 1200)
     work = Work(batch=10)
     task = Task(lambda: torch.nn.Linear(1, 2))
     for clients, small, expected in [
@@ -366,12 +366,12 @@ def test_a_chunk_takes_no_more_memory_than_allowed(monkeypatch: pytest.MonkeyPat
     where = world()
     engine = Batched(where.task, where.federation)
     ask = Ask(counting, {}, where.work, 0, 0.1, engine.everyone())
-    monkeypatch.setattr("isonomy.engines.batched.engine.MEMORY", 5500)
+    monkeypatch.setattr("isonomy.engines.batched.chunks.MEMORY", 5500)
     chunks = list(engine.exchange(ask))
     assert 1 < len(chunks) <= CLIENTS
     lengths = [len(c.ids) for c in chunks]
     assert lengths[0] < max(lengths)  # more small clients fit than large ones
-    monkeypatch.setattr("isonomy.engines.batched.engine.MEMORY", 0)
+    monkeypatch.setattr("isonomy.engines.batched.chunks.MEMORY", 0)
     assert len(list(engine.exchange(ask))) == CLIENTS
 
 

@@ -28,6 +28,7 @@ from isonomy.core.tree import Tree
 from isonomy.core.work import Work
 from isonomy.data.federation import Federation
 from isonomy.engines.base import Engine, EngineOptions, Note
+from isonomy.engines.batched.chunks import MEASURED, PADDING, cuts
 from isonomy.engines.batched.memory import keep_freed
 from isonomy.engines.batched.precision import Precision
 from isonomy.engines.batched.refused_phases import explained
@@ -40,9 +41,6 @@ from isonomy.errors import ConfigError
 CACHED = 5 * 2**20  # bytes of parameters in a chunk: about the size of a processor's cache
 SHARED = CACHED // 2  # the same if there are several shares, whose processes share the cache
 FEWEST, MOST = 16, 1024  # clients in a chunk of a light model
-MEMORY = 256 * 2**20  # bytes a chunk may take
-PADDING = 200_000  # examples: more of it in the batch plans of a chunk costs more than a new chunk
-MEASURED = 8_192  # the same for a phase that trains nothing: its chunks have no steps to repeat
 HEAVY = 4e6  # floating-point operations per step above which arithmetic outweighs overhead
 HUGE = 1e9  # operations per step above which many clients at once only cost memory
 CANDIDATES = (1, 4, 16)  # chunks that the probe tries for heavy models
@@ -215,34 +213,11 @@ class Batched(Engine):
     def _cuts(self, ask: Ask, most: int) -> Iterator[tuple[int, int]]:
         """Chunk borders: at most `most` clients, or fewer if large clients need the memory."""
         ranges = self.federation.ranges[ask.ids]
-        splits = ranges[..., 1] - ranges[..., 0]
+        splits = (ranges[..., 1] - ranges[..., 0]).numpy()
+        work, parts = ask.work, ask.declared.parts.values()
+        trains = work.steps != 1 or any(part.kind in TRAINED for part in parts)
         width = max(self.federation.x[0].numel(), 1)
-        work = ask.work
-        trains = work.steps != 1 or any(p.kind in TRAINED for p in ask.declared.parts.values())
-        padding = PADDING if trains else MEASURED
-
-        def fits(lanes: int, n: int, held: int, passes: int, real: int) -> bool:
-            plan = 32 * passes * n + 16 * work.count(n) * work.width(n)
-            full = lanes > most or lanes * (plan + 4 * held * width) > MEMORY
-            return not full and passes * (lanes * n - real) <= padding
-
-        own = splits[:, 0]
-        passes = max(map(work.passes, set(own.tolist())))
-        if fits(len(own), int(own.max()), int(splits.max()), passes, int(own.sum())):
-            yield 0, len(own)  # all of them, and so any part of them
-            return
-        first, n, held, passes = 0, 0, 0, 0  # of the chunk's clients: the largest of each
-        real = 0  # examples of the chunk's clients
-        for i, sizes in enumerate(splits.tolist()):
-            n, held = max(n, sizes[0]), max(held, *sizes)
-            passes = max(passes, work.passes(sizes[0]))
-            real += sizes[0]
-            lanes = i + 1 - first
-            if lanes > 1 and not fits(lanes, n, held, passes, real):
-                yield first, i
-                first, n, held, passes = i, sizes[0], max(sizes), work.passes(sizes[0])
-                real = sizes[0]
-        yield first, len(splits)
+        return cuts(splits, work, most, width, PADDING if trains else MEASURED)
 
     def _run(self, ask: Ask, first: int, last: int) -> tuple[Any, State]:
         ids = ask.ids[first:last]
