@@ -21,7 +21,7 @@ def get(
         bool,
         typer.Option(
             "--sentences",
-            help="Also encode the texts, for features = 'sentences'; data sets of texts only.",
+            help="Also encode the texts of data sets of texts, for features = 'sentences'.",
         ),
     ] = False,
 ) -> None:
@@ -34,14 +34,15 @@ def get(
 
     Example: isonomy data get adult mnist
     """
-    from isonomy.data.datasets import load
+    from isonomy.data.datasets import DATASETS, load
 
     if not every and not names:
         raise ConfigError("no data set was given; name one or more, or give --all.")
     wanted = downloadable() if every else check_names(names or [])
-    options = {"features": "sentences"} if sentences else {}
     failed = []
     for name in wanted:
+        encode = sentences and (not every or "features" in DATASETS[name].options)
+        options = {"features": "sentences"} if encode else {}
         try:
             with show_downloads(name) as progress:
                 federation = load(name, options=options, progress=progress)
