@@ -13,6 +13,7 @@ from isonomy.data import DATASETS
 from isonomy.data import dataset as base
 from isonomy.data.dataset import Fact
 from isonomy.data.download import fetch
+from isonomy.data.sentences import VECTORS
 from isonomy.errors import FetchError
 
 # --- ls ---
@@ -47,6 +48,27 @@ def test_get_several_and_generated(cli):
 def test_get_needs_a_name_that_is_known(refused):
     assert "--all" in refused("data", "get")
     assert "unknown data set 'adul'" in refused("data", "get", "synthetic", "adul")
+
+
+def test_get_can_encode_texts(cli, refused, monkeypatch):
+    from isonomy.data import datasets
+
+    asked = []
+
+    def load(name, *, options, progress):
+        asked.append((name, options))
+        progress(VECTORS, 1536, 1536)
+        return original("synthetic")
+
+    original = datasets.load
+    assert "has no option 'features'" in refused("data", "get", "synthetic", "--sentences")
+    monkeypatch.setattr(datasets, "load", load)
+    got = cli("data", "get", "reviews", "--sentences")
+    assert asked == [("reviews", {"features": "sentences"})]
+    assert "reviews is ready" in got.stdout
+    assert "computed vectors of texts, 1,536 bytes" in got.stderr
+    cli("data", "get", "reviews")
+    assert asked[-1] == ("reviews", {})
 
 
 def test_failed_downloads_are_reported_at_the_end(cli, monkeypatch):

@@ -116,7 +116,7 @@ def test_two_scales_at_once_are_refused(preset, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["focus-rotated-cifar", "focus-text"])
+@pytest.mark.parametrize("name", ["focus-rotated-cifar", "focus-text", "focus-text-encoder"])
 def test_focus_presets_run_at_the_quick_scale(name, tmp_path):
     one = find(name)
     rows = reproduce(one, tmp_path, scale="quick")
@@ -127,7 +127,12 @@ def test_focus_presets_run_at_the_quick_scale(name, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "models"),
-    [("focus-synthetic", 2), ("focus-rotated-mnist", 3), ("focus-text", 2)],
+    [
+        ("focus-synthetic", 2),
+        ("focus-rotated-mnist", 3),
+        ("focus-text", 2),
+        ("focus-text-encoder", 2),
+    ],
 )
 def test_the_papers_own_start_of_focus_is_a_row(name, models):
     """Models given and drawn independently, with uniform shares, and no client is skipped."""

@@ -18,6 +18,7 @@ from isonomy.cli.printing import print_columns, print_line
 
 PURPOSES = {  # of the extras; one without an entry is listed by its name
     "images": "CelebA's images",
+    "text": "texts as vectors of a pretrained encoder: features = 'sentences'",
     "onnx": "isonomy export --onnx",
     "flower": "a real federation: isonomy serve, isonomy join",
     "tune": "isonomy tune, and settings beyond the defaults in isonomy decide",

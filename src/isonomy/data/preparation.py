@@ -1,7 +1,7 @@
 """How the input of a model becomes features: saved with the model as plain JSON.
 
 Rows of tables have a `Preprocessing` (`isonomy.data.tables.preprocessing`), images `Pixels` and
-texts `Texts`. None of them contains examples.
+texts `Texts` or `Sentences`. None of them contains examples.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from isonomy.errors import DataError
 if TYPE_CHECKING:
     from isonomy.data.tables.preprocessing import Preprocessing
 
-Preparation: TypeAlias = "Preprocessing | Pixels | Texts"
+Preparation: TypeAlias = "Preprocessing | Pixels | Texts | Sentences"
 
 
 class _Model(BaseModel):
@@ -76,6 +76,30 @@ class Texts(_Model):
         return weigh(tokenise(texts), known)
 
 
+class Sentences(_Model):
+    """Texts in a column of a table: vectors of a public encoder, whose files have these SHA-256."""
+
+    kind: Literal["sentences"] = "sentences"
+    column: str
+    length: int  # tokens of a text that are encoded
+    weights: str
+    tokens: str
+
+    def transform(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the features [texts, 384]; the encoder is downloaded if it is not cached."""
+        from isonomy.data import sentences
+        from isonomy.data.encoder import NAME, SIZE, TOKENIZER, WEIGHTS
+
+        if (self.weights, self.tokens) != (WEIGHTS.sha256, TOKENIZER.sha256):
+            raise DataError(
+                f"the model was trained with another encoder than {NAME}, which this version of "
+                "isonomy uses; predict with the version that trained it."
+            )
+        if not texts:
+            return np.zeros((0, SIZE), np.float32)
+        return sentences.encode_uncached(texts, self.length)
+
+
 def _shaped(images: NDArray[Any], shape: tuple[int, ...], place: str) -> NDArray[Any]:
     """Return images as [n, *shape]; accepts one image, no channel, or the channel last."""
     channels, *size = shape
@@ -111,7 +135,7 @@ def of(values: Mapping[str, Any]) -> Preparation:
     """Build a preparation from plain values, as stored in a federation or a model card."""
     from isonomy.data.tables.preprocessing import Preprocessing
 
-    kinds: dict[str, Any] = {"pixels": Pixels, "texts": Texts}
+    kinds: dict[str, Any] = {"pixels": Pixels, "texts": Texts, "sentences": Sentences}
     made: Preparation = kinds.get(values.get("kind", ""), Preprocessing).model_validate(values)
     return made
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from isonomy.core import parquet
 from isonomy.core.values import Frame, Values, values_of
 from isonomy.data.arrow_values import frame_of, from_arrow, is_arrow, pyarrow
-from isonomy.data.preparation import Pixels, Texts, as_features
+from isonomy.data.preparation import Pixels, Sentences, Texts, as_features
 from isonomy.data.tables.roles import parts
 from isonomy.deploy.groups import Given, column_groups, given_groups
 from isonomy.errors import DataError, did_you_mean
@@ -79,13 +79,13 @@ def _features(
         if path.suffix.lower() in ARRAYS:
             return _array(_load(path), preparation, inputs, str(path))
         _needs_table(preparation, inputs, str(path))
-        if isinstance(preparation, Texts):
+        if isinstance(preparation, Texts | Sentences):
             return _texts(_file(path), preparation, str(path))
         assert preparation is not None
         return prepared(read(path, preparation), preparation, rule)  # type: ignore[arg-type]
     table, place = _in_memory(rows), "the table"
     _needs_table(preparation, inputs, place)
-    if isinstance(preparation, Texts):
+    if isinstance(preparation, Texts | Sentences):
         return _texts(table, preparation, place)
     return prepared(_columns(table, preparation), preparation, rule)  # type: ignore[arg-type]
 
@@ -206,7 +206,7 @@ def _load(path: Path) -> NDArray[Any]:
     return out
 
 
-def _texts(table: Frame, preparation: Texts, place: str) -> Features:
+def _texts(table: Frame, preparation: Texts | Sentences, place: str) -> Features:
     name = preparation.column
     if name not in table.names:
         raise DataError(

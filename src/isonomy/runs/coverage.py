@@ -278,6 +278,8 @@ def fitted(preprocessing: Mapping[str, Any] | None) -> bool:
         return False
     if preprocessing.get("kind") == "pixels":
         return bool(preprocessing.get("scale"))
+    if preprocessing.get("kind") == "sentences":  # a public encoder
+        return False
     encoders = preprocessing.get("encoders")
     if encoders is None:
         return True

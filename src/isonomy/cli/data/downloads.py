@@ -78,11 +78,14 @@ def show_downloads(title: str) -> Iterator[Progress]:
 
 
 def _print_completed() -> Progress:
+    from isonomy.data.sentences import VECTORS
+
     printed: set[str] = set()
 
     def update(file: str, have: int, size: int) -> None:
         if size and have >= size and file not in printed:
             printed.add(file)
-            output.print_status(f"downloaded {file}, {size:,} bytes")
+            done = "computed" if file == VECTORS else "downloaded"
+            output.print_status(f"{done} {file}, {size:,} bytes")
 
     return update

@@ -17,24 +17,35 @@ def get(
         typer.Argument(metavar="NAME...", help="Data sets; see `isonomy data ls`."),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All that can be downloaded.")] = False,
+    sentences: Annotated[
+        bool,
+        typer.Option(
+            "--sentences",
+            help="Also encode the texts of data sets of texts, for features = 'sentences'.",
+        ),
+    ] = False,
 ) -> None:
     """Download data sets into the cache, so that runs need no network.
 
     The cache is the folder named by the environment variable ISONOMY_DATA, or `isonomy` in your
     cache folder. Files that are there are not downloaded again; broken downloads are continued.
+    With --sentences the encoder is downloaded too and the texts' vectors are computed, which takes
+    minutes; if it is interrupted, the next call continues.
 
     Example: isonomy data get adult mnist
     """
-    from isonomy.data.datasets import load
+    from isonomy.data.datasets import DATASETS, load
 
     if not every and not names:
         raise ConfigError("no data set was given; name one or more, or give --all.")
     wanted = downloadable() if every else check_names(names or [])
     failed = []
     for name in wanted:
+        encode = sentences and (not every or "features" in DATASETS[name].options)
+        options = {"features": "sentences"} if encode else {}
         try:
             with show_downloads(name) as progress:
-                federation = load(name, progress=progress)
+                federation = load(name, options=options, progress=progress)
         except IsonomyError as error:
             if len(wanted) == 1:
                 raise

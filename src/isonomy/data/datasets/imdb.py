@@ -9,7 +9,8 @@ repaired, after which each of its reviews is one of the 50,000.
 Our choices: HTML tags (nearly all `<br />`) and repeated spaces are removed; reviews are sorted
 alphabetically, so that the archive and other files with the same reviews give the same clients.
 422 reviews are duplicates and are kept. The features are TF-IDF of the `words` words that occur in
-most training reviews, fitted from counts that clients report (see `isonomy.data.text`).
+most training reviews, fitted from counts that clients report (see `isonomy.data.text`), or, with
+`features = "sentences"`, the vectors of a pretrained encoder (see `isonomy.data.sentences`).
 
 With `partition = "length"` the clients form clusters by the length of their reviews, shortest
 first: `shares` of the clients each, all clients of equal size, rows assigned at random within a
@@ -34,7 +35,7 @@ from torch import Tensor
 from isonomy.core import parquet
 from isonomy.core.examples import SPLITS, Split
 from isonomy.core.options import Option
-from isonomy.data import text
+from isonomy.data import text_features
 from isonomy.data.dataset import Dataset, Fact, Request, check_facts
 from isonomy.data.download import fetch
 from isonomy.data.download.archives import DAMAGE
@@ -49,7 +50,6 @@ from isonomy.data.partition import (
     generator,
 )
 from isonomy.data.partition import split as deal
-from isonomy.data.preparation import Texts
 from isonomy.errors import ConfigError, DataError, unknown
 
 _ARCHIVE = fetch.File(
@@ -94,7 +94,16 @@ def parse(paths: Sequence[Path]) -> Reviews:
 
 
 def _clean(review: str) -> str:
-    return " ".join(_TAG.sub(" ", _repair(review)).split())
+    return without_tags(_repair(review))
+
+
+def without_tags(review: str) -> str:
+    """Remove HTML tags and repeated spaces from a review.
+
+    >>> without_tags("Good.<br /><br />Very  good.")
+    'Good. Very good.'
+    """
+    return " ".join(_TAG.sub(" ", review).split())
 
 
 def _repair(review: str) -> str:
@@ -182,32 +191,31 @@ def load(request: Request) -> Federation:
         files = fetch.fetch(*SIZES[options["size"]], progress=request.progress)
         reviews, origin = parse([file.path for file in files]), files[0].source
     check_facts("IMDb", _facts(reviews, options["size"]))
-    return replace(federate(reviews, request), origin=origin)
+    made = federate(reviews, request)
+    return replace(made, origin=text_features.joined(origin, made.origin))
 
 
 def federate(reviews: Reviews, request: Request) -> Federation:
     """Build the federation of parsed reviews."""
     parts, names, clusters = _share_out(reviews, request)
-    x, vocabulary = text.features(reviews.texts, parts, request.options["words"])
-    made = build(
-        x,
+    made = text_features.compute(reviews.texts, parts, request, column="review", what="reviews")
+    federation = build(
+        made.x,
         torch.from_numpy(reviews.labels),
         torch.zeros(len(reviews.texts), 0, dtype=torch.int64),
         parts,
         classes=2,
         names=names,
         labels=LABELS,
-        features=vocabulary.words,
+        features=made.names,
         clusters=clusters,
         source=DATASET.source,
         notes=(
-            f"Features are TF-IDF of the {len(vocabulary.words):,} words that most training "
-            "reviews contain, fitted from counts that clients report.",
+            made.note,
             "Some reviews occur twice, possibly at different clients or in different splits.",
         ),
     )
-    kept = Texts(column="review", words=vocabulary.words, idf=tuple(vocabulary.idf.tolist()))
-    return replace(made, preprocessing=kept.model_dump(mode="json"))
+    return replace(federation, preprocessing=made.preprocessing, origin=made.origin)
 
 
 def _share_out(
@@ -268,13 +276,13 @@ def by_length(
 
 DATASET = Dataset(
     name="imdb",
-    description="50,000 film reviews as weighted words; is a review favourable?",
+    description="50,000 film reviews; is one favourable?",
     source="IMDb reviews (Maas et al., 2011)",
     licence="not stated by its authors, who ask to be cited",
     load=load,
     options={
         "size": Option("50k", "number of reviews: '50k' for all, or '10k' for a published subset"),
-        "words": Option(2_000, "number of words used as features: those in most training reviews"),
+        **text_features.options("reviews"),
         "fractions": Option(FRACTIONS, "shares of a client's rows for train, validation and test"),
         "path": Option("", "a copy of the complete data set to read instead of downloading it"),
     },

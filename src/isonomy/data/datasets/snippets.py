@@ -10,7 +10,8 @@ This is real text of several domains: with `partition = "domains"` each client h
 domain, `counts` gives the number of clients of each, and the domains are the known clusters. The
 default is films with seven clients and products with three. The features are TF-IDF of the `words`
 words that occur in most training sentences, fitted from counts that clients report (see
-`isonomy.data.text`).
+`isonomy.data.text`), or, with `features = "sentences"`, the vectors of a pretrained encoder (see
+`isonomy.data.sentences`).
 
 Our choices: the sentences of a domain are assigned to its clients at random and split at each
 client, so sentences of one review can be at several clients and in several splits.
@@ -25,27 +26,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from isonomy.core.examples import SPLITS, Split
 from isonomy.core.options import Option
-from isonomy.data import text
+from isonomy.data import domains as by_domain
+from isonomy.data import text_features
 from isonomy.data.dataset import Dataset, Fact, Request, check_facts
 from isonomy.data.download import fetch
 from isonomy.data.download.archives import DAMAGE
 from isonomy.data.federation import Federation, build
-from isonomy.data.partition import (
-    FRACTIONS,
-    PARTITIONS,
-    Integers,
-    Partition,
-    Rows,
-    allocate,
-    generator,
-)
-from isonomy.data.partition import split as deal
-from isonomy.data.preparation import Texts
-from isonomy.errors import ConfigError, DataError, unknown
+from isonomy.data.partition import FRACTIONS, PARTITIONS, Integers
+from isonomy.errors import DataError
 
 _NAME = "hutto_ICWSM_2014.tar.gz"
 _ARCHIVE = fetch.File(
@@ -133,80 +123,35 @@ def load(request: Request) -> Federation:
         files = fetch.fetch(*DATASET.files, progress=request.progress)
         found, origin = parse([file.path for file in files]), files[0].source
     check_facts("snippets", _facts(found))
-    return replace(federate(found, request), origin=origin)
+    made = federate(found, request)
+    return replace(made, origin=text_features.joined(origin, made.origin))
 
 
 def federate(found: Snippets, request: Request) -> Federation:
     """Build the federation of parsed sentences."""
     wanted = tuple(request.options["domains"])
-    for domain in wanted:
-        if domain not in FILES:
-            raise ConfigError(unknown("domain of data set 'snippets'", domain, FILES))
-    if not wanted or len(set(wanted)) < len(wanted):
-        raise ConfigError(
-            f"data set 'snippets': domains are {list(wanted)}; give one or more, each once."
-        )
+    by_domain.check("snippets", wanted, tuple(FILES))
     numbers = [list(FILES).index(domain) for domain in wanted]
     keep = np.flatnonzero(np.isin(found.domains, numbers) & (found.ratings != 0))
     texts = tuple(found.texts[row] for row in keep)
     labels = (found.ratings[keep] > 0).astype(np.int64)
     domains = np.array([numbers.index(number) for number in found.domains[keep]])
-    parts, names, clusters = _share_out(labels, domains, wanted, request)
-    x, vocabulary = text.features(texts, parts, request.options["words"])
-    made = build(
-        x,
+    parts, names, clusters = by_domain.share_out(labels, domains, wanted, request)
+    made = text_features.compute(texts, parts, request, column="text", what="sentences")
+    federation = build(
+        made.x,
         torch.from_numpy(labels),
         torch.zeros(len(texts), 0, dtype=torch.int64),
         parts,
         classes=2,
         names=names,
         labels=LABELS,
-        features=vocabulary.words,
+        features=made.names,
         clusters=clusters,
         source=DATASET.source,
-        notes=(
-            f"Features are TF-IDF of the {len(vocabulary.words):,} words that most training "
-            "sentences contain, fitted from counts that clients report.",
-        ),
+        notes=(made.note,),
     )
-    kept = Texts(column="text", words=vocabulary.words, idf=tuple(vocabulary.idf.tolist()))
-    return replace(made, preprocessing=kept.model_dump(mode="json"))
-
-
-def _share_out(
-    labels: Integers, domains: Integers, wanted: Sequence[str], request: Request
-) -> tuple[dict[Split, list[Tensor]], tuple[str, ...], tuple[int, ...] | None]:
-    fractions, how = request.options["fractions"], request.partition_options
-    if request.partition.name != "domains":
-        rows = Rows(labels)
-        return *allocate(
-            rows, request.partition, how, request.clients, request.seed, fractions
-        ), None
-    counts = how["counts"]
-    if len(counts) != len(wanted) or min(counts) < 1:
-        raise ConfigError(
-            f"partition 'domains': counts are {list(counts)} for {len(wanted)} domains; give each "
-            "domain 1 client or more."
-        )
-    if request.clients not in (0, sum(counts)):
-        raise ConfigError(
-            f"partition 'domains': counts {list(counts)} make {sum(counts)} clients, not "
-            f"{request.clients}; remove the number of clients."
-        )
-    parts: dict[Split, list[Tensor]] = {name: [] for name in SPLITS}
-    names, clusters = [], []
-    for number, (domain, count) in enumerate(zip(wanted, counts, strict=True)):
-        mixed = generator("domains", (request.seed, number)).permutation(
-            np.flatnonzero(domains == number)
-        )
-        for k, mine in enumerate(np.array_split(mixed, count)):
-            seed = (request.seed, number, k)
-            pieces = deal(torch.from_numpy(np.sort(mine)), labels, None, fractions, seed)
-            for name in SPLITS:
-                parts[name].append(pieces[name])
-            names.append(f"{domain} {k}")
-            clusters.append(number)
-    return parts, tuple(names), tuple(clusters)
+    return replace(federation, preprocessing=made.preprocessing, origin=made.origin)
 
 
 DATASET = Dataset(
@@ -219,9 +164,7 @@ DATASET = Dataset(
         "domains": Option(
             ("films", "products"), "one or more of films, products, editorials, tweets"
         ),
-        "words": Option(
-            2_000, "number of words used as features: those in most training sentences"
-        ),
+        **text_features.options("sentences"),
         "fractions": Option(FRACTIONS, "shares of a client's rows for train, validation and test"),
         "path": Option("", "a copy of the archive to read instead of downloading it"),
     },
@@ -230,12 +173,7 @@ DATASET = Dataset(
     partition={"name": "domains"},
     partitions={
         **{name: each for name, each in PARTITIONS.items() if name != "column"},
-        "domains": Partition(
-            "domains",
-            "clusters of clients, each with the sentences of one domain",
-            {"counts": Option((7, 3), "number of clients of each domain, in the order of domains")},
-            counts=True,
-        ),
+        "domains": by_domain.partition("sentences"),
     },
     files=((_ARCHIVE,),),
     facts=facts,

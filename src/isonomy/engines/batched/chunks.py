@@ -17,7 +17,7 @@ Numbers = NDArray[np.int64]
 
 
 def cuts(
-    splits: Numbers, work: Work, most: int, width: int, padding: int = PADDING
+    splits: Numbers, work: Work, most: int, width: int, padding: int
 ) -> Iterator[tuple[int, int]]:
     """The first client of each chunk, and the first one after it.
 
@@ -26,8 +26,8 @@ def cuts(
     and as have no more `padding` in examples. One client always fits.
 
     >>> sizes = np.array([[90_000], [80_000], [100], [100], [100]])
-    >>> list(cuts(sizes, Work(), most=2, width=1)), list(cuts(sizes, Work(), most=9, width=1))
-    ([(0, 2), (2, 4), (4, 5)], [(0, 4), (4, 5)])
+    >>> [list(cuts(sizes, Work(), most, width=1, padding=200_000)) for most in (2, 9)]
+    [[(0, 2), (2, 4), (4, 5)], [(0, 4), (4, 5)]]
     """
     own, held = splits[:, 0], splits.max(1)
     kinds, kind = np.unique(own, return_inverse=True)
