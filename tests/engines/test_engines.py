@@ -322,7 +322,7 @@ def test_one_chunk_is_found_at_once_where_clients_one_by_one_would_fill_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With 50 to 90 clients, 60 of which fit, padding for 30 * 40 examples allowed."""
-    monkeypatch.setattr("isonomy.engines.batched.chunks.PADDING", 1200)
+    monkeypatch.setattr("isonomy.engines.batched.engine.PADDING", 1200)
     work = Work(batch=10)
     task = Task(lambda: torch.nn.Linear(1, 2))
     for clients, small, expected in [
