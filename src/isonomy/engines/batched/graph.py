@@ -182,8 +182,6 @@ def _shares(other: Any, g: torch.fx.Node) -> bool:
 # what writes over an operand instead, and which operands it may be
 _OVER: dict[Any, tuple[Any, tuple[int, ...]]] = {
     aten.add.Tensor: (aten.add_.Tensor, (0, 1)),
-    aten.addmm.default: (aten.addmm_.default, (0,)),
-    aten.baddbmm.default: (aten.baddbmm_.default, (0,)),
     aten.div.Tensor: (aten.div_.Tensor, (0,)),
     aten.exp.default: (aten.exp_.default, (0,)),
     aten.mul.Tensor: (aten.mul_.Tensor, (0, 1)),
@@ -212,6 +210,7 @@ def _fresh(node: torch.fx.Node) -> bool:
 _MAKES = {  # operations whose result is new memory, and one tensor
     *_OVER,
     *(over for over, _ in _OVER.values()),  # of an operand that nothing else reads
+    aten.addmm.default,
     aten.bmm.default,
     aten.clone.default,
     aten.convolution.default,
@@ -297,10 +296,6 @@ _NATIVE: dict[Any, Callable[..., Any]] = {
     aten._log_softmax_backward_data.default: torch._log_softmax_backward_data,
     aten.add.Tensor: torch.add,
     aten.add_.Tensor: Tensor.add_,
-    aten.addmm.default: torch.addmm,
-    aten.addmm_.default: Tensor.addmm_,
-    aten.baddbmm.default: torch.baddbmm,
-    aten.baddbmm_.default: Tensor.baddbmm_,
     aten.bmm.default: torch.bmm,
     aten.clamp.default: torch.clamp,
     aten.div.Tensor: torch.div,

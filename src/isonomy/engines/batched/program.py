@@ -34,7 +34,6 @@ from isonomy.engines.batched.graph import optimised, simplify, without_python
 from isonomy.engines.batched.lanes import Levels, outermost, spread, unwrap, wrap
 from isonomy.engines.batched.lift import Lift, NotLiftable
 from isonomy.engines.batched.precision import Precision, in_precision
-from isonomy.engines.batched.products import add_products
 from isonomy.engines.batched.repeated import Repeated
 from isonomy.engines.batched.rungs import COMPILED_RUNGS, RUNGS, schedule
 from isonomy.engines.batched.trace import Traced, trace
@@ -280,7 +279,6 @@ class Programs:
                 self.compile = False
                 self.trouble = str(error).strip().splitlines()[0]
         if device.type == "cpu" and not self.blind:
-            add_products(graph)
             graph = by_columns(graph, inputs)
         made = optimised(graph, inputs, len(carry), compare=not self.blind)
         numbers = sum(t.numel() for t in carry)
