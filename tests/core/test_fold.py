@@ -15,9 +15,8 @@ from torch.func import grad, vmap
 
 from core.folds import both, numbers
 from isonomy.core.fold import fold, using
-from isonomy.engines.batched import rungs
 from isonomy.engines.batched.graph import without_python
-from isonomy.engines.batched.program import Programs
+from isonomy.engines.batched.program import COMPILED_RUNGS, RUNGS, Programs, ladder
 
 # --- the plain loop -------------------------------------------------------------------------------
 
@@ -220,10 +219,16 @@ def test_no_steps_at_all() -> None:
     both(lambda: vmap(lambda w: fold(torch.add, w, torch.zeros(0)))(numbers("w", 3)))
 
 
+@given(st.integers(1, 600), st.sampled_from([RUNGS, RUNGS[-1:], COMPILED_RUNGS]))
+def test_ladder_is_never_below_what_is_active(active: int, rungs: tuple[int, ...]) -> None:
+    made = ladder(active, rungs)
+    assert active <= made <= max(rungs[-1], 1.5 * active)
+    assert ladder(made, rungs) == made  # few rungs: a rung is its own rung
+
+
 @pytest.mark.parametrize("nested", [False, True])
-def test_long_uneven_lanes_run_down_to_one(nested: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_uneven_lanes_run_down_to_one(nested: bool) -> None:
     """The longest lane runs alone, without lanes in its operations."""
-    monkeypatch.setattr(rungs, "CHANGE", 0)
     counts = torch.tensor([90, 50, 48, 7, 7, 3, 3, 2, 2, 1])
     w = numbers("w", 10, 3, 2) if nested else numbers("w", 10, 2)
 

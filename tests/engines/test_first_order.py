@@ -6,7 +6,7 @@ from torch import nn
 from torch.func import functional_call, grad, vjp, vmap
 
 from isonomy.engines.batched.first_order import FirstOrder
-from isonomy.engines.batched.lanes import outermost
+from isonomy.engines.batched.program import outermost
 from isonomy.engines.batched.trace import trace
 
 aten = torch.ops.aten

@@ -10,7 +10,7 @@ from torch.nn.functional import conv2d, max_pool2d
 
 from isonomy.engines.batched import graph as graphs
 from isonomy.engines.batched.first_order import FirstOrder
-from isonomy.engines.batched.lanes import outermost
+from isonomy.engines.batched.program import outermost
 from isonomy.engines.batched.trace import trace
 
 PARAMS = [torch.randn(4, 3, 5), torch.randn(4, 3)]

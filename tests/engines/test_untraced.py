@@ -13,7 +13,7 @@ from torch import Tensor
 from isonomy.algorithms import registry
 from isonomy.contract.world import CLIENTS, world
 from isonomy.core import tree
-from isonomy.engines.batched import lanes, program, runner
+from isonomy.engines.batched import program, runner
 from isonomy.engines.batched.engine import Batched
 
 
@@ -40,7 +40,7 @@ def trained(name: str) -> Tensor:
 
 
 def changed_interface(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(lanes.functorch, "get_unwrapped")
+    monkeypatch.delattr(program.functorch, "get_unwrapped")
 
 
 def missing_module(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +48,7 @@ def missing_module(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def other_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "wrap", lambda t, levels: t * 2)
+    monkeypatch.setattr(program, "_wrap", lambda t, levels: t * 2)
 
 
 def nothing_traced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -37,21 +36,6 @@ def plan(work: Work, keys: Tensor, size: Tensor, width: int, steps: int, passes:
     at = torch.where(real, at, 0)
     rows = order[(step // per_pass).clamp(max=passes - 1).unsqueeze(-1), at]
     return Plan(rows, real.to(torch.float32), count)
-
-
-def similar(sizes: list[int]) -> list[tuple[int, int]]:
-    """Neighbours of similar sizes, as ranges: in each, the largest is at most twice the smallest.
-
-    >>> similar([90, 80, 45, 40, 20, 9, 8, 7])
-    [(0, 3), (3, 5), (5, 8)]
-    """
-    borders, most, least = [0], sizes[0], sizes[0]
-    for i, size in enumerate(sizes):
-        most, least = max(most, size), min(least, size)
-        if most > 2 * least:
-            borders.append(i)
-            most = least = size
-    return list(itertools.pairwise([*borders, len(sizes)]))
 
 
 def counts(work: Work, size: Tensor, width: int) -> tuple[Tensor, Tensor]:

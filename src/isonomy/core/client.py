@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from isonomy.core import random
-from isonomy.core.batches import Plan, plan, similar
+from isonomy.core.batches import Plan, plan
 from isonomy.core.examples import SPLITS, Split
-from isonomy.core.fold import pure
 from isonomy.core.task import Batch
 from isonomy.core.tree import Tree
 from isonomy.core.work import Work
@@ -76,11 +75,8 @@ class Client:
     @property
     def plan(self) -> Plan:
         """The batches of this round; the same in every phase of the round."""
-        constants = (self.work, self.widths[0], self.steps, self.passes)
-        found: Plan = pure(
-            _planned, constants, self.key, self.sizes, self.starts, together=_planned_together
-        )
-        return found
+        made = plan(self.work, self.key, self.sizes[0], self.widths[0], self.steps, self.passes)
+        return made._replace(rows=self.starts[0] + made.rows)
 
     def examples(self, split: Split) -> Batch:
         """All examples of a split."""
@@ -107,42 +103,6 @@ class Client:
         # padding repeats the client's first row, so that a phase never sees another client's
         rows = torch.where(real, self.starts[s] + at, self.starts[0])
         return self.pool.batch(rows, real.to(torch.float32))
-
-
-def _planned(
-    work: Work, width: int, steps: int, passes: int, key: Tensor, sizes: Tensor, starts: Tensor
-) -> Plan:
-    """The batches of a client, as rows of the pool."""
-    made = plan(work, key, sizes[0], width, steps, passes)
-    return made._replace(rows=starts[0] + made.rows)
-
-
-def _planned_together(
-    run: Callable[..., Plan],
-    constants: tuple[Work, int, int, int],
-    key: Tensor,
-    sizes: Tensor,
-    starts: Tensor,
-) -> Plan:
-    """The batches of many clients; those of similar sizes at once, to draw less padding."""
-    work, width, steps, _ = constants
-    own = sizes[:, 0].tolist()
-    groups = similar(own)
-    if len(groups) == 1:
-        return run(constants, key, sizes, starts)
-    shape = (len(own), steps, work.width(width))
-    rows = starts[:, :1, None].expand(shape).clone()  # padding repeats the client's first row
-    made = Plan(rows, torch.zeros(shape), torch.zeros_like(sizes[:, 0]))
-    for first, last in groups:
-        at, most = slice(first, last), max(own[first:last])
-        passes = max(map(work.passes, set(own[first:last])))
-        smaller = (work, most, work.count(most), passes)
-        part = run(smaller, key[at], sizes[at], starts[at])
-        _, long, wide = part.rows.shape
-        made.rows[at, :long, :wide] = part.rows
-        made.weight[at, :long, :wide] = part.weight
-        made.count[at] = part.count
-    return made
 
 
 def lone_client(pool: Pool, work: Work, rate: float, key: Tensor) -> Client:

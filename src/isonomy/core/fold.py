@@ -3,12 +3,11 @@
 An algorithm defines what one step does and which data each step uses. By default, `fold` is a
 Python loop. The batched engine installs a runner that traces the step once for a whole cohort and
 runs the trace without the overhead of Python and autograd; clients that have finished are left out.
-`pure` does the same for a computation without a loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -20,10 +19,6 @@ from isonomy.core.tree import Tree, leaves, take, tmap
 
 Body = Callable[[Tree, Tree], Tree]
 Runner = Callable[[Body, Tree, Tree, "Tensor | None"], Tree]
-
-Together = Callable[..., Any]
-"""A pure function of many clients: `together(run, constants, *stacked)`, where `run(constants,
-*stacked)` is the function of one client for each of some clients."""
 
 _runner: ContextVar[Runner | None] = ContextVar("runner", default=None)
 
@@ -41,26 +36,6 @@ def fold(body: Body, carry: Tree, xs: Tree, count: Tensor | None = None) -> Tree
     if runner is not None:
         return runner(body, carry, xs, count)
     return plain(body, carry, xs, count)
-
-
-def pure(
-    function: Callable[..., Any],
-    constants: tuple[Hashable, ...],
-    *tensors: Tensor,
-    together: Together | None = None,
-) -> Any:
-    """`function(*constants, *tensors)`, where the function is pure and has tensors as its results.
-
-    An engine may trace it if it is called often with the same constants and shapes. It may also
-    use `together`, which computes the results of many clients from stacked tensors.
-
-    >>> pure(lambda n, x: (n * x,), (3,), torch.tensor([1.0, 2.0]))[0].tolist()
-    [3.0, 6.0]
-    """
-    run = getattr(_runner.get(), "pure", None)
-    if run is None:
-        return function(*constants, *tensors)
-    return run(function, constants, tensors, together)
 
 
 def plain(body: Body, carry: Tree, xs: Tree, count: Tensor | None = None) -> Tree:

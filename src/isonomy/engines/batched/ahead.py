@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,7 +24,6 @@ aten = torch.ops.aten
 
 AHEAD = 4 * 2**20  # bytes of what is computed ahead
 MOST = 32  # steps at once
-COMMON = 20  # times after which a number of steps is worth a trace of its own
 
 
 class Ahead:
@@ -36,7 +34,6 @@ class Ahead:
         before, after, self._stepped = _divided(graph, carried, given)
         self._before = before
         self._made: dict[int, Callable[..., Any]] = {}
-        self._asked: Counter[int] = Counter()
         rest = inputs[carried:]
         found = list(before(*rest))
         used = sum(t.numel() * t.element_size() for t in found[: self._stepped])
@@ -61,22 +58,14 @@ class Ahead:
         """What `call` takes after the carry, step by step."""
         steps, first = xs[0].shape[0], 0
         while first < steps:
-            size = self._size(steps - first)
+            size = min(self.most, steps - first)
+            size = 1 << (size.bit_length() - 1)
             last = first + size
             made = self._block(size)(*(t[first:last] for t in xs), *lifted)
             fixed = (*made[self._stepped :], *lifted)
             for each in zip(*(t.unbind() for t in made[: self._stepped]), strict=True):
                 yield (*each, *fixed)
             first = last
-
-    def _size(self, left: int) -> int:
-        """How many of the steps that are left to do at once: a power of 2, or a common number."""
-        size: int = min(self.most, left)
-        if size not in self._made:
-            self._asked[size] += 1
-            if self._asked[size] < COMMON:
-                size = 1 << (size.bit_length() - 1)
-        return size
 
     def _block(self, size: int) -> Callable[..., Any]:
         """The first part for so many steps; traced once for each number."""
@@ -99,7 +88,7 @@ class Ahead:
                 graph = trace(block, tensors)
             simplify(graph)
             native(graph)
-            self._made[size] = without_python(graph.forward, list(tensors), 0)
+            self._made[size] = graph.forward
             return graph(*tensors)
 
         return first

@@ -8,12 +8,13 @@ one trace serves every round. A body that cannot be lifted safely runs untraced.
 
 Clients are sorted by their number of steps, so those that have finished are cut off at the end.
 
-Import this module through `runner`, which checks that it works with the installed torch and
-otherwise runs loops untraced.
+This is the only module that uses torch's private vmap interface. Import it through `runner`, which
+checks that it works with the installed torch and otherwise runs loops untraced.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from bisect import bisect_left
 from collections import OrderedDict
@@ -21,7 +22,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
+import torch._C._functorch as functorch
 from torch import Tensor
+from torch._functorch.pyfunctorch import (
+    VmapInterpreter,
+    retrieve_all_functorch_interpreters,
+    temporarily_pop_interpreter_stack,
+)
 from torch.func import vmap
 from torch.utils import _pytree as pytree
 
@@ -31,12 +38,48 @@ from isonomy.engines.batched.ahead import Ahead
 from isonomy.engines.batched.columns import by_columns
 from isonomy.engines.batched.first_order import FirstOrder
 from isonomy.engines.batched.graph import optimised, simplify, without_python
-from isonomy.engines.batched.lanes import Levels, outermost, spread, unwrap, wrap
 from isonomy.engines.batched.lift import Lift, NotLiftable
 from isonomy.engines.batched.precision import Precision, in_precision
-from isonomy.engines.batched.repeated import Repeated
-from isonomy.engines.batched.rungs import COMPILED_RUNGS, RUNGS, schedule
 from isonomy.engines.batched.trace import Traced, trace
+
+# --- vmap's wrappers, off and on ------------------------------------------------------------------
+
+
+def _unwrap(t: Tensor, levels: list[int]) -> tuple[Tensor, list[int | None]]:
+    """The tensor under all wrappers, its lanes first, and for each level whether it has lanes."""
+    present: list[int | None] = [None] * len(levels)
+    for i in reversed(range(len(levels))):
+        if functorch.is_batchedtensor(t) and functorch.maybe_get_level(t) == levels[i]:
+            at = functorch.maybe_get_bdim(t)
+            t = functorch.get_unwrapped(t).movedim(at, 0)
+            present[i] = 0
+    return t, present
+
+
+def _spread(t: Tensor, present: list[int | None], sizes: list[int]) -> Tensor:
+    """Give a tensor lanes at every level."""
+    for i, size in enumerate(sizes):
+        if present[i] is None:
+            lead = t.shape[:i]
+            t = t.unsqueeze(i).expand(*lead, size, *t.shape[i:])
+    return t.clone(memory_format=torch.contiguous_format)  # the runner writes to what it carries
+
+
+def _wrap(t: Tensor, levels: list[int]) -> Tensor:
+    for level in levels:
+        t = functorch._add_batch_dim(t, 0, level)
+    return t
+
+
+def outermost(result: Tensor) -> bool:
+    """Whether this is the result of a function whose derivative is not inside that of another."""
+    levels = [
+        level.level()
+        for level in retrieve_all_functorch_interpreters()
+        if level.key() != functorch.TransformType.Vmap
+    ]
+    return levels == [functorch.maybe_get_level(result)]
+
 
 # --- the runner ----------------------------------------------------------------------------------
 
@@ -98,7 +141,6 @@ class Programs:
         self.traced = 0  # for tests and reports: how many programs were made
         self._cache: OrderedDict[Any, Program] = OrderedDict()
         self.refused: dict[Any, list[Any]] = {}  # with the objects that their keys identify
-        self.pure = Repeated()
 
     @property
     def faster(self) -> int:
@@ -108,10 +150,9 @@ class Programs:
     def __call__(self, body: Body, carry: Tree, xs: Tree, count: Tensor | None) -> Tree:
         """Run a fold; falls back to the plain loop where tracing would not be safe."""
         body = in_precision(body, self.precision)
-        running = Levels.now()
-        if running is None:
+        stack = retrieve_all_functorch_interpreters()
+        if any(level.key() != functorch.TransformType.Vmap for level in stack):
             return plain(body, carry, xs, count)  # inside grad or jvp
-        levels, sizes = running
         lift = Lift()
         try:
             key, rebuild = lift.walk(body)
@@ -119,11 +160,13 @@ class Programs:
             return plain(body, carry, xs, count)
         if key in self.refused:
             return plain(body, carry, xs, count)
-        lifted, lifted_dims = _unzip([unwrap(t, levels) for t in lift.tensors])
+        levels = [level.level() for level in stack]
+        sizes = [cast(VmapInterpreter, level).batch_size() for level in stack]
+        lifted, lifted_dims = _unzip([_unwrap(t, levels) for t in lift.tensors])
         flat_xs, xs_spec = pytree.tree_flatten(xs)
-        x_raw, x_dims = _unzip([unwrap(t, levels) for t in flat_xs])
+        x_raw, x_dims = _unzip([_unwrap(t, levels) for t in flat_xs])
         flat_carry, carry_spec = pytree.tree_flatten(carry)
-        start = [spread(*unwrap(t, levels), sizes) for t in flat_carry]
+        start = [_spread(*_unwrap(t, levels), sizes) for t in flat_carry]
         counts = self._counts(count, levels, x_raw, x_dims, sizes)
         if counts is None:
             return plain(body, carry, xs, count)
@@ -139,7 +182,9 @@ class Programs:
             return list(pytree.tree_leaves(out))
 
         signature = (key, tuple(sizes[1:]), _dims(x_dims), _dims(lifted_dims), carry_spec, xs_spec)
-        with running.left():
+        with contextlib.ExitStack() as out_of_vmap:
+            for _ in levels:
+                out_of_vmap.enter_context(temporarily_pop_interpreter_stack())
             try:
                 ends = self._run(
                     step, signature, lift.alive, start, by_step, x_dims, lifted, lifted_dims, counts
@@ -149,7 +194,7 @@ class Programs:
                 ends = None
         if ends is None:
             return plain(body, carry, xs, count)
-        return pytree.tree_unflatten([wrap(t, levels) for t in ends], carry_spec)
+        return pytree.tree_unflatten([_wrap(t, levels) for t in ends], carry_spec)
 
     def _counts(
         self,
@@ -164,7 +209,7 @@ class Programs:
         length = x_raw[0].shape[sum(d is not None for d in x_dims[0])]
         if count is None or self.blind:
             return [length] * lanes
-        raw, present = unwrap(count, levels)
+        raw, present = _unwrap(count, levels)
         if any(d is not None for d in present[1:]):
             return None
         each = raw.tolist() if present and present[0] is not None else [int(raw)] * lanes
@@ -185,19 +230,15 @@ class Programs:
     ) -> list[Tensor]:
         """Run all steps; when lanes finish, keep their carry and go on with fewer lanes."""
         laned = len(x_dims[0]) > 0
-        uneven = counts[-1] < counts[0]
-        plan = [(len(counts), counts[0])] if counts[0] else []
-        if laned and uneven:
-            numbers = sum(t.numel() for t in carry) / len(counts)
-            plan = list(schedule(counts, self.rungs, numbers))
-        # a lane without steps ends with what it began with
-        end_of = torch.clone if counts[-1] == 0 else torch.empty_like
-        ends = [end_of(t) for t in carry] if uneven else []
+        lanes = len(counts)
         falling = [-c for c in counts]
+        ends = [t.clone() for t in carry] if counts[-1] < counts[0] else []
         i = 0
-        for lanes, until in plan:
+        while i < counts[0]:
+            lanes = min(lanes, rung(falling, i, self.rungs)) if laned else lanes
             carry = [t[:lanes] if laned else t for t in carry]
             lifted = [_cut(t, d, 0, lanes) for t, d in zip(lifted, lifted_dims, strict=True)]
+            until = self._until(falling, i, lanes) if laned else counts[0]
             xs = [_cut(t[i:until], d, 1, lanes) for t, d in zip(by_step, x_dims, strict=True)]
             x = [t[0] for t in xs]
             program = self._program(step, signature, alive, carry, x, x_dims, lifted, lifted_dims)
@@ -205,12 +246,21 @@ class Programs:
             for more in program.arguments(carry, xs, lifted):
                 carry = program.call(*carry, *more)
                 i += 1
-                if uneven and i == -falling[active - 1]:  # some lanes have finished
+                if ends and i == -falling[active - 1]:  # some lanes have finished
                     still = bisect_left(falling, -i)
                     for end, t in zip(ends, carry, strict=True):
                         end[still:active].copy_(t[still:active])
                     active = still
-        return ends if uneven else list(carry)
+        return ends or list(carry)
+
+    def _until(self, falling: list[int], first: int, lanes: int) -> int:
+        """The step from which fewer lanes do, or the last one."""
+        at = first
+        while at < -falling[0]:
+            at = -falling[bisect_left(falling, -at) - 1]  # the next lane finishes
+            if at < -falling[0] and rung(falling, at, self.rungs) < lanes:
+                break
+        return at
 
     def _program(
         self,
@@ -335,8 +385,47 @@ class _Refused(Exception):
     """A body that cannot be traced, or not safely."""
 
 
+RUNGS = (1, 2, 4, 8)  # numbers of lanes that programs are made for, up to the last; then `ladder`
+COMPILED_RUNGS = (1, 8, 64)  # fewer, because compiling takes seconds
+WORTH = 32  # steps in one fold for which a program of its own is worth its tracing
 OFTEN = 400  # steps after which a program is worth the tenth of a second to make it faster
 LIGHT = 2_000_000  # numbers in the carry below which the overhead of operations matters
+
+
+def ladder(active: int, rungs: tuple[int, ...]) -> int:
+    """The number of lanes that a program is made for: one of few, at least `active`.
+
+    >>> [ladder(n, RUNGS) for n in (1, 3, 8, 9, 13, 17, 100)]
+    [1, 4, 8, 12, 16, 24, 128]
+    """
+    for rung in rungs:
+        if active <= rung:
+            return rung
+    top = rungs[-1]
+    while top < active:
+        top = top * 3 // 2 if top & (top - 1) == 0 and top > 1 else -(-top * 4 // 3)
+    return top
+
+
+def rung(falling: list[int], done: int, rungs: tuple[int, ...]) -> int:
+    """The number of lanes for the next steps; `falling` is minus each lane's steps, sorted.
+
+    A rung of few lanes is used only if enough steps follow before the next one would do.
+
+    >>> rung([-90, -50, -48, -7], 7, RUNGS), rung([-90, -50, -48, -7], 48, RUNGS)
+    (4, 8)
+    """
+    active = bisect_left(falling, -done)
+    for one in rungs[:-1]:
+        if active <= one and _steps_at(one, falling, done, rungs) >= WORTH:
+            return one
+    return ladder(active, rungs[-1:])
+
+
+def _steps_at(lanes: int, falling: list[int], done: int, rungs: tuple[int, ...]) -> int:
+    """The steps until so many lanes are more than needed, because those of the rung below do."""
+    below = max((one for one in (0, *rungs) if one < lanes), default=0)
+    return -falling[below] - done if below < len(falling) else 0
 
 
 def _cut(t: Tensor, dims: list[int | None], axis: int, lanes: int) -> Tensor:
