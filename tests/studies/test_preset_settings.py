@@ -138,7 +138,7 @@ def test_afl_is_the_same_two_rows_in_every_preset() -> None:
         ]
         if algorithms:
             found[name] = algorithms
-    assert len(found) == 5
+    assert len(found) == 6
     own, trained = {"name": "afl", "gamma": 0.01}, {"update": "model"}
     for name, rows in found.items():
         assert rows == [(own | trained, False), (own, True)], name
