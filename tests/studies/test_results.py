@@ -351,7 +351,7 @@ def test_a_picture_of_fronts():
         figures.front(find("hetpfl-table1"), rows[2:])
 
 
-def test_pictures_are_written_beside_their_page(tmp_path):
+def test_pictures_are_written_beside_their_page(tmp_path, capsys):
     results.keep(tmp_path / "focus-synthetic.json", "focus-synthetic", [row(), row(seed=1)])
     page = tmp_path / "pages" / "methods" / "page.md"
     page.parent.mkdir(parents=True)
@@ -362,6 +362,9 @@ def test_pictures_are_written_beside_their_page(tmp_path):
     assert "](../pictures/p.svg)" in text
     svg = (tmp_path / "pages" / "pictures" / "p.svg").read_text()
     assert pages.pictures(text, tmp_path) == {"../pictures/p.svg": svg}
+    page.write_text("<!-- results: focus-synthetic layout=pie -->\n<!-- end of results -->\n")
+    assert pages.main([str(tmp_path / "pages"), str(tmp_path)]) == 2
+    assert "layout=grid" in capsys.readouterr().err
     for wrong in ("p.svg of focus-synthetic kind=pie", "p.png of focus-synthetic kind=plane"):
         with pytest.raises(ConfigError, match=r"FILE\.svg of PRESET"):
             pages.filled(f"<!-- figure: {wrong} -->\n<!-- end of figure -->", tmp_path)

@@ -183,7 +183,11 @@ def main(arguments: Sequence[str]) -> int:
     made: dict[Path, str] = {}
     for page in sorted(pages.rglob("*.md")):
         text = page.read_text(encoding="utf-8")
-        made[page] = filled(text, folder)
+        try:
+            made[page] = filled(text, folder)
+        except ConfigError as error:
+            sys.stderr.write(f"{page}: {error}\n")
+            return 2
         made |= {page.parent / file: svg for file, svg in pictures(text, folder).items()}
     for path, text in made.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
