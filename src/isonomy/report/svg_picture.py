@@ -75,7 +75,7 @@ def _style() -> str:
     text = resources.files("isonomy.report").joinpath("svg.css").read_text(encoding="utf-8")
     rules = text.split("@media print")[0].split(".tip {")[0]
     more = (
-        ".chart{font-family:system-ui,Helvetica,Arial,sans-serif}.paper{fill:var(--chart-paper)}"
+        ".chart{margin:0;font-family:system-ui,Helvetica,Arial,sans-serif}.paper{fill:var(--chart-paper)}"
         ".chart .name{fill:var(--chart-ink);font-weight:600;font-size:12px}"
         ".chart .detail{fill:var(--chart-soft);font-weight:400}"
     )
