@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from isonomy.report import runs
 from isonomy.report.figures.drawing import Kind, View, drawn
@@ -50,18 +51,27 @@ def _clients(i: int, method: Method, at: list[Record], names: list[str], of: int
             if value is not None:
                 values.setdefault(name, []).append((value, error or 0.0))
     shown = [name for name in names if name in values]
-    mean = [sum(v for v, _ in values[n]) / len(values[n]) for n in shown]
+    mean, error = zip(*(pooled(values[n]) for n in shown), strict=True) if shown else ((), ())
     aside = 0.5 * (i / (of - 1) - 0.5) if of > 1 else 0.0  # so that methods do not overlap
-    error = [math.sqrt(sum(e * e for _, e in values[n])) / len(values[n]) for n in shown]
     return Points(
         [names.index(n) + aside for n in shown],
         mean,
         series=i,
         name=method.title,
-        y_error=[Z * e for e in error],
+        y_error=error,
         tips=[f"{method.title}\n{n}: {v:.4g}" for n, v in zip(shown, mean, strict=True)],
         size=4,
     )
+
+
+def pooled(measured: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The mean over runs of (excess, its standard error), and half of its 95 % interval.
+
+    >>> pooled([(0.1, 0.03), (0.3, 0.04)])
+    (0.2, 0.049)
+    """
+    mean = sum(value for value, _ in measured) / len(measured)
+    return mean, Z * math.sqrt(sum(error * error for _, error in measured)) / len(measured)
 
 
 def _lengths(i: int, method: Method, at: list[Record]) -> list[Line | Points]:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from isonomy.errors import ConfigError
 from isonomy.metrics.names import find_metric
+from isonomy.report.figures.excess import pooled
 from isonomy.report.svg import Axis, Band, Chart, Line, Points, Rule
 from isonomy.report.svg_picture import picture
 from isonomy.studies.reproduce import Preset
 from isonomy.studies.results.rows import Row
 from isonomy.studies.results.tables import curves_of, label
-
-_Z = 1.96  # standard errors on each side of a client's excess
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,9 @@ def excess(preset: Preset, rows: Sequence[Row]) -> Figure:
             ]
             if pairs:
                 places.append(k + aside)
-                means.append(fmean(value for value, _ in pairs))
-                errors.append(_Z * math.sqrt(sum(e * e for _, e in pairs)) / len(pairs))
+                mean, half = pooled(pairs)
+                means.append(mean)
+                errors.append(half)
         chart.add(Points(places, means, series=i, name=name, y_error=errors, size=4))
     chart.add(Rule(y=0.0))
     seeds = len({r["seed"] for own in found.values() for r in own})
