@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -11,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import log_softmax, softplus
+
+from isonomy.core.pooling import FastPools, has_pools
 
 Params = Any
 """A tree of tensors: a dict from parameter name to value."""
@@ -60,11 +63,13 @@ class Task:
     levels: tuple[int, ...] = ()
     attributes: tuple[str, ...] = ()
     net: nn.Module = field(init=False, repr=False)
+    pools: bool = field(init=False, repr=False)  # whether the network has max pooling
 
     def __post_init__(self) -> None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             object.__setattr__(self, "net", self.build())
+        object.__setattr__(self, "pools", has_pools(self.net))
 
     def on(self, device: torch.device) -> Task:
         """The same task with its network, and so the network's buffers, on a device."""
@@ -83,7 +88,9 @@ class Task:
 
     def outputs(self, params: Params, x: Tensor) -> Tensor:
         """The model's raw outputs: logits, margins or predictions, [n, outputs]."""
-        out: Tensor = functional_call(self.net, params, (x,))
+        differentiated = torch.is_grad_enabled()
+        with nullcontext() if differentiated or not self.pools else FastPools():
+            out: Tensor = functional_call(self.net, params, (x,))
         return out
 
     def each_loss(self, outputs: Tensor, y: Tensor) -> Tensor:

@@ -148,6 +148,7 @@ class PrivateTask(Task):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "net", self.inner.net)
+        object.__setattr__(self, "pools", self.inner.pools)
 
     def each_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """NaN: the loss of single examples is not private."""
