@@ -6,6 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import scipy.stats
 from typer.testing import CliRunner
 
 from isonomy.cli import app
@@ -214,8 +215,36 @@ def test_differences_from_a_method_have_their_paired_tests(tmp_path):
     for wrong in ("Nobody", "Local"):
         with pytest.raises(ConfigError, match="no row has two seeds in common"):
             pages.filled(page.replace("FedAvg equal weights", wrong), tmp_path)
-    with pytest.raises(ConfigError, match="not both"):
+    with pytest.raises(ConfigError, match="goes with layout=grid"):
         pages.filled(page.replace("metrics=faa", "layout=surrogates"), tmp_path)
+
+
+def test_differences_by_setting_as_a_grid(tmp_path):
+    numbers = {
+        ("global", "clean"): (0.80, 0.82, 0.84),
+        ("local", "clean"): (0.90, 0.91, 0.95),
+        ("global", "A1 20 %"): (0.5, 0.5),
+        ("local", "A1 20 %"): (0.7,),
+        ("fair", "clean"): (0.80, 0.82, 0.84),
+    }
+    rows = [
+        row(method, setting, seed, metrics={"accuracy": value})
+        for (method, setting), values in numbers.items()
+        for seed, value in enumerate(values)
+    ]
+    results.keep(tmp_path / "fmtl-vehicle.json", "fmtl-vehicle", rows)
+    spec = "fmtl-vehicle layout=grid metrics=accuracy against=global"
+    page = f"<!-- results: {spec} -->\n<!-- end of results -->\n"
+    made = pages.filled(page, tmp_path)
+    assert "| method | clean | A1 20 % |" in made
+    p = scipy.stats.ttest_1samp([0.10, 0.09, 0.11], 0).pvalue
+    assert f"| local | +0.100 ± 0.010; p = {p:.2g} | – |" in made  # one seed in common under A1
+    assert "| fair | +0.000 ± 0.000; p = 1 | – |" in made
+    assert "| global" not in made
+    assert "Differences in accuracy from global over 3 paired seeds" in made
+    for wrong in ("", "metrics=accuracy,client.accuracy.std "):
+        with pytest.raises(ConfigError, match="one metric"):
+            pages.filled(page.replace("metrics=accuracy ", wrong), tmp_path)
 
 
 def test_a_difference_is_within_the_setting():

@@ -8,7 +8,8 @@ A table stands between these marks:
 (`layout=grid`: one row per method and one column per setting, of the preset's mean and deviation;
 `layout=rounds` and `layout=swings`: the preset's `curve` after each round, and how it changes;
 `layout=surrogates`: FAA against the surrogate's length; `against=METHOD`: differences from a method
-with their p-values). A sentence on a lead, with its paired test (`at SCALE` names a scale):
+with their p-values, with `layout=grid metrics=METRIC` as one column per setting). A sentence on a
+lead, with its paired test (`at SCALE` names a scale):
 
     <!-- lead: focus-synthetic faa of "FOCUS models found" against "FedAvg equal weights" -->
     <!-- end of lead -->
@@ -80,10 +81,13 @@ def _table_of(spec: str, folder: Path) -> str:
             f"results: {spec}: give metrics=..., methods=..., settings=..., scale=..., against=... "
             f"or layout={', '.join(tables.LAYOUTS)} after the name of the preset."
         )
-    if against is not None and layout is not None:
-        raise ConfigError(f"results: {spec}: give layout=... or against=..., not both.")
+    if against is not None and layout not in (None, "grid"):
+        raise ConfigError(f"results: {spec}: against=... goes with layout=grid or with no layout.")
     preset, everyone = _rows(name, options.get("scale"), folder)
-    if layout == "grid" and (preset.pair is None or {"metrics", "methods"} & set(options)):
+    if layout == "grid" and against is not None and len(options.get("metrics", ",").split(",")) > 1:
+        raise ConfigError(f"results: {spec}: a grid of differences is of one metric; name it.")
+    alone = layout == "grid" and against is None
+    if alone and (preset.pair is None or {"metrics", "methods"} & set(options)):
         raise ConfigError(
             f"results: {spec}: a grid is of all methods of a preset with a `pair`; choose settings."
         )
@@ -101,7 +105,10 @@ def _table_of(spec: str, folder: Path) -> str:
             if against in (row["method"], tables.label(row["method"], row["setting"]))
         ]
         both = [*rows, *(r for r in other if (r["method"], r["setting"]) not in own)]
-        made = tables.differences(preset, both, against, names=names)
+        if layout == "grid":
+            made = tables.difference_grid(preset, both, against, names[0])
+        else:
+            made = tables.differences(preset, both, against, names=names)
         if not made.rows:
             raise ConfigError(f"results: {spec}: no row has two seeds in common with '{against}'.")
         return "\n" + made.markdown()

@@ -161,22 +161,53 @@ def differences(
             continue
         cells, seeds = [], set()
         for name in names:
-            mine, theirs = values_of(rows, key, name), values_of(rows, other, name)
-            both = sorted(mine.keys() & theirs.keys())
-            gaps = [mine[seed] - theirs[seed] for seed in both]
-            text = f"{_difference(gaps)}; p = {p_value(gaps):.2g}" if len(gaps) > 1 else ABSENT
-            cells.append(Cell(text))
-            seeds |= set(both)
+            gaps = _gaps(rows, key, other, name)
+            cells.append(Cell(_tested(list(gaps.values()))))
+            seeds |= set(gaps)
         if key != other and len(seeds) > 1:
             body.append((Cell(key[0]), Cell(key[1]), *cells, Cell(float(len(seeds)))))
     heads = [Column("method", "method", text=True), Column("setting", "setting", text=True)]
     heads += [Column(name, find_metric(name).title, text=True) for name in names]
     heads += [Column("seeds", "seeds", digits=0)]
-    note = (
-        f"Differences from {against} over paired seeds, with two-sided paired t tests; p-values "
-        "are not corrected for the number of rows."
+    return Table("", tuple(heads), tuple(body), (_about(f"Differences from {against}"),))
+
+
+def difference_grid(preset: Preset, rows: Sequence[Row], against: str, name: str) -> Table:
+    """One row per method and one column per setting: a metric minus that of another method."""
+    keys = [(entry["label"], entry.get("setting", "")) for entry in preset.methods]
+    keys = [key for key in keys if values_of(rows, key, name)]
+    settings = list(dict.fromkeys(setting for _, setting in keys))
+    body, seeds = [], set()
+    for method in dict.fromkeys(method for method, _ in keys if method != against):
+        each = [_gaps(rows, (method, s), (against, s), name) for s in settings]
+        if any(len(gaps) > 1 for gaps in each):
+            body.append((Cell(method), *(Cell(_tested(list(gaps.values()))) for gaps in each)))
+            seeds |= {len(gaps) for gaps in each if len(gaps) > 1}
+    heads = [Column("method", "method", text=True)]
+    heads += [Column(s, s or "value", text=True) for s in settings]
+    count = " to ".join(str(n) for n in sorted({min(seeds), max(seeds)})) if seeds else "no"
+    what = f"Differences in {find_metric(name).title} from {against}"
+    return Table("", tuple(heads), tuple(body), (_about(what, f"{count} paired seeds"),))
+
+
+def _gaps(
+    rows: Sequence[Row], mine: tuple[str, str], other: tuple[str, str], name: str
+) -> dict[int, float]:
+    """The differences of a metric between two methods, by seeds that both have."""
+    ours, theirs = values_of(rows, mine, name), values_of(rows, other, name)
+    return {seed: ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())}
+
+
+def _tested(gaps: Sequence[float]) -> str:
+    """The mean difference and its p-value; absent below two seeds."""
+    return f"{_difference(gaps)}; p = {p_value(gaps):.2g}" if len(gaps) > 1 else ABSENT
+
+
+def _about(what: str, seeds: str = "paired seeds") -> str:
+    return (
+        f"{what} over {seeds}, with two-sided paired t tests; p-values are not corrected for the "
+        "number of rows."
     )
-    return Table("", tuple(heads), tuple(body), (note,))
 
 
 def label(method: str, setting: str) -> str:
