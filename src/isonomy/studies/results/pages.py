@@ -96,7 +96,7 @@ def _table_of(spec: str, folder: Path) -> str:
     if layout == "surrogates" and ("faa" not in preset.metrics or "metrics" in options):
         raise ConfigError(f"results: {spec}: layout=surrogates is of a preset with FAA.")
     rows = _chosen(everyone, options)
-    names = options["metrics"].split(",") if "metrics" in options else ()
+    names = options["metrics"].split(",") if "metrics" in options else []
     if against is not None:
         own = {(row["method"], row["setting"]) for row in rows}
         other = [
