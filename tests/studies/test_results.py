@@ -99,6 +99,10 @@ def test_a_grid_has_means_and_deviations_by_setting(tmp_path):
     assert "| local | **0.900 (.100)** | **0.700 (.100)** |" in made  # the largest difference
     assert "FMTL" not in made  # not run
     assert "4 runs" in made
+    printed = pages.filled(page.replace("layout=grid", "layout=paper"), tmp_path)
+    assert "| method | clean | A1 20 % |" in printed  # the settings that were run
+    assert "| global | 0.866 (.160) | 0.847 (.080) |" in printed
+    assert "runs" not in printed
     for wrong in ("fmtl-vehicle layout=list", "focus-synthetic layout=grid"):
         with pytest.raises(ConfigError, match="grid"):
             pages.filled(page.replace("fmtl-vehicle layout=grid", wrong), tmp_path)

@@ -5,7 +5,8 @@ A table stands between these marks:
     <!-- results: pffl-adult metrics=accuracy,group.sex.max_loss -->
     <!-- end of results -->
 
-(`layout=grid`: one row per method and one column per setting, of the preset's mean and deviation;
+(`layout=grid`: one row per method and one column per setting, of the preset's mean and deviation,
+and `layout=paper` the same of the paper's numbers;
 `layout=rounds` and `layout=swings`: the preset's `curve` after each round, and how it changes;
 `layout=surrogates`: FAA against the surrogate's length; `against=METHOD`: differences from a method
 with their p-values, with `layout=grid metrics=METRIC` as one column per setting). A sentence on a
@@ -86,7 +87,7 @@ def _table_of(spec: str, folder: Path) -> str:
     preset, everyone = _rows(name, options.get("scale"), folder)
     if layout == "grid" and against is not None and len(options.get("metrics", ",").split(",")) > 1:
         raise ConfigError(f"results: {spec}: a grid of differences is of one metric; name it.")
-    alone = layout == "grid" and against is None
+    alone = layout in ("grid", "paper") and against is None
     if alone and (preset.pair is None or {"metrics", "methods"} & set(options)):
         raise ConfigError(
             f"results: {spec}: a grid is of all methods of a preset with a `pair`; choose settings."
@@ -116,7 +117,8 @@ def _table_of(spec: str, folder: Path) -> str:
         made = tables.table(preset, rows, names=names)
     else:
         made = tables.LAYOUTS[layout](preset, rows)
-    return "\n" + made.markdown() + "\n" + origin(rows) + "\n"
+    from_runs = "" if layout == "paper" else "\n" + origin(rows) + "\n"
+    return "\n" + made.markdown() + from_runs
 
 
 def _lead_of(spec: str, folder: Path) -> str:

@@ -81,6 +81,19 @@ def grid(preset: Preset, rows: Sequence[Row]) -> Table:
     return Table("", made.columns, made.rows, made.footnotes)
 
 
+def paper(preset: Preset, rows: Sequence[Row]) -> Table:
+    """The grid of the numbers that the paper prints, of the settings that were run."""
+    assert preset.pair is not None
+    run = {row["setting"] for row in rows}
+    found = [
+        {**e, "setting": e.get("setting", ""), "paper": e["value"]}
+        for e in preset.expected
+        if e.get("setting", "") in run
+    ]
+    made = robustness_grid.grid(found, preset.pair, "paper")
+    return Table("", made.columns, made.rows, made.footnotes)
+
+
 def rounds(preset: Preset, rows: Sequence[Row]) -> Table:
     """One row per method and setting: the mean over seeds of the `curve` after each round."""
     found = curves_of(preset, rows)
@@ -281,6 +294,7 @@ def lead(rows: Sequence[Row], metric: str, ours: str, other: str) -> str:
 
 LAYOUTS: dict[str, Callable[[Preset, Sequence[Row]], Table]] = {
     "grid": grid,
+    "paper": paper,
     "rounds": rounds,
     "swings": swings,
     "surrogates": surrogates,
