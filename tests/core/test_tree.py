@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from isonomy.core import tree
 
@@ -157,3 +159,44 @@ def test_a_lone_tensor_and_an_empty_tree() -> None:
 def test_pack_refuses_what_is_no_tree(bad: Any, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         tree.pack(bad)
+
+
+ODD = {
+    "ordered": OrderedDict(b=torch.ones(1), a=torch.zeros(2)),
+    "nested": [{"a": (torch.ones(1), [torch.zeros(2)])}, Point({"x": torch.ones(3)}, ())],
+    "none": (None, torch.ones(2)),
+    "number": {"a": 3, "b": torch.ones(1)},
+    "torch's own": torch.max(torch.ones(2, 2), 0),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_leaves_and_maps_are_those_of_torch(name: str) -> None:
+    made = ODD[name]
+    assert [id(leaf) for leaf in tree.leaves(made)] == [
+        id(leaf) for leaf in pytree.tree_leaves(made)
+    ]
+    found = tree.tmap(lambda *each: each, made, made)
+    expected = pytree.tree_map(lambda *each: each, made, made)
+    assert pytree.tree_structure(found) == pytree.tree_structure(expected)
+    assert str(found) == str(expected)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"a": torch.ones(1)}, {"b": torch.ones(1)}),
+        ({"a": torch.ones(1)}, [torch.ones(1)]),
+        ((torch.ones(1), torch.ones(1)), (torch.ones(1),)),
+        (Point(torch.ones(1), torch.ones(1)), (torch.ones(1), torch.ones(1))),
+    ],
+)
+def test_trees_of_different_shapes_are_refused(one: Any, other: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        tree.add(one, other)
+
+
+def test_a_second_dict_is_read_by_name() -> None:
+    one = {"a": torch.tensor(1.0), "b": torch.tensor(2.0)}
+    other = {"b": torch.tensor(20.0), "a": torch.tensor(10.0)}
+    assert {name: float(t) for name, t in tree.add(one, other).items()} == {"a": 11.0, "b": 22.0}

@@ -30,6 +30,9 @@ def cuts(
     [[(0, 2), (2, 4), (4, 5)], [(0, 4), (4, 5)]]
     """
     own, held = splits[:, 0], splits.max(1)
+    if 0 < len(own) <= most and _fits_at_once(own, held, work, width, padding):
+        yield 0, len(own)
+        return
     kinds, kind = np.unique(own, return_inverse=True)
     passes = _of(work.passes, kinds)[kind]
     steps = (_of(work.count, kinds) * _of(work.width, kinds))[kind]  # examples in all steps
@@ -48,6 +51,16 @@ def cuts(
         last = first + int(full.argmax()) if full.any() else at.stop
         yield first, last
         first = last
+
+
+def _fits_at_once(own: Numbers, held: Numbers, work: Work, width: int, padding: int) -> bool:
+    """Whether a few clients certainly fit in one chunk; it is enough to look at the extremes."""
+    largest, smallest = int(own.max()), int(own.min())
+    passes = work.passes(smallest)  # the smallest client makes the most
+    steps = work.count(largest) * work.width(largest)
+    memory = len(own) * (32 * passes * largest + 16 * steps + 4 * width * int(held.max()))
+    padded = passes * (len(own) * largest - int(own.sum()))
+    return memory <= MEMORY and padded <= padding
 
 
 def _of(function: Callable[[int], int], kinds: Numbers) -> Numbers:

@@ -41,7 +41,7 @@ class Lift:
                 at = self._seen[id(value)] = len(self.tensors)
                 self.tensors.append(value)
             return ("tensor", at), lambda new, at=at: new[at]
-        if value is None or isinstance(value, bool | int | float | str | bytes):
+        if type(value) in _PLAIN or isinstance(value, bool | int | float | str | bytes):
             return (type(value).__name__, value), None
         if isinstance(value, types.FunctionType):
             return self._function(value)
@@ -119,7 +119,7 @@ class Lift:
         return key, rebuild
 
     def _dataclass(self, value: Any) -> tuple[Any, Rebuild | None]:
-        names = [f.name for f in dataclasses.fields(value)]
+        names = _fields(type(value))
         key, parts = self._many(tuple(getattr(value, n) for n in names))
         key = ("dataclass", type(value), key)
         if parts is None:
@@ -132,6 +132,15 @@ class Lift:
             return made
 
         return key, rebuild
+
+
+_PLAIN = frozenset({bool, int, float, str, bytes, type(None)})  # tried first, for speed
+
+
+@functools.cache
+def _fields(kind: type) -> tuple[str, ...]:
+    """The names of a dataclass's fields."""
+    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 def _partial(func: Any, args: Any, keywords: Any) -> functools.partial:
