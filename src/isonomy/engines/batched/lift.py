@@ -32,6 +32,7 @@ class Lift:
         self.alive: list[Any] = []  # objects in the key by identity must outlive it
         self._seen: dict[int, int] = {}
         self._open: set[int] = set()
+        self._walked: dict[int, tuple[Any, Rebuild | None]] = {}  # dataclasses, often met again
 
     def walk(self, value: Any) -> tuple[Any, Rebuild | None]:
         """A hashable key, and how to rebuild the value with other tensors (None: as it is)."""
@@ -76,7 +77,9 @@ class Lift:
         if isinstance(value, torch.dtype | torch.device | torch.Size):
             return ("torch", str(value)), None
         if dataclasses.is_dataclass(value):
-            return self._dataclass(value)
+            if id(value) not in self._walked:
+                self._walked[id(value)] = self._dataclass(value)
+            return self._walked[id(value)]
         if callable(value) and type(value).__module__.startswith(("torch", "builtins", "numpy")):
             self.alive.append(value)
             return ("object", id(value)), None
