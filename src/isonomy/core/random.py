@@ -87,7 +87,8 @@ def permutation(keys: Tensor, name: str, size: Tensor, width: int, count: int) -
 
     `size` may be smaller than `width` and may differ between keys; real positions come first.
     """
-    each = mix64(keys.unsqueeze(-1) ^ mix64(torch.arange(count)))  # independent of padding
+    numbers = _mix_int(0) if count == 1 else mix64(torch.arange(count))
+    each = mix64(keys.unsqueeze(-1) ^ numbers)  # independent of padding
     noise = _shift(bits(each, name, (width,)), 1)
     padding = torch.arange(width) >= size.unsqueeze(-1).unsqueeze(-1)
     return torch.where(padding, torch.iinfo(torch.int64).max, noise).argsort(dim=-1)
