@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import types
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -122,7 +122,7 @@ class Lift:
         return key, rebuild
 
     def _dataclass(self, value: Any) -> tuple[Any, Rebuild | None]:
-        names = _fields(type(value))
+        names = _fields(cast(Hashable, type(value)))
         key, parts = self._many(tuple(getattr(value, n) for n in names))
         key = ("dataclass", type(value), key)
         if parts is None:
@@ -141,7 +141,7 @@ _PLAIN = frozenset({bool, int, float, str, bytes, type(None)})  # tried first, f
 
 
 @functools.cache
-def _fields(kind: type) -> tuple[str, ...]:
+def _fields(kind: Any) -> tuple[str, ...]:
     """The names of a dataclass's fields."""
     return tuple(field.name for field in dataclasses.fields(kind))
 
