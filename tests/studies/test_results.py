@@ -99,6 +99,10 @@ def test_a_grid_has_means_and_deviations_by_setting(tmp_path):
     assert "| local | **0.900 (.100)** | **0.700 (.100)** |" in made  # the largest difference
     assert "FMTL" not in made  # not run
     assert "4 runs" in made
+    assert "diverged" not in made
+    lost = row("local", "clean", 1, metrics={}, complete=False)
+    results.keep(tmp_path / "fmtl-vehicle.json", "fmtl-vehicle", [lost])
+    assert "Runs that diverged are left out: local clean (1 of 2)." in pages.filled(page, tmp_path)
     printed = pages.filled(page.replace("layout=grid", "layout=paper"), tmp_path)
     assert "| method | clean | A1 20 % |" in printed  # the settings that were run
     assert "| global | 0.866 (.160) | 0.847 (.080) |" in printed

@@ -62,9 +62,12 @@ def grid(preset: Preset, rows: Sequence[Row]) -> Table:
     """One row per method and one column per setting: the mean and deviation of the `pair`."""
     assert preset.pair is not None
     found: list[Row] = []
+    lost = []
     for entry in preset.methods:
         at = (entry["label"], entry.get("setting", ""))
         own = [r for r in rows if (r["method"], r["setting"]) == at]
+        if diverged := sum(not r["complete"] for r in own):
+            lost.append(f"{label(*at)} ({diverged} of {len(own)})")
         for metric in preset.pair if own else ():
             done = [r["metrics"].get(metric) for r in own if r["complete"]]
             values = [value for value in done if value is not None]
@@ -78,7 +81,8 @@ def grid(preset: Preset, rows: Sequence[Row]) -> Table:
                 }
             )
     made = robustness_grid.grid(found, preset.pair, spreads=True)
-    return Table("", made.columns, made.rows, made.footnotes)
+    notes = (f"Runs that diverged are left out: {', '.join(lost)}.",) if lost else ()
+    return Table("", made.columns, made.rows, (*made.footnotes, *notes))
 
 
 def paper(preset: Preset, rows: Sequence[Row]) -> Table:
