@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from isonomy import algorithms
 from isonomy.algorithms.clustered.focus import Focus
 from isonomy.errors import ConfigError
+from isonomy.metrics.names import parse as parse_metric
 from isonomy.runs.build import build
 from isonomy.studies import reproduce as reproduction
 from isonomy.studies.reproduce import FULL, Scale, find, methods_of, presets, reproduce, scaled
@@ -70,6 +71,12 @@ def test_every_preset_names_scales_and_methods_that_exist():
             assert set(scale.methods) <= labels
             assert scale.seeds >= 1
         assert one.scales["quick"].seeds == 1
+
+
+def test_every_preset_names_metrics_that_exist():
+    for one in presets().values():
+        for metric in (*one.metrics, *(one.pair or ()), *filter(None, [one.curve])):
+            parse_metric(metric)  # raises an error for an unknown name
 
 
 def test_rows_and_seeds_are_the_scales(preset, tmp_path):
