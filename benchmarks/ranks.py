@@ -2,6 +2,7 @@
 
     python benchmarks/ranks.py              two processes
     python benchmarks/ranks.py --ranks 4    four
+    python benchmarks/ranks.py --compile    with `engine.compile`
 
 W2    FedAvg, MLP 60-64-10, 10,000 clients x 100 examples, batch 10, one epoch.
 CNN   FedAvg, the papers' CNN (3.3 million parameters) on 28x28 images, 8 clients x 128, batch 32.
@@ -92,21 +93,21 @@ class Rounds:
         return time.perf_counter() - begin, time.process_time() - used
 
 
-def measured(name: str, ranks: Ranks, repeats: int, warm: float) -> dict[str, Any]:
+def measured(name: str, ranks: Ranks, repeats: int, warm: float, compile: bool) -> dict[str, Any]:
     """Seconds of a round by one process and by all, in rank 0."""
     make, data, work, algorithm = WORKLOADS[name]
     task, fed = Task(make, classes=10), data()
-    alone = Batched(task, fed)
+    alone = Batched(task, fed, compile=compile)
     one = Rounds(alone, algorithm, work)
     if ranks.leads:
         one()
         one.restart()
     chunks = ranks.gathered(alone.chunks)[0]  # so that all run as many clients at once
     alone.chunks = dict(chunks)
-    several = Distributed(task, fed, ranks=ranks)
+    several = Distributed(task, fed, ranks=ranks, inner=Batched(task, fed, compile=compile))
     several.inner.chunks = dict(chunks)
     many = Rounds(several, algorithm, work)
-    own = Batched(task, fed, shares=ranks.size, chunks=chunks)
+    own = Batched(task, fed, compile=compile, shares=ranks.size, chunks=chunks)
     own.held = [ranks.rank]
     apart = Rounds(own, algorithm, work)
     many(), one()
@@ -145,12 +146,13 @@ def measured(name: str, ranks: Ranks, repeats: int, warm: float) -> dict[str, An
     }
 
 
-def part(rank: int, size: int, port: int, names: list[str], repeats: int, warm: float) -> None:
+def part(rank: int, port: int, names: list[str], options: argparse.Namespace) -> None:
     """One rank's part of the benchmark."""
+    size, measure = options.ranks, (options.repeats, options.warm, options.compile)
     torch.set_num_threads(1)
     store = distributed.TCPStore("127.0.0.1", port, timeout=WAIT)
     with joined(rank, size, seconds=WAIT.total_seconds(), store=store) as ranks:
-        rows = [measured(name, ranks, repeats, warm) for name in names]
+        rows = [measured(name, ranks, *measure) for name in names]
     if rank == 0:
         print(json.dumps(rows))
 
@@ -167,16 +169,18 @@ def main() -> None:
         help="seconds of one process's rounds before the measured ones: steps become faster after "
         "400 uses, and uneven clients have many kinds of steps that a round uses once",
     )
+    parser.add_argument("--compile", action="store_true", help="steps by torch's compiler")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     names = options.only.split(",") if options.only else list(WORKLOADS)
     if options.rank is not None:
-        part(options.rank, options.ranks, options.port, names, options.repeats, options.warm)
+        part(options.rank, options.port, names, options)
         return
     store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     env = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     more = [] if options.only is None else ["--only", options.only]
+    more += ["--compile"] if options.compile else []
     command = [sys.executable, __file__, "--ranks", str(options.ranks), *more]
     command += [
         "--repeats",

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import isonomy
 from isonomy.algorithms import registry
 from isonomy.contract.world import CLIENTS, TRAIN, world
 from isonomy.core import tree
@@ -26,6 +27,7 @@ from isonomy.engines import base
 from isonomy.engines.base import Engine, Meter, States, dropout, sample
 from isonomy.engines.batched.engine import Batched
 from isonomy.engines.batched.program import Programs
+from isonomy.engines.batched.runner import shared
 from isonomy.engines.loop import Loop
 from isonomy.errors import IsonomyError
 
@@ -476,3 +478,25 @@ def test_freed_memory_is_kept_where_the_allocator_can():
     from isonomy.engines.batched.memory import keep_freed
 
     assert keep_freed() == (platform.libc_ver()[0] == "glibc")
+
+
+def test_runs_with_the_same_kind_of_model_share_their_traced_steps() -> None:
+    """The second run of a comparison traces nothing, and compiles nothing; another model does."""
+    programs = shared(False, "float32")
+
+    def traced(seed: int, hidden: int) -> int:
+        before = programs.traced
+        isonomy.run(
+            isonomy.make_config(
+                data={"name": "synthetic", "clients": 3, "seed": 0},
+                model={"name": "mlp", "hidden": [hidden]},
+                rounds=2,
+                seed=seed,
+                excess={"clusters": "none"},
+            )
+        )
+        return programs.traced - before
+
+    assert traced(0, 7) > 0
+    assert traced(1, 7) == 0
+    assert traced(1, 9) > 0

@@ -12,7 +12,7 @@ from isonomy.core.task import Task
 from isonomy.core.work import Work
 from isonomy.data.federation import Federation, build
 from isonomy.engines.batched.engine import Batched
-from isonomy.engines.shares import LOOKUP, OVERHEAD, shares_of
+from isonomy.engines.shares import CLIENT, LOOKUP, OVERHEAD, shares_of
 
 UNEVEN = [300, 150, 90, 60, 50, 40, 30, 30, 20, 20, 20, 10, 10, 10]
 
@@ -25,8 +25,10 @@ def federation_of(sizes: list[int]) -> Federation:
 
 
 def work_of(sizes: list[int], flops: float) -> float:
-    """All examples, and those that fit in the overhead of the longest client's steps."""
-    return sum(sizes) + round(OVERHEAD / (LOOKUP + flops)) * max(sizes) // 10
+    """All examples, and those that fit in the overheads of clients and of the longest's steps."""
+    one = LOOKUP + flops
+    clients = round(CLIENT / one) * len(sizes)
+    return sum(sizes) + clients + round(OVERHEAD / one) * max(sizes) // 10
 
 
 @pytest.mark.parametrize("flops", [0.0, 2e4, 3e5, 1e9])

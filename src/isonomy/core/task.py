@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -48,11 +49,32 @@ class Batch(NamedTuple):
         return self.groups[:, 0]
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """A function that makes a network, and its arguments.
+
+    Tasks with equal recipes have the same `net`, so that a step that was traced, or compiled, for
+    one of them serves the others: the runs of a comparison, for example.
+    """
+
+    make: Callable[..., nn.Module]
+    arguments: tuple[Hashable, ...]
+    options: tuple[tuple[str, Hashable], ...]
+
+    def __call__(self) -> nn.Module:
+        """A new network."""
+        return self.make(*self.arguments, **dict(self.options))
+
+
+_nets: WeakValueDictionary[Recipe, nn.Module] = WeakValueDictionary()
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """A model with its loss.
 
-    `build` makes a new network with its usual initialisation. `classes` is 0 for regression.
+    `build` makes a new network with its usual initialisation. The weights of `net`, which is made
+    by it, are not used, and nothing changes them. `classes` is 0 for regression.
     `levels` contains the number of groups of each protected attribute, and `attributes` their
     names, if known.
     """
@@ -66,9 +88,14 @@ class Task:
     pools: bool = field(init=False, repr=False)  # whether the network has max pooling
 
     def __post_init__(self) -> None:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            object.__setattr__(self, "net", self.build())
+        net = _nets.get(self.build) if isinstance(self.build, Recipe) else None
+        if net is None:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                net = self.build()
+        if isinstance(self.build, Recipe):
+            _nets[self.build] = net
+        object.__setattr__(self, "net", net)
         object.__setattr__(self, "pools", has_pools(self.net))
 
     def on(self, device: torch.device) -> Task:

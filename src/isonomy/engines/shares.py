@@ -17,6 +17,7 @@ from isonomy.data.federation import Federation
 Numbers = NDArray[np.int64]
 
 OVERHEAD = 6e5  # operations that a step of any number of clients could do in its overhead
+CLIENT = 4e5  # operations that could be done in the overhead of one more client
 LOOKUP = 2e4  # operations that could be done while an example is looked up and its loss computed
 
 
@@ -24,11 +25,11 @@ def shares_of(federation: Federation, count: int, work: Work, flops: float = 0.0
     """Each client's share [clients], from 0; the shares have about the same work.
 
     Clients are sorted by size and cut into contiguous groups, so that a group's clients take about
-    as many steps. The work of a group is that of all its examples, plus the overhead of as many
-    steps as its longest client takes, since these follow one another. The largest group is made as
-    small as possible. `flops` are the floating-point operations of an example, which decide how
-    many examples could be computed in the overhead of a step. They are counted and not timed, so
-    that a repetition has the same shares.
+    as many steps. The work of a group is that of all its examples, plus an overhead of each client
+    and of as many steps as its longest client takes, since these follow one another. The largest
+    group is made as small as possible. `flops` are the floating-point operations of an example,
+    which decide how many examples could be computed in an overhead. They are counted and not
+    timed, so that a repetition has the same shares.
 
     >>> import torch
     >>> from isonomy.data.federation import build
@@ -38,14 +39,16 @@ def shares_of(federation: Federation, count: int, work: Work, flops: float = 0.0
     >>> groups = torch.zeros(sum(sizes), 0, dtype=torch.int64)
     >>> made = build(torch.zeros(sum(sizes), 1), y, groups, {"train": list(rows)}, classes=2)
     >>> shares_of(made, 2, Work(batch=10)).tolist()
-    [0, 1, 1, 1, 1, 1, 1, 1]
+    [0, 0, 1, 1, 1, 1, 1, 1]
     """
     sizes = federation.sizes()
     order = torch.argsort(-sizes, stable=True)
     kinds, kind = torch.unique(sizes[order], return_inverse=True)
     steps = np.array([work.count(n) for n in kinds.tolist()], np.int64)
-    each = (steps * np.array([work.width(n) for n in kinds.tolist()], np.int64))[kind.numpy()]
-    alone = (round(OVERHEAD / (LOOKUP + flops)) * steps)[kind.numpy()]
+    one = LOOKUP + flops
+    examples = steps * np.array([work.width(n) for n in kinds.tolist()], np.int64)
+    each = (examples + round(CLIENT / one))[kind.numpy()]
+    alone = (round(OVERHEAD / one) * steps)[kind.numpy()]
     low, high = 0, int(alone.max() + each.sum())
     while low < high:  # the least bound under which the groups are enough
         middle = (low + high) // 2

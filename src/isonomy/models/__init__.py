@@ -25,7 +25,7 @@ from torch import nn
 
 from isonomy.core.examples import DataShape
 from isonomy.core.options import check as check_options
-from isonomy.core.task import Loss, Task
+from isonomy.core.task import Loss, Recipe, Task
 from isonomy.data.federation import Federation
 from isonomy.errors import ConfigError, DataError, unknown
 from isonomy.models import check, custom
@@ -112,12 +112,8 @@ def make_task(
                 f"model '{model}' needs images [channels, height, width] but "
                 f"the rows of {check.source(shape)} have the shape {list(shape.inputs)}; use mlp."
             )
-        build = partial(
-            entry.build,
-            shape.inputs,
-            outputs,
-            **check_options("model", model, entry.options, given),
-        )
+        checked = check_options("model", model, entry.options, given)
+        build = Recipe(entry.build, (tuple(shape.inputs), outputs), tuple(checked.items()))
     task = Task(
         build=build,
         loss_name=chosen,

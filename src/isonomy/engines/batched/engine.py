@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from isonomy.core import tree
+from isonomy.core.batches import planning
 from isonomy.core.client import State
 from isonomy.core.cohort import Ask, Replies
 from isonomy.core.fold import using
@@ -224,7 +225,8 @@ class Batched(Engine):
         parts = self.client(ask, ids)
         lanes, shared = parts["lanes"], parts["shared"]
         each = None if ask.each is None else tree.take(ask.each, slice(first, last))
-        with torch.no_grad(), using(self.programs), self.place.active():
+        planner = self.programs.plan
+        with torch.no_grad(), using(self.programs), planning(planner), self.place.active():
             if last - first == 1:
                 own = {} if each is None else tree.take(each, 0)
                 message = {**ask.message, **own}

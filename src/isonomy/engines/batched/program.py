@@ -32,8 +32,10 @@ from torch._functorch.pyfunctorch import (
 from torch.func import vmap
 from torch.utils import _pytree as pytree
 
+from isonomy.core.batches import Plan, plans
 from isonomy.core.fold import Body, plain
 from isonomy.core.tree import Tree
+from isonomy.core.work import Work
 from isonomy.engines.batched.ahead import Ahead
 from isonomy.engines.batched.columns import by_columns
 from isonomy.engines.batched.first_order import FirstOrder
@@ -136,7 +138,6 @@ class Programs:
         self.precision: Precision = precision
         self.blind = blind
         self.keep = keep
-        self.rungs = COMPILED_RUNGS if compile else RUNGS
         self.trouble: str | None = None  # why compiling failed
         self.traced = 0  # for tests and reports: how many programs were made
         self._cache: OrderedDict[Any, Program] = OrderedDict()
@@ -196,6 +197,21 @@ class Programs:
             return plain(body, carry, xs, count)
         return pytree.tree_unflatten([_wrap(t, levels) for t in ends], carry_spec)
 
+    def plan(
+        self, work: Work, keys: Tensor, size: Tensor, width: int, steps: int, passes: int
+    ) -> Plan | None:
+        """The batches of a cohort's clients, without the overhead of vmap; None if not under it."""
+        stack = retrieve_all_functorch_interpreters()
+        if len(stack) != 1 or stack[0].key() != functorch.TransformType.Vmap:
+            return None
+        levels = [stack[0].level()]
+        (all_keys, of_keys), (sizes, of_sizes) = _unwrap(keys, levels), _unwrap(size, levels)
+        if None in (*of_keys, *of_sizes):
+            return None
+        with temporarily_pop_interpreter_stack():
+            made = plans(work, all_keys, sizes, width, steps, passes)
+        return Plan(*(_wrap(t, levels) for t in made))
+
     def _counts(
         self,
         count: Tensor | None,
@@ -235,7 +251,7 @@ class Programs:
         ends = [t.clone() for t in carry] if counts[-1] < counts[0] else []
         i = 0
         while i < counts[0]:
-            lanes = min(lanes, rung(falling, i, self.rungs)) if laned else lanes
+            lanes = min(lanes, rung(falling, i)) if laned else lanes
             carry = [t[:lanes] if laned else t for t in carry]
             lifted = [_cut(t, d, 0, lanes) for t, d in zip(lifted, lifted_dims, strict=True)]
             until = self._until(falling, i, lanes) if laned else counts[0]
@@ -258,7 +274,7 @@ class Programs:
         at = first
         while at < -falling[0]:
             at = -falling[bisect_left(falling, -at) - 1]  # the next lane finishes
-            if at < -falling[0] and rung(falling, at, self.rungs) < lanes:
+            if at < -falling[0] and rung(falling, at) < lanes:
                 break
         return at
 
@@ -359,10 +375,17 @@ def _make_fx(f: Callable[..., Any], inputs: list[Tensor]) -> torch.fx.GraphModul
 
 
 def _compiled(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
-    """The graph by torch's compiler; straight to its back end, as there is nothing to guard."""
+    """The graph by torch's compiler; straight to its back end, as there is nothing to guard.
+
+    On the CPU, what calls the kernels is C++ too: in Python it takes longer than a small step.
+    """
+    from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx
 
-    return cast(Callable[..., Any], compile_fx(graph, inputs))
+    for node in graph.graph.nodes:
+        node.meta.pop("val", None)  # of a mode of its own in each node, which the compiler refuses
+    with config.patch(cpp_wrapper=all(t.device.type == "cpu" for t in inputs)):
+        return cast(Callable[..., Any], compile_fx(graph, inputs))
 
 
 def _apart(out: list[Tensor], read: list[Tensor]) -> tuple[Tensor, ...]:
@@ -386,7 +409,6 @@ class _Refused(Exception):
 
 
 RUNGS = (1, 2, 4, 8)  # numbers of lanes that programs are made for, up to the last; then `ladder`
-COMPILED_RUNGS = (1, 8, 64)  # fewer, because compiling takes seconds
 WORTH = 32  # steps in one fold for which a program of its own is worth its tracing
 OFTEN = 400  # steps after which a program is worth the tenth of a second to make it faster
 LIGHT = 2_000_000  # numbers in the carry below which the overhead of operations matters
@@ -407,24 +429,24 @@ def ladder(active: int, rungs: tuple[int, ...]) -> int:
     return top
 
 
-def rung(falling: list[int], done: int, rungs: tuple[int, ...]) -> int:
+def rung(falling: list[int], done: int) -> int:
     """The number of lanes for the next steps; `falling` is minus each lane's steps, sorted.
 
     A rung of few lanes is used only if enough steps follow before the next one would do.
 
-    >>> rung([-90, -50, -48, -7], 7, RUNGS), rung([-90, -50, -48, -7], 48, RUNGS)
+    >>> rung([-90, -50, -48, -7], 7), rung([-90, -50, -48, -7], 48)
     (4, 8)
     """
     active = bisect_left(falling, -done)
-    for one in rungs[:-1]:
-        if active <= one and _steps_at(one, falling, done, rungs) >= WORTH:
+    for one in RUNGS[:-1]:
+        if active <= one and _steps_at(one, falling, done) >= WORTH:
             return one
-    return ladder(active, rungs[-1:])
+    return ladder(active, RUNGS[-1:])
 
 
-def _steps_at(lanes: int, falling: list[int], done: int, rungs: tuple[int, ...]) -> int:
+def _steps_at(lanes: int, falling: list[int], done: int) -> int:
     """The steps until so many lanes are more than needed, because those of the rung below do."""
-    below = max((one for one in (0, *rungs) if one < lanes), default=0)
+    below = max(one for one in (0, *RUNGS) if one < lanes)
     return -falling[below] - done if below < len(falling) else 0
 
 

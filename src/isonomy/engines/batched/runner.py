@@ -29,6 +29,7 @@ class Untraced:
     compile = False
     traced = 0  # no programs are made
     trouble: str | None = None
+    plan = None  # batches are planned client by client
 
     def __init__(self, precision: Precision = "float32") -> None:
         self.precision: Precision = precision
