@@ -182,7 +182,8 @@ class Programs:
             out = f(pytree.tree_unflatten(carry_in, carry_spec), pytree.tree_unflatten(x, xs_spec))
             return list(pytree.tree_leaves(out))
 
-        signature = (key, tuple(sizes[1:]), _dims(x_dims), _dims(lifted_dims), carry_spec, xs_spec)
+        parts = (key, tuple(sizes[1:]), _dims(x_dims), _dims(lifted_dims), carry_spec, xs_spec)
+        signature = _Signature(parts)
         with contextlib.ExitStack() as out_of_vmap:
             for _ in levels:
                 out_of_vmap.enter_context(temporarily_pop_interpreter_stack())
@@ -235,7 +236,7 @@ class Programs:
     def _run(
         self,
         step: Callable[..., list[Tensor]],
-        signature: Any,
+        signature: _Signature,
         alive: list[Any],
         carry: list[Tensor],
         by_step: list[Tensor],
@@ -281,7 +282,7 @@ class Programs:
     def _program(
         self,
         step: Callable[..., list[Tensor]],
-        signature: Any,
+        signature: _Signature,
         alive: list[Any],
         carry: list[Tensor],
         x: list[Tensor],
@@ -352,6 +353,19 @@ class Programs:
         return made, graph if light else None
 
 
+class _Signature:
+    """What decides a program, apart from shapes; hashed once for all programs of a fold."""
+
+    def __init__(self, parts: tuple[Any, ...]) -> None:
+        self._parts, self._hash = parts, hash(parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Signature) and self._parts == other._parts
+
+
 def _alone(
     step: Callable[..., list[Tensor]], dims: tuple[list[int | None], ...]
 ) -> Callable[..., list[Tensor]]:
@@ -377,15 +391,30 @@ def _make_fx(f: Callable[..., Any], inputs: list[Tensor]) -> torch.fx.GraphModul
 def _compiled(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
     """The graph by torch's compiler; straight to its back end, as there is nothing to guard.
 
-    On the CPU, what calls the kernels is C++ too: in Python it takes longer than a small step.
+    On the CPU, what calls the kernels is C++ too: in Python it takes longer than a small step. For
+    the same reason the code is called without the functions that the compiler puts around it, which
+    are for gradients and changed inputs, if it gives the same results without them.
     """
     from torch._inductor import config
-    from torch._inductor.compile_fx import compile_fx
+    from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+
+    inner: list[Any] = []
+
+    def remembered(*arguments: Any, **options: Any) -> Any:
+        inner.append(compile_fx_inner(*arguments, **options))
+        return inner[-1]
 
     for node in graph.graph.nodes:
         node.meta.pop("val", None)  # of a mode of its own in each node, which the compiler refuses
     with config.patch(cpp_wrapper=all(t.device.type == "cpu" for t in inputs)):
-        return cast(Callable[..., Any], compile_fx(graph, inputs))
+        whole = cast(Callable[..., Any], compile_fx(graph, inputs, inner_compile=remembered))
+    code = getattr(inner[0], "current_callable", None) if len(inner) == 1 else None
+    if code is None:
+        return whole
+    expected, got = whole(*inputs), code(list(inputs))
+    if len(got) != len(expected) or not all(map(torch.equal, got, expected)):
+        return whole
+    return lambda *tensors: code(list(tensors))
 
 
 def _apart(out: list[Tensor], read: list[Tensor]) -> tuple[Tensor, ...]:
