@@ -392,8 +392,8 @@ def _compiled(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[...
     """The graph by torch's compiler; straight to its back end, as there is nothing to guard.
 
     On the CPU, what calls the kernels is C++ too: in Python it takes longer than a small step. For
-    the same reason the code is called without the functions that the compiler puts around it, which
-    are for gradients and changed inputs, if it gives the same results without them.
+    the same reason the code is called there without the functions that the compiler puts around it,
+    which are for gradients and changed inputs, if it gives the same results without them.
     """
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner
@@ -406,9 +406,10 @@ def _compiled(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[...
 
     for node in graph.graph.nodes:
         node.meta.pop("val", None)  # of a mode of its own in each node, which the compiler refuses
-    with config.patch(cpp_wrapper=all(t.device.type == "cpu" for t in inputs)):
+    on_cpu = all(t.device.type == "cpu" for t in inputs)
+    with config.patch(cpp_wrapper=on_cpu):
         whole = cast(Callable[..., Any], compile_fx(graph, inputs, inner_compile=remembered))
-    code = getattr(inner[0], "current_callable", None) if len(inner) == 1 else None
+    code = getattr(inner[0], "current_callable", None) if on_cpu and len(inner) == 1 else None
     if code is None:
         return whole
     expected, got = whole(*inputs), code(list(inputs))
