@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from isonomy.cli import app
 from isonomy.errors import ConfigError, DataError
+from isonomy.runs.record import Record
 from isonomy.studies import results
 from isonomy.studies.reproduce import find, methods_of
 from isonomy.studies.results import figures, pages, tables
@@ -71,6 +72,21 @@ def test_rows_are_replaced_by_method_setting_scale_and_seed(tmp_path):
     path.write_text("{}")
     with pytest.raises(DataError, match="is not a file of results"):
         results.read(path)
+
+
+def test_an_interrupted_run_is_not_a_row_and_one_that_diverged_is():
+    """A killed run has metrics of an earlier round; it must not count as diverged."""
+    preset = find("focus-synthetic")
+    runs = [
+        Record("FOCUS models found", 0, {}, [], {}, {"faa": 0.1}),
+        Record("FOCUS models found", 1, {}, [], {}, {"faa": 0.9}, complete=False),
+        Record("FOCUS models found", 2, {}, [], {}, {}, complete=False,
+               facts={"diverged": {"round": 3}}),
+    ]  # fmt: skip
+    rows = results.rows_of(preset, "full", runs)
+    assert [(one["seed"], one["complete"]) for one in rows] == [(0, True), (2, False)]
+    made = tables.table(preset, rows, names=["faa"]).markdown()
+    assert "| FOCUS | models found | 0.001 | 0.100 | 1 (1 diverged) |" in made
 
 
 def test_a_table_has_means_spreads_and_lost_runs(tmp_path):

@@ -20,12 +20,15 @@ _KEY = ("scale", "method", "setting", "seed")
 
 
 def rows_of(preset: Preset, scale: str, records: Sequence[Record]) -> list[Row]:
-    """One row per run of a preset: its metrics, verdict, seconds, versions and commit."""
+    """One row per run of a preset: its metrics, verdict, seconds, versions and commit.
+
+    A run that diverged is a row without metrics; one that was interrupted is left out.
+    """
     tables = {f"{t['label']} {t.get('setting', '')}".strip(): t for t in preset.methods}
     rows = []
     for record in with_joined(preset, records):
         table = tables.get(record.label)
-        if table is None:
+        if table is None or not (record.complete or record.facts.get("diverged")):
             continue
         found = {name: record.metrics.get(name) for name in preset.metrics}
         rows.append(
