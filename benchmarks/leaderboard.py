@@ -39,6 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TRIALS = 5
 SEEDS = (0, 1, 2)
 TUNED_WITH = 100  # the seed of the trials, which no measured run has
+SPLIT = 0  # the seed of split and clients, the same in all runs: no trial sees a test example
 # The combinations: training methods with high ranks or personal models, and rules for two classes.
 TRAINED_BY = ("finetune", "ewc", "fmtl", "apfl", "fedma", "fairfed", "equifl", "fedavg")
 RULES = ("thresholds", "logofair")
@@ -59,13 +60,13 @@ IMAGES: dict[str, Any] = {
 
 def tabular(name: str) -> dict[str, Any]:
     """Ten clients with different shares of the groups."""
-    return {**TABLE, "data": {"name": name, "clients": 10, "partition": UNEVEN}}
+    return {**TABLE, "data": {"name": name, "clients": 10, "partition": UNEVEN, "seed": SPLIT}}
 
 
 def images(name: str, partition: dict[str, Any]) -> dict[str, Any]:
     """A tenth of the images."""
     data = {"name": name, "examples": 7000, "validation": 0.1, "partition": partition}
-    return {**IMAGES, "data": data}
+    return {**IMAGES, "data": {**data, "seed": SPLIT}}
 
 
 def federations(acs: Path | None) -> dict[str, dict[str, Any]]:
@@ -77,7 +78,7 @@ def federations(acs: Path | None) -> dict[str, dict[str, Any]]:
             **TABLE,
             "data": {
                 "name": "acs", "task": "income", "protected": ["SEX"], "path": str(acs),
-                "density": 0.02, "rare": 200,
+                "density": 0.02, "rare": 200, "seed": SPLIT,
             },
         }  # fmt: skip
     mixed = {"name": "dirichlet", "beta": 0.3}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -134,3 +135,17 @@ def test_the_page_in_the_documentation_is_that_of_its_data():
     assert page.read_text(encoding="utf-8") == leaderboard.page(found)
     picture = page.parent / "pictures" / "leaderboard.svg"
     assert picture.read_text(encoding="utf-8") == leaderboard.picture(found)
+
+
+def test_trials_and_measured_runs_have_the_same_split():
+    path = ROOT / "benchmarks" / "leaderboard.py"
+    spec = importlib.util.spec_from_file_location("leaderboard_command", path)
+    assert spec is not None
+    assert spec.loader is not None
+    command = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(command)
+    found = command.federations(Path("states.parquet"))
+    assert len(found) == 9
+    for values in found.values():
+        trial = command.config_of({**values, "algorithm": {"name": "fedavg"}}, "fedavg")
+        assert trial.data.seed is not None  # otherwise it is the run's, and splits differ
