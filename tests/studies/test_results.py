@@ -89,6 +89,16 @@ def test_an_interrupted_run_is_not_a_row_and_one_that_diverged_is():
     assert "| FOCUS | models found | 0.001 | 0.100 | 1 (1 diverged) |" in made
 
 
+def test_a_number_of_the_verdict_is_a_metric_of_a_preset():
+    preset = find("pffl-step")
+    label = methods_of(preset)[0].label
+    facts = {"violation": -0.01, "risk": 0.6, "gap": None, "worst": "sex = Male"}
+    verdict = {"status": "met", "text": "", "facts": facts}
+    run = Record(label, 0, {}, [], {}, {}, verdict=verdict)
+    (row,) = results.rows_of(preset, "full", [run])
+    assert row["metrics"] == {"verdict.violation": -0.01, "verdict.risk": 0.6, "verdict.gap": None}
+
+
 def test_a_table_has_means_spreads_and_lost_runs(tmp_path):
     rows = [row(faa=0.8), row(seed=1, faa=0.9), row(seed=2, complete=False)]
     made = tables.table(find("focus-synthetic"), rows, names=["faa"]).markdown()

@@ -104,11 +104,15 @@ def find_metric(name: str) -> Metric:
 
     >>> find_metric("client.accuracy.worst10").title, find_metric("my_number").title
     ('worst 10 % client accuracy', 'my_number')
+    >>> find_metric("verdict.risk").title
+    'risk (verdict)'
     """
     try:
         return parse(name)
     except ConfigError:
-        return Metric(name, name, "A number that the run reported under this name.")
+        of_verdict = name.startswith("verdict.")
+        title = f"{name.partition('.')[2]} (verdict)" if of_verdict else name
+        return Metric(name, title, "A number that the run reported under this name.")
 
 
 def describe(name: str, *, inside_client: bool = False) -> str:

@@ -21,6 +21,7 @@ from isonomy.studies.compare import Method, listed, run_all
 from isonomy.studies.joined_fronts import joined
 
 FULL = "full"
+VERDICT = "verdict"  # the first part of a metric that is a number of the verdict
 _OF_SCALE = ("seeds", "methods", "settings", "text")
 _OF_METHOD = ("label", "setting", "grid", "joined")
 
@@ -53,7 +54,8 @@ class Preset:
     applied to each method, and `values` of an expected table gives one number per metric and
     setting. `pair` names two metrics, a mean and its deviation, that are shown together. `scales`
     are by name; `scale` is the default, one of them or "full". `curve` names a metric whose value
-    after each evaluated round is kept with the results.
+    after each evaluated round is kept with the results. A metric `verdict.NAME` is a number among
+    the facts of the run's verdict.
     """
 
     name: str
@@ -131,6 +133,15 @@ def seeds_of(
     return listed("seeds", scaled(preset, scale).seeds if seeds is None else seeds)
 
 
+def number(record: Record, name: str) -> float | None:
+    """A metric of a run, or with `verdict.NAME` a number of its verdict; None if it has none."""
+    kind, _, fact = name.partition(".")
+    if kind != VERDICT:
+        return record.metrics.get(name)
+    found = (record.verdict or {}).get("facts", {}).get(fact)
+    return float(found) if isinstance(found, (int, float)) else None
+
+
 def reproduce(
     preset: Preset,
     folder: Path | str,
@@ -157,7 +168,7 @@ def reproduce(
         ours = [r for r in records if r.label == _label(table) and r.complete]
         lost = len(which) - len(ours)  # runs that diverged
         for metric in preset.metrics:
-            values = [r.metrics[metric] for r in ours if metric in r.metrics]
+            values = [value for r in ours if (value := number(r, metric)) is not None]
             printed = [e for e in preset.expected if _matches(e, table, metric)]
             rows.append(
                 {
