@@ -249,7 +249,10 @@ class Programs:
         laned = len(x_dims[0]) > 0
         lanes = len(counts)
         falling = [-c for c in counts]
-        ends = [t.clone() for t in carry] if counts[-1] < counts[0] else []
+        ends = [torch.empty_like(t) for t in carry] if counts[-1] < counts[0] else []
+        idle = bisect_left(falling, 0)  # the first lane without any step
+        for end, t in zip(ends, carry, strict=False):
+            end[idle:].copy_(t[idle:])
         i = 0
         while i < counts[0]:
             lanes = min(lanes, rung(falling, i)) if laned else lanes
