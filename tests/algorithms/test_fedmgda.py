@@ -72,6 +72,17 @@ def check_optimal(G: np.ndarray, centre: np.ndarray, radius: float, p: np.ndarra
         assert gain.min() >= lose.max() - 1e-9 * np.abs(G).max()
 
 
+def test_similar_vectors_reach_the_minimum_to_rounding() -> None:
+    """Pairs of weights alone stop at their tolerance, and take long."""
+    n = 60
+    V = np.random.default_rng(n).normal(size=(n, 200)) * np.logspace(0, -4, 200)
+    G = torch.from_numpy(V @ V.T)
+    p = min_norm(G, torch.full((n,), 1 / n, dtype=torch.float64), 1.0)
+    slope = G @ p
+    assert float(p.sum()) == pytest.approx(1.0, abs=1e-12)
+    assert float(slope[p > 0].max() - slope.min()) <= 1e-15 * float(G.max())
+
+
 def test_zeros_and_opposites() -> None:
     equal = torch.full((2,), 0.5)
     opposite = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])

@@ -140,7 +140,7 @@ def test_afl_is_the_same_two_rows_in_every_preset() -> None:
                     algorithms.append(row)
         if algorithms:
             found[name] = algorithms
-    assert len(found) == 7
+    assert len(found) == 8
     own, trained = {"name": "afl", "gamma": 0.01}, {"update": "model"}
     for name, rows in found.items():
         assert rows == [(own | trained, False), (own, True)], name
