@@ -61,9 +61,16 @@ def test_ranks_and_fronts(board: Board):
 def test_the_page(board: Board):
     page = leaderboard.page(board)
     assert "| fair | 2.0 | 1.0 | 2.0 |" in page
-    assert "- accuracy: **fedavg** 0.895." in page
+    # in federation one fedavg leads by .1 and .09: t = .095 / .005; in two by .05 and .04
+    assert "- accuracy: **fedavg** 0.895; fair 0.800, p = 0.033." in page
+    assert "- accuracy: **fedavg** 0.895; fair 0.850, p = 0.07." in page
+    assert "fedavg has the best mean on one in accuracy; on two in accuracy.\n" in page
+    assert "local has the best mean nowhere.\n" in page
+    # a rank of 1 instead of 3.5 is less than the critical difference of four methods on two
+    assert "no method is told apart as better in accuracy, worst 10 % client accuracy and" in page
     # paired differences .2 and .19: t = .195 / (.005), one degree of freedom
-    assert "- demographic-parity gap: **fair** 0.105; fedavg 0.300, p = 0.016." in page
+    gap = "- demographic-parity gap: **fair** 0.105; bad 0.300, p = 0.016; fedavg 0.300, p = 0.016."
+    assert gap in page
     assert "| constant (one class) | 0.750 ± 0.000 |" in page
     assert page.count("picky: needs two groups") == 1
     assert "8 runs, 8 min in all; torch 2; commit abc" in page
@@ -93,7 +100,7 @@ def test_the_combination_is_compared_with_its_parts(board: Board):
     choices = [combination("fair + r", d, accuracy=0.9, dp=0.1, worst=0.5) for d in board.rows]
     choices += [combination("bad + r", d, accuracy=0.7, dp=0.2, worst=0.4) for d in board.rows]
     page = leaderboard.page(Board(board.rows, choices))
-    assert "2 combinations of a training method and a rule" in page
+    assert "2 combinations of\na training method and a rule" in page
     assert "| fair + r | 1.0 | 1.0 | 1.0 | 1.0 |\n| bad + r | 2.0 | 2.0 | 2.0 | 2.0 |" in page
     assert "It has not been measured on test examples yet." in page
 
@@ -109,7 +116,10 @@ def test_the_combination_is_compared_with_its_parts(board: Board):
     assert "Of these 2 federations" in page
     assert "demographic-parity gap 2" in page
     assert "most federations for worst 10 % client accuracy, demographic-parity gap." in page
-    assert "no lead over its parts" not in page  # of the gap, there is one
+    # of the gap, there is a lead; fedavg's worst clients are at .5, those of the combination at .6
+    assert "Better with p < 0.05: demographic-parity gap (minus fair), worst 10 %" in page
+    assert "worse: nothing." in page
+    assert "o lead over its parts" not in page
 
     def level(accuracy: float) -> list[dict[str, Any]]:
         return [row("fair + r", seed, accuracy=accuracy, dp=0.4, worst=0.3) for seed in (0, 1)]
@@ -120,6 +130,21 @@ def test_the_combination_is_compared_with_its_parts(board: Board):
     page = leaderboard.page(Board(rows, choices))
     assert "It is on the front of most federations for no notion." in page
     assert "No difference has a p-value below 0.05" in page
+
+    rows = {d: [*own, *level(0.8 if d == "one" else 0.85)] for d, own in board.rows.items()}
+    page = leaderboard.page(Board(rows, choices))
+    assert "Better with p < 0.05: nothing; worse: worst 10 % client accuracy (minus fair)" in page
+    assert "No lead over its parts is shown." in page
+
+
+def test_a_method_ahead_of_fedavg_is_named():
+    names = ["fair", "fedavg"]  # two methods: the critical difference on nine federations is .65
+    rows = {
+        f"data {i}": [row(name, 0, accuracy=0.9 - 0.1 * j) for j, name in enumerate(names)]
+        for i in range(9)
+    }
+    page = leaderboard.page(Board(rows))
+    assert "against FedAvg: ahead of it in accuracy: fair." in page
 
 
 def test_the_picture_is_valid_and_has_every_method(board: Board):

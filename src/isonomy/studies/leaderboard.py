@@ -9,6 +9,7 @@ import html
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -95,6 +96,12 @@ class Board:
     def one_class(self, data: str) -> set[str]:
         """The methods that predict one class for everyone with some seed."""
         return {row["method"] for row in self.rows[data] if row.get("one_class")}
+
+    def order(self, data: str, notion: str) -> list[str]:
+        """The methods that predict more than one class, the best mean first."""
+        sign = -1 if higher(notion) else 1
+        means = self.means(data, notion)
+        return sorted(means.keys() - self.one_class(data), key=lambda m: (sign * means[m], m))
 
     def ranking(self, notion: str) -> Ranking | None:
         """The ranks of the methods that were measured in every federation with the notion."""
@@ -249,25 +256,52 @@ def _fronts(board: Board) -> str:
 def _leads(board: Board) -> str:
     """What wins where, with its difference to FedAvg and to local training and p-values."""
     lines = ["## What wins where", ""]
+    lines += [_told_apart(board), *(_where_best(board, one) for one in REFERENCES), ""]
     lines.append(
         "The best mean of each notion, methods that predict one class for everyone left out, and "
-        "how far FedAvg and local training are from it (two-sided paired t tests over the seeds; "
-        "the best of many methods is chosen here, for which the p-values are not corrected)."
+        "how far the second best, FedAvg and local training are from it (two-sided paired t tests "
+        "over the seeds; the best of many methods is chosen here, for which the p-values are not "
+        "corrected)."
     )
     for data in board.rows:
         lines += ["", f"**{data}**", ""]
         for notion in _notions():
-            values = board.values(data, notion)
-            kept = {m: own for m, own in values.items() if m not in board.one_class(data)}
-            if not kept:
+            order, values = board.order(data, notion), board.values(data, notion)
+            if not order:
                 continue
-            sign = -1 if higher(notion) else 1
-            best = min(kept, key=lambda m: (sign * fmean(kept[m].values()), m))
-            said = [_behind(kept[best], kept[one], one) for one in REFERENCES
-                    if one in kept and one != best]  # fmt: skip
-            mean = fmean(kept[best].values())
+            best, others = order[0], [*order[1:2], *(one for one in REFERENCES if one in order[2:])]
+            said = [_behind(values[best], values[one], one) for one in others]
+            mean = fmean(values[best].values())
             lines.append(f"- {title(notion)}: **{best}** {mean:.3f}" + "".join(said) + ".")
     return "\n".join([*lines, ""])
+
+
+def _told_apart(board: Board) -> str:
+    """The methods with a better mean rank than FedAvg's, by more than the critical difference."""
+    ahead: dict[str, list[str]] = {}
+    for notion in _notions():
+        made = board.ranking(notion)
+        if made is None or "fedavg" not in made.ranks:
+            continue
+        limit = made.ranks["fedavg"] - made.critical
+        ahead[title(notion)] = [name for name, own in made.ranks.items() if own < limit]
+    if not ahead:
+        return "FedAvg has no mean rank."
+    none = [notion for notion, names in ahead.items() if not names]
+    said = [f"ahead of it in {notion}: {_and(names)}" for notion, names in ahead.items() if names]
+    if none:
+        said.insert(0, f"no method is told apart as better in {_and(none)}")
+    return f"By mean ranks and Nemenyi's test (5 %), against FedAvg: {'; '.join(said)}."
+
+
+def _where_best(board: Board, method: str) -> str:
+    """The federations and notions in which a method has the best mean."""
+    found: dict[str, list[str]] = {}
+    for data, notion in product(board.rows, _notions()):
+        if board.order(data, notion)[:1] == [method]:
+            found.setdefault(data, []).append(title(notion))
+    said = "; ".join(f"on {data} in {_and(notions)}" for data, notions in found.items())
+    return f"{method} has the best mean {said or 'nowhere'}."
 
 
 def _behind(best: Mapping[int, float], other: Mapping[int, float], name: str) -> str:
@@ -280,9 +314,9 @@ def _behind(best: Mapping[int, float], other: Mapping[int, float], name: str) ->
 _COMBINATION = """\
 ## A combination
 
-Personal models are ahead in client fairness, and rules that are fitted after training in
-demographic parity; here they are combined. {number} combinations of a training method and a rule
-with its default budget were tuned like every method, **on validation examples only**
+Training methods and rules that are fitted after training can be combined. {number} combinations of
+a training method and a rule with its default budget were tuned like every method, **on validation
+examples only**
 (`python benchmarks/leaderboard.py choose`). Rules are fitted on the same validation examples, so
 their gaps are too small here, for all combinations alike. The one with the least mean rank over
 the three objectives, **{chosen}**, was then measured once on test examples:
@@ -324,10 +358,24 @@ def _combination(board: Board) -> list[str]:
     lines += ["", f"Of these {len(data)} federations, it is on the front of accuracy and: {said}."]
     most = [title(n) for n, found in fronts.items() if 2 * len(found) > len(data)]
     lines.append(f"It is on the front of most federations for {', '.join(most) or 'no notion'}.")
-    pairs = [_gaps(board, chosen, part, data, n) for part in parts for n in _notions()]
-    if all(p_value(gaps) >= 0.05 for gaps in pairs if len(gaps) > 1):
-        lines.append("No difference has a p-value below 0.05: no lead over its parts is shown.")
+    lines.append(_verdict(board, chosen, list(parts), data))
     return ["\n".join([*lines, ""])]
+
+
+def _verdict(board: Board, ours: str, parts: Sequence[str], data: Sequence[str]) -> str:
+    """Which differences from the parts have a p-value below 0.05, and in which direction."""
+    better: list[str] = []
+    worse: list[str] = []
+    for part, notion in product(parts, _notions()):
+        gaps = _gaps(board, ours, part, data, notion)
+        if len(gaps) > 1 and p_value(gaps) < 0.05:
+            ahead = (fmean(gaps) > 0) == higher(notion)
+            (better if ahead else worse).append(f"{title(notion)} (minus {part})")
+    if not better and not worse:
+        return "No difference has a p-value below 0.05: no lead over its parts is shown."
+    said = f"Better with p < 0.05: {', '.join(better) or 'nothing'}; worse: "
+    said += (", ".join(worse) or "nothing") + "."
+    return said if better else said + " No lead over its parts is shown."
 
 
 def _gaps(board: Board, ours: str, other: str, data: Sequence[str], notion: str) -> list[float]:
