@@ -11,7 +11,8 @@ import torch
 from algorithms.by_hand import ENGINES
 from algorithms.exchanges import lines, play, weight_of
 from isonomy.algorithms import make
-from isonomy.algorithms.client_fair.fedfv import FedFV, Server, resolved
+from isonomy.algorithms.client_fair.fedfv import FedFV, Server
+from isonomy.blocks.conflicts import resolved
 from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.errors import ConfigError

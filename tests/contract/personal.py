@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from isonomy.algorithms.average.fedavg import FedAvg
+from isonomy.algorithms.client_fair.fedfv import FedFV
 from isonomy.algorithms.personal.apfl import APFL
+from isonomy.algorithms.personal.blend import Blend
 from isonomy.algorithms.personal.ewc import EWC
 from isonomy.algorithms.personal.finetune import Finetune
 from isonomy.algorithms.personal.fmtl import FMTL
@@ -16,7 +19,7 @@ from isonomy.algorithms.personal.mapper import Mapper
 from isonomy.algorithms.personal.perfedavg import PerFedAvg
 from isonomy.algorithms.personal.symmetric_kl import SymmetricKL
 from isonomy.contract.checks import check_same_run
-from isonomy.contract.running import Outcome, Transport, check, field, named, run, same_bits
+from isonomy.contract.running import Outcome, Transport, check, close, field, named, run, same_bits
 from isonomy.contract.world import world
 from isonomy.core.algorithm import Algorithm
 
@@ -40,12 +43,17 @@ def _personal(got: Outcome) -> Any:
 
 
 @check
-def check_same_finish(one: Algorithm, other: Algorithm, transport: Transport) -> None:
+def check_same_finish(
+    one: Algorithm,
+    other: Algorithm,
+    transport: Transport,
+    *,
+    exactly: bool = True,
+    part: Callable[[Outcome], Any] = _server_and_outputs,
+) -> None:
     """Two algorithms leave the same server and predictions after the last phase."""
-    got, expected = (run(a, transport, world(), finish=True) for a in (one, other))
-    same_bits(
-        (named(got.server), got.outputs), (named(expected.server), expected.outputs), f"{one}"
-    )
+    got, expected = (part(run(a, transport, world(), finish=True)) for a in (one, other))
+    (same_bits if exactly else close)(got, expected, f"{one}")
 
 
 def fmtl(transport: Transport) -> None:
@@ -64,6 +72,16 @@ def finetune(transport: Transport) -> None:
     """Until the last phase it is FedAvg."""
     check_same_run(Finetune(), EQUAL, transport, part=_server_and_outputs)
     check_same_run(Finetune(weight="size"), FedAvg(), transport, part=_outputs)
+
+
+def blend(transport: Transport) -> None:
+    """Until the last phase FedFV, after it too with shares of 0; with shares of 1, fine-tuning."""
+    fair = FedFV(alpha=0.3, tau=0)
+    check_same_run(Blend(alpha=0.3), fair, transport, part=_outputs)
+    none = Blend(alpha=0.3, shares=(0.0,), share=0.0, steps=2)
+    check_same_finish(none, fair, transport, part=_outputs)
+    whole = Blend(alpha=1.0, shares=(1.0,), share=1.0, steps=2)
+    check_same_finish(whole, Finetune(steps=2), transport, exactly=False)
 
 
 def ewc(transport: Transport) -> None:

@@ -105,6 +105,10 @@ ROWS: dict[str, Row] = {
         classes=(2,),
     ),
     "apfl": Row(personal.apfl, variants=({"adaptive": True}, {"alpha": 0.3, "weight": "size"})),
+    "blend": Row(
+        personal.blend,
+        variants=({"steps": 3}, {"alpha": 0.5, "shares": (0.0, 1.0), "epochs": 1, "lr": 0.05}),
+    ),
     "ewc": Row(
         personal.ewc,
         variants=(

@@ -21,13 +21,13 @@ client: clients times parameters numbers (none if tau = 0).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from isonomy.blocks.conflicts import check_alpha, length_factor, resolved
 from isonomy.blocks.descent import descend
 from isonomy.blocks.measure import train_loss
 from isonomy.blocks.vectors import gram, rows, unflattened
@@ -69,8 +69,7 @@ class FedFV(Algorithm[Server]):
     )
 
     def __post_init__(self) -> None:
-        if not 0 <= self.alpha <= 1:
-            raise ValueError(f"alpha = {self.alpha}: give a number from 0 to 1.")
+        check_alpha(self.alpha)
         if self.tau < 0:
             raise ValueError(f"tau = {self.tau}: give 0 or more rounds.")
 
@@ -125,29 +124,3 @@ class FedFV(Algorithm[Server]):
         origin = message["params"]
         loss = train_loss(task, origin, client)
         return {"params": descend(task.loss, origin, client), "loss": loss}, client.state
-
-
-def resolved(products: Tensor, losses: Tensor, alpha: float) -> Tensor:
-    """Each client's update after step 1, as coefficients [m, m] of the original updates.
-
-    `products` holds the updates' inner products. Projections only combine updates linearly, so
-    the coefficients are enough.
-    """
-    m, products = len(losses), products.to(torch.float64)
-    order = losses.argsort(stable=True).tolist()
-    keep = set(order[m - math.ceil(round(alpha * m, 9)) :]) if alpha > 0 else set()
-    out = torch.eye(m, dtype=torch.float64)
-    for k in range(m):
-        for i in order if k not in keep else ():
-            product = out[k] @ products[:, i]
-            if i != k and product < 0:
-                out[k, i] -= product / products[i, i]
-    return out
-
-
-def length_factor(g: Tensor, products: Tensor) -> Tensor:
-    """The factor that gives g the length of the mean update; 0 if g is only rounding error."""
-    own = g.double().square().sum()
-    nothing = own <= 1e-12 * products.diagonal().mean()
-    factor = (products.mean().clamp(min=0) / own).sqrt()
-    return torch.where(nothing, 0.0, factor).to(g.dtype)
