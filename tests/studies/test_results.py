@@ -1,5 +1,6 @@
 """Results as data: kept by method, setting and seed, and the pages that are made from them."""
 
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -9,12 +10,15 @@ import pytest
 import scipy.stats
 from typer.testing import CliRunner
 
+from isonomy import api
 from isonomy.cli import app
+from isonomy.cli.progress import Lines
 from isonomy.errors import ConfigError, DataError
+from isonomy.runs.listener import Listener
 from isonomy.runs.record import Record
 from isonomy.studies import results
-from isonomy.studies.reproduce import find, methods_of
-from isonomy.studies.results import figures, pages, tables
+from isonomy.studies.reproduce import _read, find, methods_of, reproduce
+from isonomy.studies.results import figures, pages, tables, while_running
 
 ROOT = Path(__file__).parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -327,6 +331,146 @@ def test_reproduce_keeps_results_and_selects_rows(tmp_path, monkeypatch):
         found = [value for value in one["excess"]["excess"] if value is not None]
         assert len(one["excess"]["clusters"]) == len(one["excess"]["excess"]) == 10
         assert max(found) - min(found) == pytest.approx(one["metrics"]["faa"], abs=2e-3)
+
+
+class Interrupting(Listener):
+    """Interrupts the user's command when it begins a run, after so many."""
+
+    def __init__(self, after):
+        self.left = after
+
+    def begin(self, label, seed, done, rounds):
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+
+def seeds_by_method(path):
+    found = {}
+    for one in results.read(path):
+        found.setdefault(one["method"], []).append(one["seed"])
+    return found
+
+
+def test_an_interrupted_command_has_kept_the_rows_of_finished_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["reproduce", "focus-synthetic", "--quick", "--methods", "FedAvg", "--quiet"]
+    words += ["--seeds", "3-5", "--results", "kept"]
+    begin = Lines.begin
+    stop = Interrupting(after=2)
+
+    def interrupted(lines, label, seed, done, rounds):
+        begin(lines, label, seed, done, rounds)
+        stop.begin(label, seed, done, rounds)
+
+    monkeypatch.setattr(Lines, "begin", interrupted)
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code != 0
+    path = Path("kept/focus-synthetic.json")
+    assert seeds_by_method(path) == {"FedAvg": [3, 4]}
+    first = results.read(path)
+    monkeypatch.setattr(Lines, "begin", begin)
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert seeds_by_method(path) == {"FedAvg": [3, 4, 5]}
+    assert results.read(path)[:2] == first
+
+
+SWEPT = """
+[preset]
+title = "t"
+paper = "p"
+text = "x"
+seeds = 2
+metrics = ["hv.local", "hv.global"]
+
+[config]
+rounds = 2
+data = { name = "synthetic", clients = 3 }
+model = "logistic"
+evaluate = { every = 2, bootstrap = 0 }
+excess = { clusters = "none" }
+
+[[methods]]
+label = "EquiFL, swept"
+algorithm = { name = "equifl" }
+grid = { penalty = [0.0, 50.0] }
+joined = true
+
+[[methods]]
+label = "FedAvg"
+algorithm = "fedavg"
+"""
+
+
+def test_a_joined_row_is_kept_when_all_of_its_runs_have_ended(tmp_path):
+    """The runs are made in the order: both seeds at the first penalty, then at the second."""
+    preset = _read("swept", SWEPT)
+    path = tmp_path / "kept" / "swept.json"
+    kept = []
+    for after in (2, 1, 2):
+        with (
+            contextlib.suppress(KeyboardInterrupt),
+            results.keeping(path, preset, "full") as finished,
+        ):
+            reproduce(preset, tmp_path / "runs", listeners=[Interrupting(after)], finished=finished)
+        kept.append(seeds_by_method(path))
+    joined = "EquiFL, swept"
+    assert kept == [{}, {joined: [0]}, {joined: [0, 1], "FedAvg": [0]}]
+    whole = results.rows_of(preset, "full", api.load(tmp_path / "runs"))
+    again = tmp_path / "again.json"
+    results.keep(again, "swept", whole)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_runs_at_once_are_kept_as_they_end(tmp_path):
+    preset = _read("swept", SWEPT)
+    path = tmp_path / "kept" / "swept.json"
+    seen = []
+
+    def finish(record):
+        finished(record)
+        seen.append((record.label, sum(map(len, seeds_by_method(path).values()))))
+
+    with results.keeping(path, preset, "full") as finished:
+        reproduce(preset, tmp_path / "runs", jobs=2, seeds=1, finished=finish)
+    assert sorted(label for label, _ in seen) == [
+        "EquiFL, swept penalty=0.0",
+        "EquiFL, swept penalty=50.0",
+        "FedAvg",
+    ]
+    assert seen[0][1] <= 1  # after one run there is no joined row
+    assert seeds_by_method(path) == {"EquiFL, swept": [0], "FedAvg": [0]}
+
+
+def test_rows_are_not_written_all_the_time(tmp_path, monkeypatch):
+    """A write takes a second and a run two, so there is a write after every ten runs."""
+    now = [100.0]
+    monkeypatch.setattr(while_running.time, "monotonic", lambda: now[0])
+    written = []
+
+    def keep(path, name, rows):
+        written.append(len(rows))
+        now[0] += 1
+
+    monkeypatch.setattr(while_running, "keep", keep)
+    preset = find("focus-synthetic")
+    with results.keeping(tmp_path / "x.json", preset, "full") as finished:
+        for seed in range(25):
+            finished(Record("Local", seed, {}, [], {}, {"loss": 0.1}))
+            now[0] += 2
+    assert written == [1, 10, 10, 4]
+
+
+def test_a_damaged_file_is_reported_before_the_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("kept").mkdir()
+    Path("kept/focus-synthetic.json").write_text("{}")
+    words = ["reproduce", "focus-synthetic", "--quick", "--quiet", "--results", "kept"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2
+    assert "is not a file of results" in done.output
+    assert not Path("runs").exists()
 
 
 def test_settings_select_rows():

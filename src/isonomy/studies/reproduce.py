@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -153,15 +153,24 @@ def reproduce(
     listeners: Sequence[Listener] = (),
     overwrite: bool = False,
     jobs: int = 1,
+    finished: Callable[[Record], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Run a preset at a scale; returns one row per method, setting and metric.
 
     `only` names methods by their label, or by label and setting, and `settings` are settings; by
-    default all are run.
+    default all are run. `finished` is called with the record of each run when that ends.
     """
     chosen = methods_of(preset, scale, only, settings)
     which = seeds_of(preset, scale, seeds)
-    made = run_all(chosen, which, folder, listeners=listeners, overwrite=overwrite, jobs=jobs)
+    made = run_all(
+        chosen,
+        which,
+        folder,
+        listeners=listeners,
+        overwrite=overwrite,
+        jobs=jobs,
+        finished=finished,
+    )
     records = with_joined(preset, made)
     rows = []
     for table in _selected(preset, scaled(preset, scale), only, settings):
@@ -203,7 +212,7 @@ def with_joined(preset: Preset, records: Sequence[Record]) -> list[Record]:
     for table in preset.methods:
         if not table.get("joined"):
             continue
-        labels = [_label(member) for member in members(table)]
+        labels = run_labels(table)
         found: dict[int, dict[str, Record]] = {}
         for one in out:
             if one.label in labels:
@@ -220,6 +229,11 @@ def with_joined(preset: Preset, records: Sequence[Record]) -> list[Record]:
 def members(table: dict[str, Any]) -> list[dict[str, Any]]:
     """The tables of the runs that make a row: several if they are joined to one front."""
     return _combinations(table) if table.get("joined") else [table]
+
+
+def run_labels(table: dict[str, Any]) -> list[str]:
+    """The labels of the runs that make a row."""
+    return [_label(member) for member in members(table)]
 
 
 def _label(table: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from isonomy.errors import DataError
-from isonomy.runs.files import write_atomically
+from isonomy.runs.files import locked, write_atomically
 from isonomy.runs.record import Record
 from isonomy.studies.joined_fronts import together
 from isonomy.studies.reproduce import Preset, members, number, with_joined
@@ -100,14 +100,17 @@ def read(path: Path) -> list[Row]:
 def keep(path: Path, preset: str, rows: Iterable[Row]) -> int:
     """Add rows to a results file; a row of the same method, setting, scale and seed is replaced.
 
-    Returns the number of rows in the file.
+    Several processes may do this at the same time. Returns the number of rows in the file.
     """
-    known = {tuple(row[key] for key in _KEY): row for row in read(path)}
-    known |= {tuple(row[key] for key in _KEY): row for row in rows}
-    order = [known[key] for key in sorted(known)]
-    lines = ",\n".join("  " + json.dumps(row, ensure_ascii=False, sort_keys=True) for row in order)
-    text = f'{{\n "preset": {json.dumps(preset)},\n "rows": [\n{lines}\n ]\n}}\n'
-    write_atomically(path, text.encode())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(path.parent, wait=True):
+        known = {tuple(row[key] for key in _KEY): row for row in read(path)}
+        known |= {tuple(row[key] for key in _KEY): row for row in rows}
+        order = [known[key] for key in sorted(known)]
+        lines = [json.dumps(row, ensure_ascii=False, sort_keys=True) for row in order]
+        body = ",\n".join(f"  {line}" for line in lines)
+        text = f'{{\n "preset": {json.dumps(preset)},\n "rows": [\n{body}\n ]\n}}\n'
+        write_atomically(path, text.encode())
     return len(order)
 
 
