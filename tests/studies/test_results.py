@@ -185,6 +185,57 @@ def test_faa_by_the_length_of_the_surrogate(tmp_path):
         pages.filled(page.replace("focus-synthetic", "hetpfl-table1"), tmp_path)
 
 
+def test_one_row_per_seed(tmp_path):
+    rows = [
+        row(seed=10, faa=0.25),
+        row(seed=9, faa=0.123456),
+        row(seed=11, complete=False, metrics={}),
+        row("Local", "", 9, faa=None),
+    ]
+    results.keep(tmp_path / "focus-synthetic.json", "focus-synthetic", rows)
+    spec = "focus-synthetic layout=seeds metrics=loss,faa"
+    page = f"<!-- results: {spec} -->\n<!-- end of results -->\n"
+    made = pages.filled(page, tmp_path)
+    assert "| method | setting | seed | loss | FAA |" in made
+    lines = [line for line in made.splitlines() if line.startswith(("| FedAvg", "| Local"))]
+    assert lines == [
+        "| FedAvg | equal weights | 9 | 0.100 | 0.123 |",
+        "| FedAvg | equal weights | 10 | 0.100 | 0.250 |",
+        "| FedAvg | equal weights | 11 (diverged) | – | – |",
+        "| Local |  | 9 | 0.100 | – |",
+    ]
+    assert "4 runs" in made
+    assert "±" not in made
+    made = pages.filled(page.replace(" metrics=loss,faa", ""), tmp_path)
+    assert "| method | setting | seed | mean client loss | FAA |" in made  # the preset's metrics
+    rows = [row(verdict="accepted"), row(seed=1)]
+    table = tables.seeds(find("focus-synthetic"), rows, names=["loss"]).markdown()
+    assert "| method | setting | seed | loss | verdict |" in table
+    assert "| FedAvg | equal weights | 0 | 0.100 | accepted |" in table
+    assert "| FedAvg | equal weights | 1 | 0.100 | – |" in table
+
+
+def test_seeds_are_chosen_in_any_layout(tmp_path):
+    rows = [row(seed=s, faa=0.1 * s) for s in (1, 2, 3)]
+    rows += [row("FOCUS", "models found", seed=s, faa=0.3 * s) for s in (1, 2, 3)]
+    results.keep(tmp_path / "focus-synthetic.json", "focus-synthetic", rows)
+
+    def filled(options):
+        mark = f"<!-- results: focus-synthetic {options} -->\n<!-- end of results -->\n"
+        return pages.filled(mark, tmp_path)
+
+    made = filled("metrics=faa seeds=1,3")
+    assert "| FedAvg | equal weights | 0.958 | 0.200 ± 0.141 | 2 |" in made
+    assert "4 runs" in made
+    made = filled("layout=seeds metrics=faa methods=FOCUS seeds=3")
+    assert "| FOCUS | models found | 3 | 0.900 |" in made
+    assert made.count("models found") == 1
+    made = filled('metrics=faa against="FedAvg equal weights" seeds=1,2')
+    assert "| FOCUS | models found | +0.300 ± 0.141;" in made
+    with pytest.raises(ConfigError, match="seeds=1,7: no row has the seed '7'"):
+        filled("seeds=1,7")
+
+
 def test_a_lead_at_another_scale(tmp_path):
     rows = [
         row("FedAvg", "normal", s, metrics={"accuracy": 0.1 * s}, scale="short") for s in (1, 2)

@@ -117,7 +117,8 @@ def keep(path: Path, preset: str, rows: Iterable[Row]) -> int:
 def origin(rows: Sequence[Row], spread: str = "the standard deviation over seeds") -> str:
     """Where the numbers of a table are from: commits, versions and the time that the runs took.
 
-    `spread` is what ± means. A commit with + had changes that were not committed.
+    `spread` is what ± means; empty if there is none. A commit with + had changes that were not
+    committed.
     """
     if not rows:
         return "Not run yet."
@@ -128,4 +129,5 @@ def origin(rows: Sequence[Row], spread: str = "the standard deviation over seeds
     made = sum(row.get("runs", 1) for row in rows)
     parts = [f"{made} runs, {spent} in all", f"torch {', '.join(torch)}" if torch else ""]
     parts.append(f"commit {', '.join(commits)}" if commits else "")
-    return f"*{'; '.join(p for p in parts if p)}. ± is {spread}.*"
+    meaning = f" ± is {spread}." if spread else ""
+    return f"*{'; '.join(p for p in parts if p)}.{meaning}*"
