@@ -19,9 +19,9 @@ from isonomy.runs.listener import Listener
 from isonomy.runs.record import Record
 from isonomy.studies.compare import Method, listed, run_all
 from isonomy.studies.joined_fronts import joined
+from isonomy.studies.numbers import number
 
 FULL = "full"
-VERDICT = "verdict"  # the first part of a metric that is a number of the verdict
 _OF_SCALE = ("seeds", "methods", "settings", "text")
 _OF_METHOD = ("label", "setting", "grid", "joined")
 
@@ -54,8 +54,9 @@ class Preset:
     applied to each method, and `values` of an expected table gives one number per metric and
     setting. `pair` names two metrics, a mean and its deviation, that are shown together. `scales`
     are by name; `scale` is the default, one of them or "full". `curve` names a metric whose value
-    after each evaluated round is kept with the results. A metric `verdict.NAME` is a number among
-    the facts of the run's verdict.
+    after each evaluated round is kept with the results. Metrics can also be numbers of the verdict,
+    or means over rounds of what the method recorded (`numbers`). `also` are further metrics that
+    are kept with the results, for tables that name them.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Preset:
     scale: str = FULL
     pair: tuple[str, str] | None = None
     curve: str | None = None
+    also: tuple[str, ...] = ()
 
 
 def presets() -> dict[str, Preset]:
@@ -131,15 +133,6 @@ def seeds_of(
 ) -> list[int]:
     """The seeds: those listed, or a number of them, by default the scale's."""
     return listed("seeds", scaled(preset, scale).seeds if seeds is None else seeds)
-
-
-def number(record: Record, name: str) -> float | None:
-    """A metric of a run, or with `verdict.NAME` a number of its verdict; None if it has none."""
-    kind, _, fact = name.partition(".")
-    if kind != VERDICT:
-        return record.metrics.get(name)
-    found = (record.verdict or {}).get("facts", {}).get(fact)
-    return float(found) if isinstance(found, (int, float)) else None
 
 
 def reproduce(
@@ -333,6 +326,7 @@ def _read(name: str, text: str) -> Preset | None:
         scale=head.get("scale", FULL),
         pair=tuple(head["pair"]) if "pair" in head else None,
         curve=head.get("curve"),
+        also=tuple(head.get("also", ())),
     )
 
 

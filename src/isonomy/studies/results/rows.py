@@ -11,7 +11,8 @@ from isonomy.errors import DataError
 from isonomy.runs.files import locked, write_atomically
 from isonomy.runs.record import Record
 from isonomy.studies.joined_fronts import together
-from isonomy.studies.reproduce import Preset, members, number, with_joined
+from isonomy.studies.numbers import number
+from isonomy.studies.reproduce import Preset, members, with_joined
 
 Row = dict[str, Any]
 
@@ -30,7 +31,7 @@ def rows_of(preset: Preset, scale: str, records: Sequence[Record]) -> list[Row]:
         table = tables.get(record.label)
         if table is None or not (record.complete or record.facts.get("diverged")):
             continue
-        found = {name: number(record, name) for name in preset.metrics}
+        found = {name: number(record, name) for name in (*preset.metrics, *preset.also)}
         rows.append(
             {
                 "scale": scale,
