@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -481,7 +482,7 @@ def test_runs_at_once_are_kept_as_they_end(tmp_path):
 
     def finish(record):
         finished(record)
-        seen.append((record.label, sum(map(len, seeds_by_method(path).values()))))
+        seen.append((record.label, set(seeds_by_method(path))))
 
     with results.keeping(path, preset, "full") as finished:
         reproduce(preset, tmp_path / "runs", jobs=2, seeds=1, finished=finish)
@@ -490,7 +491,10 @@ def test_runs_at_once_are_kept_as_they_end(tmp_path):
         "EquiFL, swept penalty=50.0",
         "FedAvg",
     ]
-    assert seen[0][1] <= 1  # after one run there is no joined row
+    for i, (_, kept) in enumerate(seen):
+        ended = [label for label, _ in seen[: i + 1]]
+        assert kept <= {"FedAvg", "EquiFL, swept"}
+        assert "EquiFL, swept" not in kept or sum("swept" in label for label in ended) == 2
     assert seeds_by_method(path) == {"EquiFL, swept": [0], "FedAvg": [0]}
 
 
@@ -511,6 +515,19 @@ def test_rows_are_not_written_all_the_time(tmp_path, monkeypatch):
             finished(Record("Local", seed, {}, [], {}, {"loss": 0.1}))
             now[0] += 2
     assert written == [1, 10, 10, 4]
+
+
+def test_two_processes_keep_their_rows_in_one_file(tmp_path):
+    """Threads stand for processes: each reads, adds a row and writes, many times."""
+    path = tmp_path / "focus-synthetic.json"
+
+    def keep(method):
+        for seed in range(30):
+            results.keep(path, "focus-synthetic", [row(method, seed=seed)])
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(keep, ("FedAvg", "Local")))
+    assert seeds_by_method(path) == {"FedAvg": list(range(30)), "Local": list(range(30))}
 
 
 def test_a_damaged_file_is_reported_before_the_runs(tmp_path, monkeypatch):
