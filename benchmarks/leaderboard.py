@@ -152,7 +152,8 @@ def run_method(
         row |= {"tuned": dict(best.parameters), "default": best.default}
         rows.append(row | {"one_class": last.get("only_class") is not None})
         if label == "fedavg" and "constant" in last:
-            constant = _row("constant", seed, final, last["constant"], "", 0.0)
+            known = {k: v for k, v in last["constant"]["metrics"].items() if v is not None}
+            constant = _row("constant", seed, final, known, "", 0.0)
             rows.append(constant | {"one_class": True})
     return rows
 

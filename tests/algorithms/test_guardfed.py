@@ -83,6 +83,7 @@ def test_a_round_by_hand(kind: type[Engine]) -> None:
         moved = 0.5 * moves[chosen].mean() if chosen.any() else 0.0
         assert weight_of(server) == pytest.approx(START + moved, abs=1e-6)
         assert recorded["trusted"] == chosen.sum()
+        assert list(recorded["chosen"].values()) == chosen.tolist()
         assert list(recorded["trust"].values()) == pytest.approx(trust * agrees, abs=1e-6)
 
 

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.stats
 from report_records import plain
 
 from isonomy.metrics.client import percentiles, resamples
 from isonomy.report.tables import comparison
-from isonomy.report.tables.best import Values, best, p_value
+from isonomy.report.tables.best import Values, best, half_width, p_value
 from isonomy.runs.record import Record
 
 TRIALS = 1000
@@ -66,6 +67,17 @@ def test_p_values_have_the_closed_forms_of_few_seeds():
         t = abs(np.mean(at)) / (np.std(at, ddof=1) / len(at) ** 0.5)
         exact = 1 - t / (2 + t * t) ** 0.5 if len(at) == 3 else 1 - 2 / np.pi * np.arctan(t)
         assert p_value(at) == pytest.approx(float(exact))
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 10])
+def test_intervals_over_seeds_contain_the_mean_in_95_percent_of_cases(seeds: int):
+    draw = np.random.default_rng(seeds).normal(0.8, 0.02, (TRIALS, seeds))
+    inside = sum(abs(np.mean(at) - 0.8) <= half_width(at.tolist()) for at in draw)
+    assert inside / TRIALS == pytest.approx(0.95, abs=3 * (0.05 * 0.95 / TRIALS) ** 0.5)
+    low, high = scipy.stats.t.interval(
+        0.95, seeds - 1, loc=np.mean(draw[0]), scale=scipy.stats.sem(draw[0])
+    )
+    assert half_width(draw[0].tolist()) == pytest.approx((high - low) / 2)
 
 
 def test_without_intervals_one_seed_has_no_mark():

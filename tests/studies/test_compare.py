@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import pytest
 
@@ -198,7 +199,7 @@ def test_runs_made_at_once_are_those_made_in_turn(tmp_path):
         assert files
         for name in files:
             assert (one / "model" / name).read_bytes() == (other / "model" / name).read_bytes()
-    assert heard.began == [("bad", 0), ("bad", 1), ("bad", 2), ("good", 0), ("good", 2)]
+    assert sorted(heard.began) == [("bad", 0), ("bad", 1), ("bad", 2), ("good", 0), ("good", 2)]
     assert sum("bad, seed" in text and "diverged: round 1" in text for text in heard.notes) == 3
 
 
@@ -209,6 +210,28 @@ def test_processes_are_replaced(tmp_path, monkeypatch):
     plans = [parallel.Plan(chosen.config, RunFolder(tmp_path))] * 5
     made = [report.seconds for report in parallel.at_once(plans, jobs=1)]
     assert made[0] == made[1] != made[2] == made[3] != made[4] != made[0]
+
+
+def test_runs_are_reported_as_they_end_or_in_their_order(tmp_path, monkeypatch):
+    """The first run waits for the end of the second."""
+    config = methods(parse(BASE))[0].config
+    plans = [parallel.Plan(config, RunFolder(tmp_path / name)) for name in ("slow", "quick")]
+    ended = list(parallel._as_they_end(plans, 2, _slow_or_quick))
+    assert [i for i, _ in ended] == [1, 0]
+    monkeypatch.setattr(parallel, "_as_they_end", lambda plans, jobs, make: iter(ended))
+    assert list(parallel.at_once(plans, 2)) == [ended[1][1], ended[0][1]]
+
+
+def _slow_or_quick(plan):
+    """A run that writes a file, or waits until it is there and a second longer."""
+    sign = plan.place.path.with_name("ended")
+    if plan.place.path.name == "quick":
+        sign.touch()
+        return parallel.Report(seconds=1.0)
+    while not sign.exists():
+        time.sleep(0.05)
+    time.sleep(1)
+    return parallel.Report(seconds=2.0)
 
 
 def _numbered(plan):

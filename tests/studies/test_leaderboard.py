@@ -74,6 +74,17 @@ def test_the_page(board: Board):
     assert "| constant (one class) | 0.750 ± 0.000 |" in page
     assert page.count("picky: needs two groups") == 1
     assert "8 runs, 8 min in all; torch 2; commit abc" in page
+    # .9 and .89: a standard error of .005, and 12.706 is Student's t of one degree of freedom
+    assert "| fedavg | 0.895 ± 0.064 | 0.500 ± 0.000 |" in page
+    assert "The constant predicts the most frequent class" in page
+
+
+def test_a_constant_that_was_not_measured_is_not_mentioned(board: Board):
+    rows = {data: [r for r in own if r["method"] != "constant"] for data, own in board.rows.items()}
+    empty = {**row("constant", 0), "why": ""}
+    page = leaderboard.page(Board({data: [*own, empty] for data, own in rows.items()}))
+    assert "onstant" not in page
+    assert "picky: needs two groups" in page
 
 
 def combination(method: str, data: str, **metrics: float) -> dict[str, Any]:
@@ -162,13 +173,35 @@ def test_the_page_in_the_documentation_is_that_of_its_data():
     assert picture.read_text(encoding="utf-8") == leaderboard.picture(found)
 
 
-def test_trials_and_measured_runs_have_the_same_split():
+@pytest.fixture(scope="module")
+def command() -> Any:
     path = ROOT / "benchmarks" / "leaderboard.py"
     spec = importlib.util.spec_from_file_location("leaderboard_command", path)
     assert spec is not None
     assert spec.loader is not None
-    command = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(command)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_constant_is_measured_with_fedavg(command: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(command, "TRIALS", 1)
+    values = {
+        "rounds": 1,
+        "data": {"name": "synthetic", "clients": 3, "examples": 300},
+        "model": "logistic",
+        "excess": {"clusters": "none"},
+        "algorithm": {"name": "fedavg"},
+    }
+    measured, constant = command.run_method(values, "fedavg", "z", [0])
+    assert measured["method"] == "fedavg"
+    assert constant["method"] == "constant"
+    assert constant["complete"]
+    assert 0 < constant["metrics"]["accuracy"] < measured["metrics"]["accuracy"]
+    assert constant["metrics"]["group.z.demographic_parity"] == 0
+
+
+def test_trials_and_measured_runs_have_the_same_split(command: Any):
     found = command.federations(Path("states.parquet"))
     assert len(found) == 9
     for values in found.values():

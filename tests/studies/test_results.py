@@ -1,7 +1,9 @@
 """Results as data: kept by method, setting and seed, and the pages that are made from them."""
 
+import contextlib
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -9,12 +11,15 @@ import pytest
 import scipy.stats
 from typer.testing import CliRunner
 
+from isonomy import api
 from isonomy.cli import app
+from isonomy.cli.progress import Lines
 from isonomy.errors import ConfigError, DataError
+from isonomy.runs.listener import Listener
 from isonomy.runs.record import Record
 from isonomy.studies import results
-from isonomy.studies.reproduce import find, methods_of
-from isonomy.studies.results import figures, pages, tables
+from isonomy.studies.reproduce import _read, find, methods_of, reproduce
+from isonomy.studies.results import figures, pages, tables, while_running
 
 ROOT = Path(__file__).parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -181,6 +186,57 @@ def test_faa_by_the_length_of_the_surrogate(tmp_path):
         pages.filled(page.replace("focus-synthetic", "hetpfl-table1"), tmp_path)
 
 
+def test_one_row_per_seed(tmp_path):
+    rows = [
+        row(seed=10, faa=0.25),
+        row(seed=9, faa=0.123456),
+        row(seed=11, complete=False, metrics={}),
+        row("Local", "", 9, faa=None),
+    ]
+    results.keep(tmp_path / "focus-synthetic.json", "focus-synthetic", rows)
+    spec = "focus-synthetic layout=seeds metrics=loss,faa"
+    page = f"<!-- results: {spec} -->\n<!-- end of results -->\n"
+    made = pages.filled(page, tmp_path)
+    assert "| method | setting | seed | loss | FAA |" in made
+    lines = [line for line in made.splitlines() if line.startswith(("| FedAvg", "| Local"))]
+    assert lines == [
+        "| FedAvg | equal weights | 9 | 0.100 | 0.123 |",
+        "| FedAvg | equal weights | 10 | 0.100 | 0.250 |",
+        "| FedAvg | equal weights | 11 (diverged) | – | – |",
+        "| Local |  | 9 | 0.100 | – |",
+    ]
+    assert "4 runs" in made
+    assert "±" not in made
+    made = pages.filled(page.replace(" metrics=loss,faa", ""), tmp_path)
+    assert "| method | setting | seed | mean client loss | FAA |" in made  # the preset's metrics
+    rows = [row(verdict="accepted"), row(seed=1)]
+    table = tables.seeds(find("focus-synthetic"), rows, names=["loss"]).markdown()
+    assert "| method | setting | seed | loss | verdict |" in table
+    assert "| FedAvg | equal weights | 0 | 0.100 | accepted |" in table
+    assert "| FedAvg | equal weights | 1 | 0.100 | – |" in table
+
+
+def test_seeds_are_chosen_in_any_layout(tmp_path):
+    rows = [row(seed=s, faa=0.1 * s) for s in (1, 2, 3)]
+    rows += [row("FOCUS", "models found", seed=s, faa=0.3 * s) for s in (1, 2, 3)]
+    results.keep(tmp_path / "focus-synthetic.json", "focus-synthetic", rows)
+
+    def filled(options):
+        mark = f"<!-- results: focus-synthetic {options} -->\n<!-- end of results -->\n"
+        return pages.filled(mark, tmp_path)
+
+    made = filled("metrics=faa seeds=1,3")
+    assert "| FedAvg | equal weights | 0.958 | 0.200 ± 0.141 | 2 |" in made
+    assert "4 runs" in made
+    made = filled("layout=seeds metrics=faa methods=FOCUS seeds=3")
+    assert "| FOCUS | models found | 3 | 0.900 |" in made
+    assert made.count("models found") == 1
+    made = filled('metrics=faa against="FedAvg equal weights" seeds=1,2')
+    assert "| FOCUS | models found | +0.300 ± 0.141;" in made
+    with pytest.raises(ConfigError, match="seeds=1,7: no row has the seed '7'"):
+        filled("seeds=1,7")
+
+
 def test_a_lead_at_another_scale(tmp_path):
     rows = [
         row("FedAvg", "normal", s, metrics={"accuracy": 0.1 * s}, scale="short") for s in (1, 2)
@@ -327,6 +383,162 @@ def test_reproduce_keeps_results_and_selects_rows(tmp_path, monkeypatch):
         found = [value for value in one["excess"]["excess"] if value is not None]
         assert len(one["excess"]["clusters"]) == len(one["excess"]["excess"]) == 10
         assert max(found) - min(found) == pytest.approx(one["metrics"]["faa"], abs=2e-3)
+
+
+class Interrupting(Listener):
+    """Interrupts the user's command when it begins a run, after so many."""
+
+    def __init__(self, after):
+        self.left = after
+
+    def begin(self, label, seed, done, rounds):
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+
+def seeds_by_method(path):
+    found = {}
+    for one in results.read(path):
+        found.setdefault(one["method"], []).append(one["seed"])
+    return found
+
+
+def test_an_interrupted_command_has_kept_the_rows_of_finished_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["reproduce", "focus-synthetic", "--quick", "--methods", "FedAvg", "--quiet"]
+    words += ["--seeds", "3-5", "--results", "kept"]
+    begin = Lines.begin
+    stop = Interrupting(after=2)
+
+    def interrupted(lines, label, seed, done, rounds):
+        begin(lines, label, seed, done, rounds)
+        stop.begin(label, seed, done, rounds)
+
+    monkeypatch.setattr(Lines, "begin", interrupted)
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code != 0
+    path = Path("kept/focus-synthetic.json")
+    assert seeds_by_method(path) == {"FedAvg": [3, 4]}
+    first = results.read(path)
+    monkeypatch.setattr(Lines, "begin", begin)
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert seeds_by_method(path) == {"FedAvg": [3, 4, 5]}
+    assert results.read(path)[:2] == first
+
+
+SWEPT = """
+[preset]
+title = "t"
+paper = "p"
+text = "x"
+seeds = 2
+metrics = ["hv.local", "hv.global"]
+
+[config]
+rounds = 2
+data = { name = "synthetic", clients = 3 }
+model = "logistic"
+evaluate = { every = 2, bootstrap = 0 }
+excess = { clusters = "none" }
+
+[[methods]]
+label = "EquiFL, swept"
+algorithm = { name = "equifl" }
+grid = { penalty = [0.0, 50.0] }
+joined = true
+
+[[methods]]
+label = "FedAvg"
+algorithm = "fedavg"
+"""
+
+
+def test_a_joined_row_is_kept_when_all_of_its_runs_have_ended(tmp_path):
+    """The runs are made in the order: both seeds at the first penalty, then at the second."""
+    preset = _read("swept", SWEPT)
+    path = tmp_path / "kept" / "swept.json"
+    kept = []
+    for after in (2, 1, 2):
+        with (
+            contextlib.suppress(KeyboardInterrupt),
+            results.keeping(path, preset, "full") as finished,
+        ):
+            reproduce(preset, tmp_path / "runs", listeners=[Interrupting(after)], finished=finished)
+        kept.append(seeds_by_method(path))
+    joined = "EquiFL, swept"
+    assert kept == [{}, {joined: [0]}, {joined: [0, 1], "FedAvg": [0]}]
+    whole = results.rows_of(preset, "full", api.load(tmp_path / "runs"))
+    again = tmp_path / "again.json"
+    results.keep(again, "swept", whole)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_runs_at_once_are_kept_as_they_end(tmp_path):
+    preset = _read("swept", SWEPT)
+    path = tmp_path / "kept" / "swept.json"
+    seen = []
+
+    def finish(record):
+        finished(record)
+        seen.append((record.label, set(seeds_by_method(path))))
+
+    with results.keeping(path, preset, "full") as finished:
+        reproduce(preset, tmp_path / "runs", jobs=2, seeds=1, finished=finish)
+    assert sorted(label for label, _ in seen) == [
+        "EquiFL, swept penalty=0.0",
+        "EquiFL, swept penalty=50.0",
+        "FedAvg",
+    ]
+    for i, (_, kept) in enumerate(seen):
+        ended = [label for label, _ in seen[: i + 1]]
+        assert kept <= {"FedAvg", "EquiFL, swept"}
+        assert "EquiFL, swept" not in kept or sum("swept" in label for label in ended) == 2
+    assert seeds_by_method(path) == {"EquiFL, swept": [0], "FedAvg": [0]}
+
+
+def test_rows_are_not_written_all_the_time(tmp_path, monkeypatch):
+    """A write takes a second and a run two, so there is a write after every ten runs."""
+    now = [100.0]
+    monkeypatch.setattr(while_running.time, "monotonic", lambda: now[0])
+    written = []
+
+    def keep(path, name, rows):
+        written.append(len(rows))
+        now[0] += 1
+
+    monkeypatch.setattr(while_running, "keep", keep)
+    preset = find("focus-synthetic")
+    with results.keeping(tmp_path / "x.json", preset, "full") as finished:
+        for seed in range(25):
+            finished(Record("Local", seed, {}, [], {}, {"loss": 0.1}))
+            now[0] += 2
+    assert written == [1, 10, 10, 4]
+
+
+def test_two_processes_keep_their_rows_in_one_file(tmp_path):
+    """Threads stand for processes: each reads, adds a row and writes, many times."""
+    path = tmp_path / "focus-synthetic.json"
+
+    def keep(method):
+        for seed in range(30):
+            results.keep(path, "focus-synthetic", [row(method, seed=seed)])
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(keep, ("FedAvg", "Local")))
+    assert seeds_by_method(path) == {"FedAvg": list(range(30)), "Local": list(range(30))}
+
+
+def test_a_damaged_file_is_reported_before_the_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("kept").mkdir()
+    Path("kept/focus-synthetic.json").write_text("{}")
+    words = ["reproduce", "focus-synthetic", "--quick", "--quiet", "--results", "kept"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2
+    assert "is not a file of results" in done.output
+    assert not Path("runs").exists()
 
 
 def test_settings_select_rows():

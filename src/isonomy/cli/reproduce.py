@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -103,6 +104,7 @@ def reproduce(
     from isonomy.cli.progress import show_progress
     from isonomy.report import tables
     from isonomy.studies import reproduce as reproduction
+    from isonomy.studies import results as kept
 
     if quick and scale not in (None, "quick"):
         raise ConfigError(f"--quick and --scale {scale} contradict each other; give one of them.")
@@ -121,7 +123,9 @@ def reproduce(
         folder,
         overwrite,
     )
-    with show_progress(missing, quiet=quiet) as listener:
+    path = None if results is None else results / f"{name}.json"
+    with show_progress(missing, quiet=quiet) as listener, ExitStack() as stack:
+        finished = stack.enter_context(kept.keeping(path, preset, chosen.name)) if path else None
         rows = reproduction.reproduce(
             preset,
             folder,
@@ -132,6 +136,7 @@ def reproduce(
             overwrite=overwrite,
             jobs=jobs,
             listeners=[listener],
+            finished=finished,
         )
     if preset.pair is None:
         output.print_table(tables.reproduction(rows, scale=chosen.name))
@@ -151,10 +156,7 @@ def reproduce(
     study.print_fronts(records)
     output.write_report(records, folder / "report.html", f"Isonomy: {name}")
     output.print_status(f"runs: {folder}")
-    if results is not None:
-        from isonomy.studies import results as kept
-
-        path = results / f"{name}.json"
+    if path is not None:
         number = kept.keep(path, name, kept.rows_of(preset, chosen.name, records))
         output.print_status(f"results: {path} ({number} rows)")
     if json_file is not None:

@@ -106,13 +106,22 @@ def find_metric(name: str) -> Metric:
     ('worst 10 % client accuracy', 'my_number')
     >>> find_metric("verdict.risk").title
     'risk (verdict)'
+    >>> find_metric("rounds.trusted").title, find_metric("rounds.chosen.malicious").title
+    ('trusted (mean over rounds)', 'chosen, malicious clients (mean over rounds)')
     """
     try:
         return parse(name)
     except ConfigError:
-        of_verdict = name.startswith("verdict.")
-        title = f"{name.partition('.')[2]} (verdict)" if of_verdict else name
-        return Metric(name, title, "A number that the run reported under this name.")
+        return Metric(name, _reported(name), "A number that the run reported under this name.")
+
+
+def _reported(name: str) -> str:
+    """The title of a number that is in the run's verdict, or recorded in its rounds."""
+    kind, _, rest = name.partition(".")
+    if kind == "rounds" and rest:
+        what = rest.replace(".malicious", ", malicious clients").replace("_", " ")
+        return f"{what} (mean over rounds)"
+    return f"{rest} (verdict)" if kind == "verdict" and rest else name
 
 
 def describe(name: str, *, inside_client: bool = False) -> str:

@@ -43,10 +43,11 @@ def opened(path: Path, flags: int, mode: int = 0o666) -> BinaryIO:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[bool]:
+def locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
     """Lock a folder; yields whether no other process has locked it. The lock ends with the process.
 
-    A system without such locks, or a file system that does not support them, always yields True.
+    With `wait`, a lock of another process is waited for. A system without such locks, or a file
+    system that does not support them, always yields True.
     """
     try:
         import fcntl
@@ -56,7 +57,7 @@ def locked(folder: Path) -> Iterator[bool]:
     number = os.open(folder, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(number, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             free = True
         except OSError as error:
             free = error.errno not in (errno.EWOULDBLOCK, errno.EACCES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,14 +71,16 @@ def run_all(
     listeners: Sequence[Listener] = (),
     overwrite: bool = False,
     jobs: int = 1,
+    finished: Callable[[Record], None] | None = None,
 ) -> list[Record]:
     """Run every method with every seed in subfolders of `folder`; complete runs are used again.
 
     With `jobs` above 1, so many runs are made at once, each in its own process. Several processes
     that do this with the same folder, also on several hosts, share the runs. A run that diverges
     is reported, and its record has no metrics and says where it diverged (`facts["diverged"]`); if
-    all runs diverge, the first one's error is raised. Raises Stopped, with the comparison's folder,
-    if it is interrupted.
+    all runs diverge, the first one's error is raised. `finished` is called with the record of each
+    run as soon as it is complete or has diverged. Raises Stopped, with the comparison's folder, if
+    it is interrupted.
     """
     folder = Path(folder)
     listener = Listeners(listeners)
@@ -106,6 +108,8 @@ def run_all(
             if error is not None:
                 of = plans[i].config
                 listener.note(f"{of.label}, seed {of.seed}, diverged: {error}")
+            if finished is not None:
+                finished(record(plans[i].place))
     except Stopped as stop:
         at = f"{len(errors)} of {len(plans)} runs"
         text = f"the comparison in '{folder}' was stopped after {at}; {stop.where}"

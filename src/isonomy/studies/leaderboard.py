@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
 from isonomy.metrics.names import find_metric
-from isonomy.report.tables.best import p_value
+from isonomy.report.tables.best import half_width, p_value
 from isonomy.report.tables.cells import ABSENT
 from isonomy.studies.ranking import Ranking, nondominated, rank
 from isonomy.studies.results import Row, origin
@@ -43,16 +43,22 @@ people have groups, the demographic-parity gap of the first protected attribute.
 that no other trial of the method beats, the one nearest to the best value of each objective is
 trained with other seeds, {seeds}, and measured on test examples. Tables have ten
 clients with different shares of the groups (the census: states) and a network with one hidden layer
-of 32 units; images have 7,000 examples and 64 hidden units. ± is the standard deviation over seeds.
-With {trials} trials, a method with many hyper-parameters is not tuned to its best, and with few
-seeds, small differences mean nothing. The constant predicts the most frequent class for everyone:
-it is fair between groups, and useless.
+of 32 units; images have 7,000 examples and 64 hidden units. In the tables of the federations, ± is
+half of the width of the 95 % interval of the mean over seeds (Student's t). With three seeds such
+an interval is wide, 2.5 standard deviations to each side; with ten, 0.7. With {trials} trials, a
+method with many hyper-parameters is not tuned to its best, and with few seeds, small differences
+mean nothing.{constant}
 
 Clients and the split into training, validation and test examples are the same in all runs
-(`data.seed = 0`), so that no trial saw a test example. Deviations and p-values over seeds are
+(`data.seed = 0`), so that no trial saw a test example. Intervals and p-values over seeds are
 therefore those of training alone; what another split would change is seen over federations.
 
 FAA is measured against surrogates for each client (rotated digits: for each true cluster).
+"""
+
+
+_CONSTANT = """
+The constant predicts the most frequent class for everyone: it is fair between groups, and useless.\
 """
 
 
@@ -166,7 +172,9 @@ def page(board: Board) -> str:
     trials = max((row["trials"] for rows in board.rows.values() for row in rows), default=0)
     number = f"{len(board.rows)} federations"
     data, seeds = ", ".join(board.rows), _seeds(board)
-    parts = [_TEXT.format(number=number, trials=trials, data=data, seeds=seeds)]
+    known = any("constant" in board.means(one, "accuracy") for one in board.rows)
+    constant = _CONSTANT if known else ""
+    parts = [_TEXT.format(number=number, trials=trials, data=data, seeds=seeds, constant=constant)]
     parts += [
         "![Mean ranks of the best methods, FedAvg and local training](pictures/leaderboard.svg)\n",
         _ranks(board),
@@ -403,21 +411,24 @@ def _table(board: Board, data: str) -> str:
         cells = [_mean(found[notion].get(name, {})) for notion in notions]
         mark = " (one class)" if name in board.one_class(data) else ""
         lines.append(f"| {name}{mark} | " + " | ".join(cells) + " |")
-    lines += ["", origin(rows), ""]
+    lines += ["", origin(rows, _INTERVAL), ""]
     refused: dict[str, list[str]] = {}
     for row in rows:
-        if not row["complete"]:
+        if not row["complete"] and row["why"]:
             refused.setdefault(re.sub(r"\s+", " ", row["why"]), []).append(row["method"])
     for why, names in refused.items():
         lines += [f"{', '.join(sorted(set(names)))}: {why}", ""]
     return "\n".join(lines)
 
 
+_INTERVAL = "half of the width of the 95 % interval of the mean over seeds"
+
+
 def _mean(own: Mapping[int, float]) -> str:
     if not own:
         return ABSENT
     values = list(own.values())
-    spread = f" ± {stdev(values):.3f}" if len(values) > 1 else ""
+    spread = f" ± {half_width(values):.3f}" if len(values) > 1 else ""
     return f"{fmean(values):.3f}{spread}"
 
 

@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -122,15 +122,21 @@ def share_runs(
 def _made(
     plans: Sequence[Plan], numbers: Sequence[int], jobs: int, listener: Listener
 ) -> Iterator[tuple[int, Report]]:
-    """What became of these runs: one after the other, or several at once."""
-    finished = [_result(plan) for plan in plans]
-    left = [plan for plan, done in zip(plans, finished, strict=True) if done is None]
-    made = at_once(left, jobs, _claimed) if jobs > 1 else (_claimed(p, listener) for p in left)
-    for i, done in zip(numbers, finished, strict=True):
-        report = next(made) if done is None else done
-        if jobs > 1 and done is None:
-            report.replay(listener)
-        yield i, report
+    """What became of these runs, as they end: one after the other, or several at once."""
+    left = []
+    for i, plan in zip(numbers, plans, strict=True):
+        done = _result(plan)
+        if done is None:
+            left.append((i, plan))
+        else:
+            yield i, done
+    if jobs == 1:
+        for i, plan in left:
+            yield i, _claimed(plan, listener)
+        return
+    for at, report in _as_they_end([plan for _, plan in left], jobs, _claimed):
+        report.replay(listener)
+        yield left[at][0], report
 
 
 def _result(plan: Plan) -> Report | None:
@@ -177,21 +183,37 @@ def _keep_diverged(config: Config, place: RunFolder, error: TrainingError) -> No
 def at_once(
     plans: Sequence[Plan], jobs: int, make: Callable[[Plan], Report] | None = None
 ) -> Iterator[Report]:
-    """Make these runs, `jobs` at once; yields what each reported, in their order.
+    """Make these runs, `jobs` at once; yields what each reported, in their order."""
+    early: dict[int, Report] = {}
+    following = 0
+    for i, report in _as_they_end(plans, jobs, make or _one):
+        early[i] = report
+        while following in early:
+            yield early.pop(following)
+            following += 1
+
+
+def _as_they_end(
+    plans: Sequence[Plan], jobs: int, make: Callable[[Plan], Report]
+) -> Iterator[tuple[int, Report]]:
+    """Make these runs, `jobs` at once; yields the number of each that ends, and what it reported.
 
     All processes are replaced together: a pool that replaces them one by one (its
     `max_tasks_per_child`) hangs in most releases of Python (cpython issue 115634).
     """
     for start in range(0, len(plans), jobs * PER_PROCESS):
-        yield from _together(plans[start : start + jobs * PER_PROCESS], jobs, make or _one)
+        for i, report in _together(plans[start : start + jobs * PER_PROCESS], jobs, make):
+            yield start + i, report
 
 
-def _together(plans: Sequence[Plan], jobs: int, make: Callable[[Plan], Report]) -> Iterator[Report]:
+def _together(
+    plans: Sequence[Plan], jobs: int, make: Callable[[Plan], Report]
+) -> Iterator[tuple[int, Report]]:
     with processes(jobs, [plan.config for plan in plans]) as pool:
-        waiting = [pool.submit(make, plan) for plan in plans]
+        waiting = {pool.submit(make, plan): i for i, plan in enumerate(plans)}
         try:
-            for future in waiting:
-                yield future.result()
+            for future in as_completed(waiting):
+                yield waiting[future], future.result()
         finally:
             for future in waiting:
                 future.cancel()

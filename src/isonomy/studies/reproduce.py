@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -19,9 +19,9 @@ from isonomy.runs.listener import Listener
 from isonomy.runs.record import Record
 from isonomy.studies.compare import Method, listed, run_all
 from isonomy.studies.joined_fronts import joined
+from isonomy.studies.numbers import number
 
 FULL = "full"
-VERDICT = "verdict"  # the first part of a metric that is a number of the verdict
 _OF_SCALE = ("seeds", "methods", "settings", "text")
 _OF_METHOD = ("label", "setting", "grid", "joined")
 
@@ -54,8 +54,9 @@ class Preset:
     applied to each method, and `values` of an expected table gives one number per metric and
     setting. `pair` names two metrics, a mean and its deviation, that are shown together. `scales`
     are by name; `scale` is the default, one of them or "full". `curve` names a metric whose value
-    after each evaluated round is kept with the results. A metric `verdict.NAME` is a number among
-    the facts of the run's verdict.
+    after each evaluated round is kept with the results. Metrics can also be numbers of the verdict,
+    or means over rounds of what the method recorded (`numbers`). `also` are further metrics that
+    are kept with the results, for tables that name them.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Preset:
     scale: str = FULL
     pair: tuple[str, str] | None = None
     curve: str | None = None
+    also: tuple[str, ...] = ()
 
 
 def presets() -> dict[str, Preset]:
@@ -133,15 +135,6 @@ def seeds_of(
     return listed("seeds", scaled(preset, scale).seeds if seeds is None else seeds)
 
 
-def number(record: Record, name: str) -> float | None:
-    """A metric of a run, or with `verdict.NAME` a number of its verdict; None if it has none."""
-    kind, _, fact = name.partition(".")
-    if kind != VERDICT:
-        return record.metrics.get(name)
-    found = (record.verdict or {}).get("facts", {}).get(fact)
-    return float(found) if isinstance(found, (int, float)) else None
-
-
 def reproduce(
     preset: Preset,
     folder: Path | str,
@@ -153,15 +146,24 @@ def reproduce(
     listeners: Sequence[Listener] = (),
     overwrite: bool = False,
     jobs: int = 1,
+    finished: Callable[[Record], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Run a preset at a scale; returns one row per method, setting and metric.
 
     `only` names methods by their label, or by label and setting, and `settings` are settings; by
-    default all are run.
+    default all are run. `finished` is called with the record of each run when that ends.
     """
     chosen = methods_of(preset, scale, only, settings)
     which = seeds_of(preset, scale, seeds)
-    made = run_all(chosen, which, folder, listeners=listeners, overwrite=overwrite, jobs=jobs)
+    made = run_all(
+        chosen,
+        which,
+        folder,
+        listeners=listeners,
+        overwrite=overwrite,
+        jobs=jobs,
+        finished=finished,
+    )
     records = with_joined(preset, made)
     rows = []
     for table in _selected(preset, scaled(preset, scale), only, settings):
@@ -203,7 +205,7 @@ def with_joined(preset: Preset, records: Sequence[Record]) -> list[Record]:
     for table in preset.methods:
         if not table.get("joined"):
             continue
-        labels = [_label(member) for member in members(table)]
+        labels = run_labels(table)
         found: dict[int, dict[str, Record]] = {}
         for one in out:
             if one.label in labels:
@@ -220,6 +222,11 @@ def with_joined(preset: Preset, records: Sequence[Record]) -> list[Record]:
 def members(table: dict[str, Any]) -> list[dict[str, Any]]:
     """The tables of the runs that make a row: several if they are joined to one front."""
     return _combinations(table) if table.get("joined") else [table]
+
+
+def run_labels(table: dict[str, Any]) -> list[str]:
+    """The labels of the runs that make a row."""
+    return [_label(member) for member in members(table)]
 
 
 def _label(table: dict[str, Any]) -> str:
@@ -319,6 +326,7 @@ def _read(name: str, text: str) -> Preset | None:
         scale=head.get("scale", FULL),
         pair=tuple(head["pair"]) if "pair" in head else None,
         curve=head.get("curve"),
+        also=tuple(head.get("also", ())),
     )
 
 

@@ -99,7 +99,7 @@ class GuardFed(Algorithm[Global]):
         models = got.value["params"]
         trust = self._trust(task, params, reference, models, own)
         chosen = trust > self.gamma
-        cohort.record(trust=trust, trusted=float(chosen.sum()))
+        cohort.record(trust=trust, trusted=float(chosen.sum()), chosen=chosen.float())
         if not bool(chosen.any()):
             return server
         origin = rows(tree.stack([params]))[0]

@@ -8,7 +8,8 @@ A table stands between these marks:
 (`layout=grid`: one row per method and one column per setting, of the preset's mean and deviation,
 and `layout=paper` the same of the paper's numbers;
 `layout=rounds` and `layout=swings`: the preset's `curve` after each round, and how it changes;
-`layout=surrogates`: FAA against the surrogate's length; `against=METHOD`: differences from a method
+`layout=surrogates`: FAA against the surrogate's length; `layout=seeds`: one row per method, setting
+and seed; `seeds=0,1`: of these seeds only; `against=METHOD`: differences from a method
 with their p-values, with `layout=grid metrics=METRIC` as one column per setting). A sentence on a
 lead, with its paired test (`at SCALE` names a scale):
 
@@ -75,12 +76,12 @@ def _block(found: re.Match[str], folder: Path) -> str:
 
 def _table_of(spec: str, folder: Path) -> str:
     name, options = _options(spec)
-    known = {"scale", "metrics", "methods", "settings", "layout", "against"}
+    known = {"scale", "metrics", "methods", "settings", "seeds", "layout", "against"}
     layout, against = options.get("layout"), options.get("against")
     if not set(options) <= known or layout not in (None, *tables.LAYOUTS):
         raise ConfigError(
-            f"results: {spec}: give metrics=..., methods=..., settings=..., scale=..., against=... "
-            f"or layout={', '.join(tables.LAYOUTS)} after the name of the preset."
+            f"results: {spec}: give metrics=..., methods=..., settings=..., seeds=..., scale=..., "
+            f"against=... or layout={', '.join(tables.LAYOUTS)} after the name of the preset."
         )
     if against is not None and layout not in (None, "grid"):
         raise ConfigError(f"results: {spec}: against=... goes with layout=grid or with no layout.")
@@ -115,6 +116,9 @@ def _table_of(spec: str, folder: Path) -> str:
         return "\n" + made.markdown()
     if layout is None:
         made = tables.table(preset, rows, names=names)
+    elif layout == "seeds":
+        made = tables.seeds(preset, rows, names=names)
+        return "\n" + made.markdown() + "\n" + origin(rows, spread="") + "\n"
     else:
         made = tables.LAYOUTS[layout](preset, rows)
     from_runs = "" if layout == "paper" else "\n" + origin(rows) + "\n"
@@ -137,11 +141,11 @@ def _picture_of(spec: str, folder: Path) -> str:
 def _figure_of(spec: str, folder: Path) -> tuple[str, figures.Figure]:
     found = _FIGURE.match(spec)
     name, options = _options(found["rest"]) if found else ("", {})
-    known = {"scale", "methods", "settings", "kind", "x", "y"}
+    known = {"scale", "methods", "settings", "seeds", "kind", "x", "y"}
     if found is None or not set(options) <= known or options.get("kind") not in figures.KINDS:
         raise ConfigError(
             f"figure: {spec}: write FILE.svg of PRESET kind={', '.join(figures.KINDS)}, and "
-            "methods=..., settings=..., scale=..., or x=... and y=... of a plane."
+            "methods=..., settings=..., seeds=..., scale=..., or x=... and y=... of a plane."
         )
     preset, rows = _rows(name, options.get("scale"), folder)
     chosen = _chosen(rows, options)
@@ -170,13 +174,18 @@ def _rows(name: str, scale: str | None, folder: Path) -> tuple[Preset, list[Row]
 
 
 def _chosen(rows: Sequence[Row], options: dict[str, str]) -> list[Row]:
-    """The rows of the methods and settings that the options name; all by default."""
+    """The rows of the methods, settings and seeds that the options name; all by default."""
     chosen = {key: options[key].split(";") for key in ("methods", "settings") if options.get(key)}
+    seeds = [one.strip() for one in options["seeds"].split(",")] if "seeds" in options else None
+    absent = sorted(set(seeds or ()) - {str(row["seed"]) for row in rows})
+    if absent:
+        raise ConfigError(f"seeds={options['seeds']}: no row has the seed '{absent[0]}'.")
     return [
         row
         for row in rows
         if ("methods" not in chosen or row["method"] in chosen["methods"])
         and ("settings" not in chosen or row["setting"] in chosen["settings"])
+        and (seeds is None or str(row["seed"]) in seeds)
     ]
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from isonomy.errors import DataError
-from isonomy.runs.files import write_atomically
+from isonomy.runs.files import locked, write_atomically
 from isonomy.runs.record import Record
 from isonomy.studies.joined_fronts import together
-from isonomy.studies.reproduce import Preset, members, number, with_joined
+from isonomy.studies.numbers import number
+from isonomy.studies.reproduce import Preset, members, with_joined
 
 Row = dict[str, Any]
 
@@ -30,7 +31,7 @@ def rows_of(preset: Preset, scale: str, records: Sequence[Record]) -> list[Row]:
         table = tables.get(record.label)
         if table is None or not (record.complete or record.facts.get("diverged")):
             continue
-        found = {name: number(record, name) for name in preset.metrics}
+        found = {name: number(record, name) for name in (*preset.metrics, *preset.also)}
         rows.append(
             {
                 "scale": scale,
@@ -100,21 +101,25 @@ def read(path: Path) -> list[Row]:
 def keep(path: Path, preset: str, rows: Iterable[Row]) -> int:
     """Add rows to a results file; a row of the same method, setting, scale and seed is replaced.
 
-    Returns the number of rows in the file.
+    Several processes may do this at the same time. Returns the number of rows in the file.
     """
-    known = {tuple(row[key] for key in _KEY): row for row in read(path)}
-    known |= {tuple(row[key] for key in _KEY): row for row in rows}
-    order = [known[key] for key in sorted(known)]
-    lines = ",\n".join("  " + json.dumps(row, ensure_ascii=False, sort_keys=True) for row in order)
-    text = f'{{\n "preset": {json.dumps(preset)},\n "rows": [\n{lines}\n ]\n}}\n'
-    write_atomically(path, text.encode())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(path.parent, wait=True):
+        known = {tuple(row[key] for key in _KEY): row for row in read(path)}
+        known |= {tuple(row[key] for key in _KEY): row for row in rows}
+        order = [known[key] for key in sorted(known)]
+        lines = [json.dumps(row, ensure_ascii=False, sort_keys=True) for row in order]
+        body = ",\n".join(f"  {line}" for line in lines)
+        text = f'{{\n "preset": {json.dumps(preset)},\n "rows": [\n{body}\n ]\n}}\n'
+        write_atomically(path, text.encode())
     return len(order)
 
 
-def origin(rows: Sequence[Row]) -> str:
+def origin(rows: Sequence[Row], spread: str = "the standard deviation over seeds") -> str:
     """Where the numbers of a table are from: commits, versions and the time that the runs took.
 
-    A commit with + had changes that were not committed.
+    `spread` is what ± means; empty if there is none. A commit with + had changes that were not
+    committed.
     """
     if not rows:
         return "Not run yet."
@@ -125,4 +130,5 @@ def origin(rows: Sequence[Row]) -> str:
     made = sum(row.get("runs", 1) for row in rows)
     parts = [f"{made} runs, {spent} in all", f"torch {', '.join(torch)}" if torch else ""]
     parts.append(f"commit {', '.join(commits)}" if commits else "")
-    return f"*{'; '.join(p for p in parts if p)}. ± is the standard deviation over seeds.*"
+    meaning = f" ± is {spread}." if spread else ""
+    return f"*{'; '.join(p for p in parts if p)}.{meaning}*"

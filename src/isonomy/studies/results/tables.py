@@ -58,6 +58,32 @@ def table(preset: Preset, rows: Sequence[Row], *, names: Sequence[str] = ()) -> 
     return Table("", tuple(heads), tuple(body))
 
 
+def seeds(preset: Preset, rows: Sequence[Row], *, names: Sequence[str] = ()) -> Table:
+    """One row per method, setting and seed, with the metrics; `names` chooses metrics.
+
+    A run that diverged has no values.
+    """
+    names = names or preset.metrics
+    judged = any(row["verdict"] for row in rows)
+    heads = [Column("method", "method", text=True), Column("setting", "setting", text=True)]
+    heads += [Column("seed", "seed", digits=0)]
+    heads += [Column(name, find_metric(name).title) for name in names]
+    heads += [Column("verdict", "verdict", text=True)] if judged else []
+    body = []
+    for entry in preset.methods:
+        at = (entry["label"], entry.get("setting", ""))
+        own = [r for r in rows if (r["method"], r["setting"]) == at]
+        for row in sorted(own, key=lambda r: int(r["seed"])):
+            note = "" if row["complete"] else "(diverged)"
+            cells = [Cell(at[0]), Cell(at[1]), Cell(float(row["seed"]), note=note)]
+            for name in names:
+                value = row["metrics"].get(name)
+                cells.append(Cell(value, digits=digits_for([value], [])))
+            cells += [Cell(row["verdict"] or ABSENT)] if judged else []
+            body.append(tuple(cells))
+    return Table("", tuple(heads), tuple(body))
+
+
 def grid(preset: Preset, rows: Sequence[Row]) -> Table:
     """One row per method and one column per setting: the mean and deviation of the `pair`."""
     assert preset.pair is not None
@@ -302,4 +328,5 @@ LAYOUTS: dict[str, Callable[[Preset, Sequence[Row]], Table]] = {
     "rounds": rounds,
     "swings": swings,
     "surrogates": surrogates,
+    "seeds": seeds,
 }
