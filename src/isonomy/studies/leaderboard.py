@@ -360,8 +360,8 @@ def _combination(board: Board) -> list[str]:
 _OWN = """\
 ## A method of our own
 
-**{ours}** ([how it works](algorithms/{ours}.md)) was made after the published methods
-had been measured: fine-tuning has the best mean rank in accuracy, and FedFV is among the best without
+**{ours}** ([how it works](algorithms/{ours}.md)) was made after the published methods had been
+measured: fine-tuning has the best mean rank in accuracy, and FedFV is among the best without
 personal models. Its parts and defaults were chosen on validation examples of German credit, COMPAS,
 ADULT, Fashion-MNIST, rotated MNIST and CIFAR-10. It was then measured on test examples once, tuned
 with the same budget as every method.
