@@ -128,6 +128,7 @@ def test_the_method_of_our_own_is_compared_with_its_parts(board: Board):
     assert (
         "Better with p < 0.05: worst 10 % client accuracy (minus fedavg); worse: nothing." in page
     )
+    assert "best mean rank of all methods in accuracy and worst 10 % client accuracy:" in page
     assert "| accuracy | 1.0 | fedavg | 2.0 |" in page
 
 
