@@ -6,8 +6,9 @@
 
 `tables` writes each data set as one file per client, with the rows of a label divided over clients
 by a Dirichlet distribution, and the census by state. `run` calls `isonomy init` on them, changes
-only the number of rounds and what MENDED says, and trains every algorithm with its defaults. It
-appends one line per run to FOLDER/results.jsonl, and a run that is there already is not repeated.
+only the number of rounds and what MENDED says, and trains every algorithm with its defaults, with
+three seeds, which also divide the rows into training, validation and test examples. It appends one
+line per run to FOLDER/results.jsonl, and a run that is there already is not repeated.
 `show` prints accuracy on test examples against the constant predictor and against FedAvg; a method
 fails if it diverges or if it is below the constant predictor. Defaults are chosen on validation
 examples (`show --split validation`).
@@ -21,7 +22,9 @@ import time
 import tomllib
 from dataclasses import replace
 from importlib import import_module
+from itertools import product
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -42,6 +45,7 @@ from isonomy.runs.evaluate import evaluate
 ROUNDS = 12
 ROWS = 6_000
 CLIENTS = 10
+SEEDS = range(3)
 STATES = ("AK", "AL", "CO", "GA", "HI", "MT", "NJ", "NM", "PA", "SD")
 LABELS = {
     "adult": "income",
@@ -64,7 +68,8 @@ def write_tables(folder: Path, acs: Path | None) -> None:
     stream = np.random.default_rng(0)
     for name, label in LABELS.items():
         module = import_module(f"isonomy.data.datasets.{name}")
-        table = module.parse([file.path for file in fetch.fetch(*module.FILES)])
+        parsed = module.parse([file.path for file in fetch.fetch(*module.FILES)])
+        table = pa.table(parsed.listed())
         table = table.drop_columns([c for c in UNKNOWN.get(name, []) if c in table.column_names])
         table = table.take(stream.permutation(len(table))[:ROWS])
         _write(folder / name, table, _skewed(table.column(label).to_pylist(), stream))
@@ -157,29 +162,33 @@ def constant(config: Config, split: str) -> float:
     return float((parts[split] == most).double().mean())
 
 
+Key = tuple[str, str, str, int]  # data, algorithm, changed keys, seed
+
+
 def run_all(
     folder: Path, data: list[str], names: list[str], note: str, extra: dict[str, Any]
 ) -> None:
     """Run what is not in the results yet."""
     for name in data:
         values = base(folder, name)
-        for algorithm in names:
-            if (name, algorithm, note) in results(folder):
+        for algorithm, seed in product(names, SEEDS):
+            if (name, algorithm, note, seed) in results(folder):
                 continue
-            line = run_one(merge(values | {"algorithm": {"name": algorithm}}, extra))
-            line = {"data": name, "algorithm": algorithm, "note": note, **line}
+            chosen = {"algorithm": {"name": algorithm}, "seed": seed}
+            line = run_one(merge(values | chosen, extra))
+            line = {"data": name, "algorithm": algorithm, "note": note, "seed": seed, **line}
             with (folder / "results.jsonl").open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(line) + "\n")
             shown = line.get("error") or line["validation"]["accuracy"]
-            print(name, algorithm, note, shown, f"{line['seconds']} s", flush=True)
+            print(name, algorithm, note, seed, shown, f"{line['seconds']} s", flush=True)
 
 
-def results(folder: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
+def results(folder: Path) -> dict[Key, dict[str, Any]]:
     """The latest line of each run."""
     file = folder / "results.jsonl"
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     lines = [json.loads(line) for line in text.splitlines()]
-    return {(line["data"], line["algorithm"], line["note"]): line for line in lines}
+    return {(one["data"], one["algorithm"], one["note"], one["seed"]): one for one in lines}
 
 
 EXPLAINED: dict[str, str] = {}  # why a method fails, for those that do
@@ -194,10 +203,11 @@ is written by `benchmarks/defaults.py`, which can be interrupted and continued:
     python benchmarks/defaults.py show FOLDER --to docs/defaults.md
 
 {size} Each number is accuracy on test examples minus that of the constant predictor (the most
-frequent class of the training examples), in percentage points. There is one seed, so differences of
-a point or two mean nothing; German has only about 200 test examples. **below** marks a run that is
-below the constant by more than {slack:g} points, **diverged** one without a result; a
-method that is not made for a data set refuses it, with the reason below the table.
+frequent class of the training examples), in percentage points: the mean over {seeds} seeds, and the
+standard deviation. A seed also divides the rows into training, validation and test examples; German
+has only about 200 test examples. **below** marks a mean that is below the constant by more than
+{slack:g} points, **diverged** a method without a result with some seed; a method that is not made
+for a data set refuses it, with the reason below the table.
 Defaults and recommended local work were chosen on validation examples.
 
 Some methods recommend their own local work, which is used for keys that the config does not set
@@ -217,47 +227,56 @@ def page(folder: Path, data: list[str], names: list[str], split: str) -> str:
         f"{ROUNDS} rounds; at most {ROWS:,} rows of each data set, divided among {CLIENTS} clients "
         "with different shares of the labels; the census (`acs`) has ten states as clients."
     )
-    lines = [INTRODUCTION.format(size=size, slack=100 * SLACK, recommended="; ".join(made))]
+    facts = {"size": size, "slack": 100 * SLACK, "seeds": len(SEEDS)}
+    lines = [INTRODUCTION.format(**facts, recommended="; ".join(made))]
     lines.append("| algorithm | " + " | ".join(data) + " |")
     lines.append("| --- |" + " ---: |" * len(data))
-    best = [found[(name, "fedavg", "")][split] for name in data]
-    majority = " | ".join(f"{100 * one['constant']:.1f}" for one in best)
+    constants = [[line[split]["constant"] for line in _lines(found, d, "fedavg")] for d in data]
+    majority = " | ".join(f"{100 * fmean(own):.1f}" for own in constants)
     lines.append(f"| accuracy of the constant | {majority} |")
     failed: dict[str, list[str]] = {}
     for name in names:
         cells = []
         for one in data:
-            text, bad = _cell(found.get((one, name, "")), split)
+            text, bad = _cell(_lines(found, one, name), split)
             cells.append(text)
             if bad:
                 failed.setdefault(name, []).append(one)
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     lines += ["", _failures(failed, found, split)]
-    for (one, name, note), line in found.items():
-        if (
-            name in names
-            and one in data
-            and not note
-            and "diverged" not in line.get("error", "diverged")
-        ):
-            lines += ["", f"`{name}` refuses {one}: {line['error']}"]
+    refused = {
+        f"`{name}` refuses {one}: {line['error']}"
+        for (one, name, note, _), line in found.items()
+        if name in names
+        and one in data
+        and not note
+        and "diverged" not in line.get("error", "diverged")
+    }
+    for text in sorted(refused):
+        lines += ["", text]
     return "\n".join(lines) + "\n"
 
 
-def _cell(line: dict[str, Any] | None, split: str) -> tuple[str, bool]:
+def _lines(found: dict[Key, dict[str, Any]], data: str, name: str, note: str = "") -> list[Any]:
+    """The runs of a method on a data set, of all seeds; empty unless all were made."""
+    lines = [found.get((data, name, note, seed)) for seed in SEEDS]
+    return [] if None in lines else lines
+
+
+def _cell(lines: list[dict[str, Any]], split: str) -> tuple[str, bool]:
     """One entry of the table, and whether it is a failure."""
-    if line is None:
+    if not lines:
         return "not run", False
-    if "error" in line:
-        return ("**diverged**", True) if "diverged" in line["error"] else ("refused", False)
-    above = line[split]["accuracy"] - line[split]["constant"]
-    bad = above < -SLACK - 1e-9  # one of 200 rows is exactly the slack
-    return (f"{100 * above:+.1f}" + (" **below**" if bad else "")), bad
+    errors = [line["error"] for line in lines if "error" in line]
+    if errors:
+        bad = any("diverged" in error for error in errors)
+        return ("**diverged**" if bad else "refused"), bad
+    above = [100 * (line[split]["accuracy"] - line[split]["constant"]) for line in lines]
+    bad = fmean(above) < -100 * SLACK - 1e-9  # one of 200 rows is exactly the slack
+    return f"{fmean(above):+.1f} ± {stdev(above):.1f}" + (" **below**" if bad else ""), bad
 
 
-def _failures(
-    failed: dict[str, list[str]], found: dict[tuple[str, str, str], dict[str, Any]], split: str
-) -> str:
+def _failures(failed: dict[str, list[str]], found: dict[Key, dict[str, Any]], split: str) -> str:
     """What failed, why, and what was measured with the setting that works."""
     if not failed:
         return "No method fails."
@@ -266,9 +285,9 @@ def _failures(
         text = (
             f"**{name}** fails on {', '.join(where)}. {EXPLAINED.get(name, 'Not explained yet.')}"
         )
-        for (data, algorithm, note), line in found.items():
-            if algorithm == name and note and split in line:
-                text += f" With `{note}` on {data}: {_cell(line, split)[0]}."
+        tried = {(d, note) for d, algorithm, note, _ in found if algorithm == name and note}
+        for data, note in sorted(tried):
+            text += f" With `{note}` on {data}: {_cell(_lines(found, data, name, note), split)[0]}."
         out.append(text)
     return "\n\n".join(out)
 

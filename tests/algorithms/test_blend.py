@@ -37,6 +37,9 @@ def federation(*held: list[float], at: float = 1.0) -> Federation:
     )
 
 
+said: list[str] = []  # remarks, the last one last
+
+
 def personal(
     algorithm: Blend, kind: type[Engine], *held: list[float], at: float = 1.0
 ) -> list[float]:
@@ -48,6 +51,8 @@ def personal(
     server = algorithm.round(server, engine.cohort(everyone, work=WORK, round=0))
     got: Any = algorithm.finish(server, engine.cohort(everyone, work=WORK, round=1))
     assert torch.equal(got.params["weight"], server.params["weight"])  # personal models stay away
+    assert not algorithm.remark(server)
+    said.append(algorithm.remark(got))
     weights: list[float] = engine.states.stacked["params"]["weight"].flatten().tolist()
     return weights
 
@@ -66,6 +71,7 @@ def test_a_round_and_the_shares_by_hand(kind: type[Engine]) -> None:
     one = Blend(alpha=0.5, shares=(0.0, 0.5, 1.0), steps=1, least=1)
     got = personal(one, kind, [0.9, 1.0], [2.0])
     assert got == pytest.approx([0.9375, 0.85])
+    assert said[-1].endswith("are 0.25 on average, chosen on their validation examples.")
     assert personal(one, kind, [2.0], [0.0]) == pytest.approx([1.025, 0.48])
 
 
@@ -76,6 +82,9 @@ def test_a_client_with_too_few_validation_examples_takes_the_given_share(
     """Client 0 has one example, which would choose 1; a quarter of the way leads to 0.89375."""
     one = Blend(alpha=0.5, shares=(0.0, 1.0), share=0.25, steps=1, least=2)
     assert personal(one, kind, [2.0], [0.0, 0.0]) == pytest.approx([0.89375, 0.48])
+    assert "1 of 2 clients have fewer than 2 validation examples" in said[-1]
+    assert personal(one, kind, [], []) == pytest.approx([0.89375, 0.7575])
+    assert "0.25 on average; 2 of 2 clients" in said[-1]
 
 
 def test_training_examples_do_not_choose() -> None:

@@ -19,7 +19,7 @@ from isonomy.studies.optuna_study import JOURNAL, distribution
 from isonomy.studies.pruning import STARTUP, Pruned
 from isonomy.studies.search import Search, check_fixed, label_of, space_of
 
-LOCAL_ONLY = {"fedavg", "local", "mapper"}  # their options are not tuned
+LOCAL_ONLY = {"blend", "fedavg", "local", "mapper"}  # their options are not tuned
 
 
 def drawn(kind: type, draw: random.Random) -> dict[str, Any]:

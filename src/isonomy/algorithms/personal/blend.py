@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,14 +41,27 @@ from isonomy.core.task import Params, Task
 from isonomy.core.work import Work
 
 
+class Server(NamedTuple):
+    """The model; after the last stage how many clients have a blend, how many of them had enough
+    validation examples, and the sum of their shares.
+    """
+
+    params: Params
+    blends: Tensor
+    able: Tensor
+    shares: Tensor
+
+
 @dataclass(frozen=True)
-class Blend(Algorithm[Global]):
+class Blend(Algorithm[Server]):
     """FedFV's directions, then fine-tuning as far as held-out examples support it."""
 
     name: ClassVar[str] = "blend"
     family: ClassVar[str] = "personal"
     paper: ClassVar[str] = "Isonomy's own combination"
-    reveals: ClassVar[str] = "each client's model and loss; personal models are not sent"
+    reveals: ClassVar[str] = (
+        "each client's model and loss, and the sum of the shares; personal models are not sent"
+    )
 
     alpha: float = option(
         0.1, "share of clients, those with the largest losses, whose updates are not changed"
@@ -73,15 +86,16 @@ class Blend(Algorithm[Global]):
         if self.least < 1:
             raise ValueError(f"least = {self.least}: give 1 or more.")
 
-    def init_server(self, task: Task, params: Params, clients: int) -> Global:
+    def init_server(self, task: Task, params: Params, clients: int) -> Server:
         """The initial model."""
-        return Global(params)
+        none = torch.zeros(())
+        return Server(params, none, none, none)
 
     def init_client(self, task: Task, params: Params) -> State:
         """No personal model yet."""
         return untuned(params)
 
-    def round(self, server: Global, cohort: Cohort) -> Global:
+    def round(self, server: Server, cohort: Cohort) -> Server:
         """The mean of updates that do not conflict."""
         replies = cohort.gather(self.local, {"params": server.params})
         updates = rows(
@@ -91,13 +105,31 @@ class Blend(Algorithm[Global]):
         weights = resolved(products, replies.value["loss"], self.alpha).mean(0)
         g = weights.to(updates.dtype) @ updates
         g = g * length_factor(g, products)
-        return Global(tree.sub(server.params, unflattened(g, server.params)))
+        return server._replace(params=tree.sub(server.params, unflattened(g, server.params)))
 
-    def finish(self, server: Global, cohort: Cohort) -> Global:
+    def finish(self, server: Server, cohort: Cohort) -> Server:
         """The last stage; the personal models stay with the clients."""
         work = self.other_work("tune", cohort.work)
-        cohort.sum(self.tune, {"params": server.params}, work=work)
-        return server
+        got = cohort.sum(self.tune, {"params": server.params}, work=work)
+        return Server(server.params, got["blends"], got["able"], got["shares"])
+
+    def deployed(self, server: Server) -> Global:
+        """The model only."""
+        return Global(server.params)
+
+    def remark(self, server: Server) -> str:
+        """How far clients went from the common model, and whether they could choose."""
+        blends, able = int(server.blends), int(server.able)
+        if not blends:
+            return ""
+        mean = float(server.shares) / blends
+        said = f"Clients' shares of their personal models are {mean:.2f} on average"
+        if able == blends:
+            return f"{said}, chosen on their validation examples."
+        return (
+            f"{said}; {blends - able} of {blends} clients have fewer than {self.least} validation "
+            f"examples and took algorithm.share = {self.share:g}; with more of them they choose."
+        )
 
     def other_work(self, phase: str, work: Work) -> Work | None:
         """The last stage has its own work."""
@@ -110,13 +142,15 @@ class Blend(Algorithm[Global]):
         loss = train_loss(task, origin, client)
         return {"params": descend(task.loss, origin, client), "loss": loss}, client.state
 
-    @phase("sum", tuned="statistic")
+    @phase("sum", blends="statistic", able="statistic", shares="statistic")
     def tune(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """Training from the common model, and the blend of both."""
         common = message["params"]
         own = descend(task.loss, common, client)
-        share = self.chosen(task, common, own, client)
-        return {"tuned": torch.ones(())}, tuned(blended(common, own, share))
+        able = client.sizes[1] >= self.least
+        share = torch.where(able, self.best_share(task, common, own, client), self.share)
+        reply = {"blends": torch.ones(()), "able": able.to(torch.float32), "shares": share}
+        return reply, tuned(blended(common, own, share))
 
     @phase("gather")
     def adapt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
@@ -131,15 +165,14 @@ class Blend(Algorithm[Global]):
         """The client's blend, once it has one."""
         return own_or_common(state, deployed.params)
 
-    def chosen(self, task: Task, common: Params, own: Params, client: Client) -> Tensor:
+    def best_share(self, task: Task, common: Params, own: Params, client: Client) -> Tensor:
         """The share of the personal model with the least loss on the validation examples."""
         shares = torch.tensor(sorted(self.shares))
         losses = torch.stack(
             [task.loss(blended(common, own, share), client.validation) for share in shares]
         )
         best = torch.argmin(torch.nan_to_num(losses, nan=math.inf)).reshape(1)
-        found = shares.index_select(0, best).squeeze(0)
-        return torch.where(client.sizes[1] >= self.least, found, torch.tensor(self.share))
+        return shares.index_select(0, best).squeeze(0)
 
 
 def blended(common: Params, own: Params, share: Tensor) -> Params:
