@@ -67,7 +67,7 @@ def test_the_page(board: Board):
     assert "fedavg has the best mean on one in accuracy; on two in accuracy.\n" in page
     assert "local has the best mean nowhere.\n" in page
     # a rank of 1 instead of 3.5 is less than the critical difference of four methods on two
-    assert "no method is told apart as better in accuracy, worst 10 % client accuracy and" in page
+    assert "no method is significantly better in accuracy, worst 10 % client accuracy and" in page
     # paired differences .2 and .19: t = .195 / (.005), one degree of freedom
     gap = "- demographic-parity gap: **fair** 0.105; bad 0.300, p = 0.016; fedavg 0.300, p = 0.016."
     assert gap in page

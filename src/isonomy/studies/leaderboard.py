@@ -298,7 +298,7 @@ def _told_apart(board: Board) -> str:
     none = [notion for notion, names in ahead.items() if not names]
     said = [f"ahead of it in {notion}: {_and(names)}" for notion, names in ahead.items() if names]
     if none:
-        said.insert(0, f"no method is told apart as better in {_and(none)}")
+        said.insert(0, f"no method is significantly better in {_and(none)}")
     return f"By mean ranks and Nemenyi's test (5 %), against FedAvg: {'; '.join(said)}."
 
 
