@@ -92,3 +92,38 @@ def test_code_that_gives_other_results_without_its_wrapper_is_not_used(
     monkeypatch.setattr(compile_fx, "compile_fx_inner", lambda *a, **k: Code(whole(*a, **k)))
     again = program._make_fx(lambda a: (a * 2 + 1,), [x])
     assert torch.equal(program._compiled(again, [x])(x)[0], 2 * x + 1)
+
+
+def test_code_that_takes_a_constant_of_the_graph_is_not_called_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes one input more; called with too few, C++ would read memory that is not a tensor."""
+    from torch._inductor import compile_fx
+
+    inner, taken = compile_fx.compile_fx_inner, []
+
+    class Code:
+        """Code that must not be called alone."""
+
+        def __init__(self, real):
+            self.real = real
+
+        def current_callable(self, inputs):
+            raise AssertionError("called without the constant")
+
+        def __getattr__(self, name):
+            return getattr(self.real, name)
+
+        def __call__(self, inputs):
+            return self.real(inputs)
+
+    def spied(made, examples, **options):
+        taken.append(len(examples))
+        return Code(inner(made, examples, **options))
+
+    monkeypatch.setattr(compile_fx, "compile_fx_inner", spied)
+    x = torch.arange(3.0)
+    graph = program._make_fx(lambda a: (a * torch.tensor([3.0, 5.0, 7.0]),), [x])
+    made = program._compiled(graph, [x])
+    assert taken == [2]
+    assert made(x)[0].tolist() == [0.0, 5.0, 14.0]

@@ -396,29 +396,38 @@ def _compiled(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[...
 
     On the CPU, what calls the kernels is C++ too: in Python it takes longer than a small step. For
     the same reason the code is called there without the functions that the compiler puts around it,
-    which are for gradients and changed inputs, if it gives the same results without them.
+    which are for gradients and changed inputs, if it takes the same inputs and gives the same
+    results without them. It may take others, such as a constant of the graph before them; C++ does
+    not check this, and would read memory that is not a tensor.
     """
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
-    inner: list[Any] = []
+    inner: list[tuple[Any, list[Any]]] = []
 
-    def remembered(*arguments: Any, **options: Any) -> Any:
-        inner.append(compile_fx_inner(*arguments, **options))
-        return inner[-1]
+    def remembered(made: Any, examples: list[Any], **options: Any) -> Any:
+        inner.append((compile_fx_inner(made, examples, **options), _kinds(examples)))
+        return inner[-1][0]
 
     for node in graph.graph.nodes:
         node.meta.pop("val", None)  # of a mode of its own in each node, which the compiler refuses
     on_cpu = all(t.device.type == "cpu" for t in inputs)
     with config.patch(cpp_wrapper=on_cpu):
         whole = cast(Callable[..., Any], compile_fx(graph, inputs, inner_compile=remembered))
-    code = getattr(inner[0], "current_callable", None) if on_cpu and len(inner) == 1 else None
+    if not on_cpu or len(inner) != 1 or inner[0][1] != _kinds(inputs):
+        return whole
+    code = getattr(inner[0][0], "current_callable", None)
     if code is None:
         return whole
     expected, got = whole(*inputs), code(list(inputs))
     if len(got) != len(expected) or not all(map(torch.equal, got, expected)):
         return whole
     return lambda *tensors: code(list(tensors))
+
+
+def _kinds(inputs: list[Any]) -> list[Any]:
+    """What code that was compiled for these inputs relies on."""
+    return [(t.shape, t.stride(), t.dtype) if isinstance(t, Tensor) else None for t in inputs]
 
 
 def _apart(out: list[Tensor], read: list[Tensor]) -> tuple[Tensor, ...]:
