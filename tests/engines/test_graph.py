@@ -67,6 +67,9 @@ def test_an_sgd_step_is_the_same_with_fewer_operations_and_in_place():
         lambda p, q: (p, q * 2 - p),
         lambda p, q: ((p * 2)[:2].sum(0, keepdim=True) + p, (q * 2).exp().sqrt() - (q * 2)),
         lambda p, q: (p.sum(0).expand(3, 3) + q, (-(p * 2)).neg() + p[0]),
+        lambda p, q: (torch.addcmul(p, q, p, value=-1), q),
+        lambda p, q: (torch.addcmul(p, q, q[0, 0], value=-1), q.T + p),
+        lambda p, q: (torch.addcmul(p, q, q[0, 0], value=-1), torch.addcmul(q, q, q)),
     ],
 )
 def test_reading_after_writing_is_never_wrong(step):
@@ -128,6 +131,55 @@ def test_results_of_convolutions_and_norms_are_written_over_unless_they_are_read
     assert over.count("aten.relu_.default") == 1, "the first one's is read again"
     assert "aten.add_.Tensor" in over, "the sum of a weight's two gradients"
     assert torch.equal(got[0], expected[0])
+
+
+def _pooled_step(x, w, between):
+    def loss(w):
+        out = between(conv2d(x, w, padding=1))
+        return max_pool2d(out, 2).square().sum()
+
+    return loss(w), grad(loss)(w)
+
+
+@pytest.mark.parametrize("lanes", [None, 3])
+def test_relu_follows_pooling_with_the_same_bits(lanes):
+    """Also where a window has no positive number, or several equal ones."""
+    torch.manual_seed(0)
+    x = torch.randn(5, 2, 6, 6).round(decimals=0)  # equal numbers in many windows
+    w = torch.randn(*([] if lanes is None else [lanes]), 4, 2, 3, 3).round(decimals=0)
+
+    def step(x, w):
+        return _pooled_step(x, w, torch.relu)
+
+    f = step if lanes is None else vmap(step, in_dims=(None, 0))
+    with torch.no_grad(), FirstOrder(outermost):
+        graph = traced(f, x, w)
+    graphs.simplify(graph)
+    expected = graph(x, w)
+    graphs.relu_after_pooling(graph)
+    assert all(torch.equal(a, b) for a, b in zip(graph(x, w), expected, strict=True))
+    if lanes is None:
+        relu = [n for n in operations(graph) if n.target is torch.ops.aten.relu.default]
+        assert [n.args[0].target for n in relu] == [operator.getitem, operator.getitem]
+        cuts = [n for n in operations(graph) if n.target is graphs.aten.threshold_backward.default]
+        assert [n.meta["tensor_meta"].shape for n in cuts] == [(5, 4, 3, 3)]
+        call = graphs.optimised(graph, [x, w], carried=0)
+        assert all(torch.equal(a, b) for a, b in zip(call(x, w), expected, strict=True))
+
+
+def test_relu_that_something_else_reads_stays_before_pooling():
+    x, w = torch.randn(5, 2, 6, 6), torch.randn(4, 2, 3, 3)
+
+    def f(x, w):
+        out = torch.relu(conv2d(x, w, padding=1))
+        return max_pool2d(out, 2), out.sum()
+
+    graph = traced(f, x, w)
+    expected = graph(x, w)
+    graphs.relu_after_pooling(graph)
+    assert all(torch.equal(a, b) for a, b in zip(graph(x, w), expected, strict=True))
+    relu = [n for n in operations(graph) if n.target is torch.ops.aten.relu.default]
+    assert relu[0].args[0].target is torch.ops.aten.convolution.default
 
 
 def test_a_view_from_elsewhere_is_not_taken_for_the_whole():

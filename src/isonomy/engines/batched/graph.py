@@ -27,6 +27,7 @@ def optimised(
     Without `compare`, the graph itself is changed.
     """
     made = graph.copy() if compare else graph
+    relu_after_pooling(made)
     write_over_operands(made, carried)
     native(made)
     if compare:
@@ -119,6 +120,57 @@ def _times_one(node: torch.fx.Node) -> torch.fx.Node | None:
     return None
 
 
+def relu_after_pooling(graph: Traced) -> None:
+    """Let ReLU follow max pooling where it precedes it, with a fraction of the numbers.
+
+    The largest number of a window after ReLU is ReLU of the largest. The gradient goes to the same
+    position, or is 0 because no number of the window is positive.
+    """
+    for node in list(graph.graph.nodes):
+        if node.target is not aten.relu.default:
+            continue
+        pools = [u for u in node.users if u.target is aten.max_pool2d_with_indices.default]
+        slopes = [u for u in node.users if u.target is _POOLING_SLOPE and u.args[0] is not node]
+        cuts = [u for u in node.users if u.target is aten.threshold_backward.default]
+        if len(pools) != 1 or len({*pools, *slopes, *cuts}) != len(node.users):
+            continue
+        largest = [u for u in pools[0].users if u.target is operator.getitem and u.args[1] == 0]
+        ours = all(c.args[0] in slopes and c.args[1:] == (node, 0) for c in cuts)
+        if len(largest) != 1 or not ours or len(slopes) != len(cuts):
+            continue
+        if any(set(s.users) - set(cuts) for s in slopes):
+            continue
+        _move_behind(graph.graph, node, largest[0], slopes, cuts)
+    graph.recompile()
+
+
+_POOLING_SLOPE = aten.max_pool2d_with_indices_backward.default
+
+
+def _move_behind(
+    graph: torch.fx.Graph,
+    relu: torch.fx.Node,
+    largest: torch.fx.Node,
+    slopes: list[torch.fx.Node],
+    cuts: list[torch.fx.Node],
+) -> None:
+    """Replace a ReLU before max pooling by one behind it, and likewise in its derivative."""
+    with graph.inserting_after(largest):
+        behind = graph.call_function(aten.relu.default, (largest,))
+    behind.meta = dict(largest.meta)
+    largest.replace_all_uses_with(behind, delete_user_cb=lambda user: user is not behind)
+    for slope in slopes:
+        with graph.inserting_before(slope):
+            cut = graph.call_function(aten.threshold_backward.default, (slope.args[0], behind, 0))
+        cut.meta = dict(largest.meta)
+        slope.args = (cut, *slope.args[1:])
+    for cut in cuts:
+        cut.replace_all_uses_with(cut.args[0])  # type: ignore[arg-type]
+        graph.erase_node(cut)
+    relu.replace_all_uses_with(relu.args[0])  # type: ignore[arg-type]
+    graph.erase_node(relu)
+
+
 _FILLS: dict[Any, Any] = {
     aten.ones_like.default: aten.ones.default,
     aten.zeros_like.default: aten.zeros.default,
@@ -153,7 +205,7 @@ def write_over_operands(graph: Traced, carried: int) -> None:
     place = {node: i for i, node in enumerate(graph.graph.nodes)}
     own = set(list(place)[:carried])
     for node in graph.graph.nodes:
-        if node.target not in _OVER or node.kwargs:
+        if node.target not in _OVER or set(node.kwargs) - {"value"}:
             continue
         over, operands = _OVER[node.target]
         for at in operands:
@@ -182,6 +234,7 @@ def _shares(other: Any, g: torch.fx.Node) -> bool:
 # what writes over an operand instead, and which operands it may be
 _OVER: dict[Any, tuple[Any, tuple[int, ...]]] = {
     aten.add.Tensor: (aten.add_.Tensor, (0, 1)),
+    aten.addcmul.default: (aten.addcmul_.default, (0,)),
     aten.div.Tensor: (aten.div_.Tensor, (0,)),
     aten.exp.default: (aten.exp_.default, (0,)),
     aten.mul.Tensor: (aten.mul_.Tensor, (0, 1)),
@@ -218,9 +271,11 @@ _MAKES = {  # operations whose result is new memory, and one tensor
     aten.mm.default,
     aten.mul.Scalar,
     aten.sum.dim_IntList,
+    torch.ops.mkldnn._linear_pointwise.default,
 }
 _MAKES_SEVERAL: set[Any] = {  # operations whose results are new memory each
     aten.convolution_backward.default,
+    aten.max_pool2d_with_indices.default,
     aten.native_group_norm.default,
     aten.native_group_norm_backward.default,
 }

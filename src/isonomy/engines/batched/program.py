@@ -40,6 +40,7 @@ from isonomy.engines.batched.ahead import Ahead
 from isonomy.engines.batched.columns import by_columns
 from isonomy.engines.batched.first_order import FirstOrder
 from isonomy.engines.batched.graph import optimised, simplify, without_python
+from isonomy.engines.batched.large import for_large_matrices
 from isonomy.engines.batched.lift import Lift, NotLiftable
 from isonomy.engines.batched.precision import Precision, in_precision
 from isonomy.engines.batched.trace import Traced, trace
@@ -350,6 +351,7 @@ class Programs:
                 self.trouble = str(error).strip().splitlines()[0]
         if device.type == "cpu" and not self.blind:
             graph = by_columns(graph, inputs)
+            graph = for_large_matrices(graph)
         made = optimised(graph, inputs, len(carry), compare=not self.blind)
         numbers = sum(t.numel() for t in carry)
         light = device.type == "cpu" and not self.blind and numbers < LIGHT

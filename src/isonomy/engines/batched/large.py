@@ -1,0 +1,158 @@
+"""Faster operations for the large matrices of one client; the results are equal to rounding.
+
+**Products by oneDNN.** On the CPU torch multiplies matrices in single precision with MKL, which on
+AMD's processors with AVX-512 computes in registers of 256 instead of 512 bits. oneDNN, which torch
+contains for convolutions, uses whole registers there: it is about twice as fast for large matrices,
+and slower for small ones.
+
+**Updates in one pass.** `p - rate * gradient` reads and writes the memory of a weight matrix twice;
+torch's `addcmul` does it once, and rounds once instead of twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isonomy.engines.batched.trace import LAYOUT, Layout, Traced
+
+aten = torch.ops.aten
+
+PRODUCT = 2**21  # multiplications in a product, from which oneDNN is the faster library
+THIN = 16  # rows or columns, fewer than which it is slower
+UPDATED = 2**18  # numbers in a weight matrix, from which its update is made in one pass
+
+
+def for_large_matrices(graph: Traced) -> Traced:
+    """The graph with faster operations for large matrices; the graph itself if it has none.
+
+    It is for tensors on the CPU, and before operations are made to write to their inputs.
+    """
+    nodes = list(graph.graph.nodes)
+    products = any(map(_large_product, nodes)) and onednn_is_faster()
+    if not products and not any(map(_large_update, nodes)):
+        return graph
+    made = graph.copy()
+    for node in list(made.graph.nodes):
+        if products and _large_product(node):
+            _by_onednn(made.graph, node)
+        elif _large_update(node):
+            _in_one_pass(node)
+    made.graph.eliminate_dead_code()
+    made.recompile()
+    return made
+
+
+# --- products -------------------------------------------------------------------------------------
+
+
+@cache
+def onednn_is_faster() -> bool:
+    """Whether this processor is one of those, and torch has an oneDNN that multiplies correctly."""
+    backends: Any = torch.backends
+    if not (backends.mkl.is_available() and backends.mkldnn.is_available()):
+        return False
+    try:
+        if not half_used(torch.cpu.get_capabilities()):
+            return False
+        a, b, c = torch.rand(THIN, 600), torch.rand(600, 300), torch.rand(300)
+        exact = a.double() @ b.double()
+        for bias, expected in ((None, exact), (c, exact + c)):
+            if not torch.allclose(product(a, b, bias).double(), expected, rtol=1e-5):
+                return False
+    except (AttributeError, KeyError, RuntimeError):  # another version of torch
+        return False
+    return True
+
+
+def half_used(capabilities: Mapping[str, Any]) -> bool:
+    """Whether MKL uses half of this processor's vector registers.
+
+    >>> half_used({"cpu_name": "AMD EPYC", "avx512_f": True})
+    True
+    >>> half_used({"cpu_name": "Intel(R) Xeon(R) Platinum", "avx512_f": True})
+    False
+    """
+    return str(capabilities["cpu_name"]).startswith("AMD") and bool(capabilities["avx512_f"])
+
+
+def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    """The product of two matrices by oneDNN, with a bias added to each row.
+
+    >>> product(torch.ones(2, 3), torch.ones(3, 1), torch.ones(1)).tolist()
+    [[4.0], [4.0]]
+    """
+    with torch.no_grad():
+        made: Tensor = torch.ops.mkldnn._linear_pointwise.default(a, b.t(), bias, "none", [], "")
+    return made
+
+
+def _large_product(node: torch.fx.Node) -> bool:
+    """Whether a node is the product of two large dense matrices in single precision."""
+    if node.target not in (aten.mm.default, aten.addmm.default) or node.kwargs:
+        return False
+    *bias, a, b = map(_layout, node.args)
+    if a is None or b is None or not (_dense(a) and _dense(b)):
+        return False
+    sizes = (*a.shape, b.shape[1])
+    if bias and (bias[0] is None or bias[0].shape != sizes[-1:] or bias[0].stride != (1,)):
+        return False
+    return min(sizes) >= THIN and math.prod(sizes) >= PRODUCT
+
+
+def _by_onednn(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
+    *bias, a, b = node.args
+    with graph.inserting_before(node):
+        turned = graph.call_function(aten.t.default, (b,))
+    node.target = torch.ops.mkldnn._linear_pointwise.default
+    node.args = (a, turned, bias[0] if bias else None, "none", [], "")
+
+
+def _layout(node: Any) -> Layout | None:
+    """How a tensor in single precision lies in memory."""
+    layout = node.meta.get(LAYOUT) if isinstance(node, torch.fx.Node) else None
+    return layout if layout is not None and layout.dtype == torch.float32 else None
+
+
+def _dense(matrix: Layout) -> bool:
+    """Whether a matrix has no gaps, along rows or along columns."""
+    rows, columns = matrix.shape
+    return matrix.stride in ((columns, 1), (1, rows))
+
+
+# --- updates --------------------------------------------------------------------------------------
+
+
+def _large_update(node: torch.fx.Node) -> bool:
+    """Whether a node takes a gradient times a rate from a large matrix, both dense."""
+    if node.target is not aten.sub.Tensor or node.kwargs:
+        return False
+    matrix, step = node.args
+    p, parts = _layout(matrix), _rate_and_gradient(step)
+    if p is None or parts is None or len(p.shape) != 2 or math.prod(p.shape) < UPDATED:
+        return False
+    return _dense(p) and _layout(parts[1]) == p
+
+
+def _in_one_pass(node: torch.fx.Node) -> None:
+    parts = _rate_and_gradient(node.args[1])
+    assert parts is not None
+    rate, gradient = parts
+    node.target = aten.addcmul.default
+    node.args, node.kwargs = (node.args[0], gradient, rate), {"value": -1}
+
+
+def _rate_and_gradient(step: Any) -> tuple[torch.fx.Node, torch.fx.Node] | None:
+    """The factors of a product that nothing else reads, the first of which is one number."""
+    if not isinstance(step, torch.fx.Node) or step.target is not aten.mul.Tensor:
+        return None
+    for rate, gradient in (step.args, step.args[::-1]):
+        layout = _layout(rate)
+        if layout is not None and layout.shape == () and isinstance(gradient, torch.fx.Node):
+            return (rate, gradient) if len(step.users) == 1 else None  # type: ignore[return-value]
+    return None

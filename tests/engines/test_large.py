@@ -1,0 +1,157 @@
+"""Faster operations for large matrices: which ones are replaced, and the numbers they give."""
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, grad
+
+from isonomy.engines.batched import large
+from isonomy.engines.batched.graph import optimised
+from isonomy.engines.batched.large import for_large_matrices, onednn_is_faster
+from isonomy.engines.batched.trace import trace
+
+aten = torch.ops.aten
+ONEDNN = torch.ops.mkldnn._linear_pointwise.default
+needs_onednn = pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN"
+)
+
+
+@pytest.fixture
+def faster(monkeypatch):
+    """A processor on which oneDNN is the faster library, whatever this one is."""
+    monkeypatch.setattr(large, "onednn_is_faster", lambda: True)
+
+
+def drawn(*shape, turned=False, seed=0):
+    generator = torch.Generator().manual_seed(seed + sum(shape))
+    made = torch.randn(*(shape[::-1] if turned else shape), generator=generator)
+    return made.t() if turned else made
+
+
+def targets(f, *inputs):
+    made = for_large_matrices(trace(lambda *t: [f(*t)], inputs))
+    return [n.target for n in made.graph.nodes if n.op == "call_function"]
+
+
+@needs_onednn
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_products_are_right_to_rounding(faster, left, right, bias):
+    """Far closer to the product in double precision than one of fewer bits would be."""
+    a, b, c = drawn(32, 700, turned=left), drawn(700, 120, turned=right), drawn(120)
+    inputs = [a, b, c] if bias else [a, b]
+    f = (lambda a, b, c: torch.addmm(c, a, b)) if bias else torch.mm
+    graph = for_large_matrices(trace(lambda *t: [f(*t)], inputs))
+    assert ONEDNN in [n.target for n in graph.graph.nodes]
+    got, exact = graph(*inputs)[0], f(*(t.double() for t in inputs))
+    rounding = 700**0.5 * torch.finfo(torch.float32).eps * (a.abs() @ b.abs())
+    assert ((got - exact).abs() <= rounding).all()
+    half = f(*(t.bfloat16() for t in inputs))
+    assert ((half - exact).abs() > rounding).any()
+    assert got.is_contiguous()
+
+
+@needs_onednn
+def test_only_large_dense_products_in_single_precision_are_replaced(faster):
+    wide = drawn(64, 512)
+    assert ONEDNN in targets(torch.mm, wide, drawn(512, 64))
+    assert ONEDNN not in targets(torch.mm, wide, drawn(512, 63)), "too small"
+    assert ONEDNN not in targets(torch.mm, drawn(2_000, 500), drawn(500, 8)), "too thin"
+    assert ONEDNN not in targets(torch.mm, wide.double(), drawn(512, 64).double())
+    assert ONEDNN not in targets(torch.mm, wide, drawn(1024, 64)[::2]), "with gaps"
+    assert ONEDNN not in targets(torch.mm, wide, drawn(1, 64).expand(512, 64)), "with gaps"
+    assert ONEDNN not in targets(torch.addmm, drawn(64, 64), wide, drawn(512, 64)), "not a bias"
+
+
+def test_products_stay_where_the_other_library_is_as_fast(monkeypatch):
+    monkeypatch.setattr(large, "onednn_is_faster", lambda: False)
+    assert targets(torch.mm, drawn(64, 512), drawn(512, 64)) == [aten.mm.default]
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "expected"),
+    [
+        ({"cpu_name": "AMD EPYC 9B14", "avx512_f": True}, True),
+        ({"cpu_name": "AMD EPYC 7B13", "avx512_f": False}, False),
+        ({"cpu_name": "Intel(R) Xeon(R)", "avx512_f": True}, False),
+        ({}, False),  # of another version of torch
+    ],
+)
+@needs_onednn
+def test_processors(monkeypatch, capabilities, expected):
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    onednn_is_faster.cache_clear()
+    try:
+        assert onednn_is_faster() is expected
+        if expected:
+            onednn_is_faster.cache_clear()
+            monkeypatch.setattr(large, "product", lambda a, b, bias: (a @ b) * 1.001)
+            assert onednn_is_faster() is False, "it multiplies wrongly"
+    finally:
+        onednn_is_faster.cache_clear()
+
+
+def test_an_update_in_one_pass_rounds_at_most_once_more():
+    p, g, rate = drawn(600, 500), drawn(600, 500, seed=1), torch.tensor(0.05)
+    graph = for_large_matrices(trace(lambda p, g, r: [p - r * g], [p, g, rate]))
+    assert [n.target for n in graph.graph.nodes if n.op == "call_function"] == [
+        aten.addcmul.default
+    ]
+    got, exact = graph(p, g, rate)[0], p.double() - rate.double() * g.double()
+    plain = p - rate * g
+    assert (got - exact).abs().max() <= (plain - exact).abs().max()
+    own = p.clone()
+    written = optimised(graph, [p, g, rate], carried=1)(own, g, rate)[0]
+    assert torch.equal(written, got)
+    assert written.data_ptr() == own.data_ptr(), "not updated in place"
+
+
+@pytest.mark.parametrize(
+    ("f", "shape"),
+    [
+        (lambda p, g, r: p - r * g, (600, 400)),  # small
+        (lambda p, g, r: p - r * g, (300_000,)),  # not a matrix
+        (lambda p, g, r: r * g - p, (600, 500)),
+        (lambda p, g, r: p - (r * g + p), (600, 500)),
+        (lambda p, g, r: p - g * g, (600, 500)),
+    ],
+)
+def test_other_updates_stay(f, shape):
+    p, g = drawn(*shape), drawn(*shape, seed=1)
+    assert aten.addcmul.default not in targets(f, p, g, torch.tensor(0.05))
+
+
+def test_a_step_whose_scaled_gradient_is_read_again_stays():
+    def f(p, g, r):
+        step = r * g
+        return p - step + step.sum()
+
+    p = drawn(600, 500)
+    assert aten.addcmul.default not in targets(f, p, drawn(600, 500, seed=1), torch.tensor(0.05))
+
+
+@needs_onednn
+def test_gradients_of_a_network(faster):
+    """Forward and backward products of both large layers, against double precision."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU())
+    net.append(nn.Linear(200, 10))
+    x, y = torch.randn(64, 784), torch.randint(10, (64,))
+    names, values = zip(*((n, p.detach()) for n, p in net.named_parameters()), strict=True)
+
+    def slopes(x, *values):
+        def loss(params):
+            return nn.functional.cross_entropy(functional_call(net, params, (x,)), y)
+
+        return list(grad(loss)(dict(zip(names, values, strict=True))).values())
+
+    with torch.no_grad():
+        graph = trace(slopes, [x, *values])
+        got = for_large_matrices(graph)
+        assert sum(n.target is ONEDNN for n in got.graph.nodes) == 5
+        exact = slopes(x.double(), *(v.double() for v in values))
+        for mine, right in zip(got(x, *values), exact, strict=True):
+            assert torch.allclose(mine.double(), right, rtol=1e-4, atol=1e-6)
