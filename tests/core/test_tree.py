@@ -71,6 +71,9 @@ def test_finite() -> None:
     assert tree.finite({"a": torch.ones(2), "n": torch.tensor(3)})
     assert not tree.finite({"a": torch.tensor([1.0, float("nan")])})
     assert not tree.finite([torch.ones(1), torch.tensor(float("-inf"))])
+    assert not tree.finite([torch.tensor([float("inf"), float("-inf")])])
+    assert tree.finite([torch.full((3,), 3e38)]), "the sum is not finite, the numbers are"
+    assert tree.finite([])
 
 
 def test_operations_make_new_tensors() -> None:

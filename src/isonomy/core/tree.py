@@ -131,8 +131,20 @@ def nbytes(tree: Tree) -> int:
 
 
 def finite(tree: Tree) -> bool:
-    """Whether every floating number in the tree is finite."""
-    return all(bool(torch.isfinite(t).all()) for t in leaves(tree) if t.is_floating_point())
+    """Whether every floating number in the tree is finite.
+
+    A sum is finite only if all of its numbers are, and takes a fifth of the time to check. It may
+    also overflow, so that numbers whose sum is not finite are checked one by one.
+    """
+    return sums_finite(tree) or all(
+        bool(torch.isfinite(t).all()) for t in leaves(tree) if t.is_floating_point()
+    )
+
+
+def sums_finite(tree: Tree) -> bool:
+    """Whether the sum of every leaf is finite, which implies that all numbers are."""
+    sums = [t.sum() for t in leaves(tree) if t.is_floating_point()]
+    return sum(float(s) * 0.0 for s in sums) == 0.0
 
 
 # --- a tree as named arrays and a JSON description: for files and messages, without pickle

@@ -120,7 +120,7 @@ class Screen:
         if shape != self._right or any(len(t) != len(chunk.ids) for t in tree.leaves(chunk.value)):
             self._reject(chunk.ids, WRONG_SHAPE)
             return
-        if _sums_finite(chunk.value):
+        if tree.sums_finite(chunk.value):
             yield chunk
             return
         good = torch.ones(len(chunk.ids), dtype=torch.bool)
@@ -137,14 +137,6 @@ class Screen:
     def _reject(self, ids: Tensor, why: str) -> None:
         for k in ids.tolist():
             self.rejected.setdefault(int(k), why)
-
-
-def _sums_finite(value: Tree) -> bool:
-    """Whether all sums are finite, which implies that all numbers are; cheap to check."""
-    sums = [t.sum() for t in tree.leaves(value) if t.is_floating_point()]
-    if not sums:
-        return True
-    return bool(sum(float(s) * 0.0 for s in sums) == 0.0)
 
 
 def _most_frequent(held: list[tuple[Shape, Replies]]) -> tuple[Shape, int]:

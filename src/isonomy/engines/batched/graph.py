@@ -270,6 +270,7 @@ _MAKES = {  # operations whose result is new memory, and one tensor
     aten.max_pool2d_with_indices_backward.default,
     aten.mm.default,
     aten.mul.Scalar,
+    aten.stack.default,
     aten.sum.dim_IntList,
     torch.ops.mkldnn._linear_pointwise.default,
 }

@@ -1,9 +1,9 @@
-"""Faster operations for the large matrices of one client; the results are equal to rounding.
+"""Faster operations for clients' large matrices; the results are equal to rounding.
 
 **Products by oneDNN.** On the CPU torch multiplies matrices in single precision with MKL, which on
 AMD's processors with AVX-512 computes in registers of 256 instead of 512 bits. oneDNN, which torch
 contains for convolutions, uses whole registers there: it is about twice as fast for large matrices,
-and slower for small ones.
+and slower for small ones. It multiplies one client's matrices at a time.
 
 **Updates in one pass.** `p - rate * gradient` reads and writes the memory of a weight matrix twice;
 torch's `addcmul` does it once, and rounds once instead of twice.
@@ -23,7 +23,7 @@ from isonomy.engines.batched.trace import LAYOUT, Layout, Traced
 
 aten = torch.ops.aten
 
-PRODUCT = 2**21  # multiplications in a product, from which oneDNN is the faster library
+PRODUCT = 1_500_000  # multiplications in a product, from which oneDNN is the faster library
 THIN = 16  # rows or columns, fewer than which it is slower
 UPDATED = 2**18  # numbers in a weight matrix, from which its update is made in one pass
 
@@ -93,24 +93,36 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _large_product(node: torch.fx.Node) -> bool:
-    """Whether a node is the product of two large dense matrices in single precision."""
-    if node.target not in (aten.mm.default, aten.addmm.default) or node.kwargs:
+    """Whether a node is the product of large dense matrices in single precision."""
+    if node.target not in _PRODUCTS or node.kwargs:
         return False
     *bias, a, b = map(_layout, node.args)
     if a is None or b is None or not (_dense(a) and _dense(b)):
         return False
-    sizes = (*a.shape, b.shape[1])
+    sizes = (*a.shape[-2:], b.shape[-1])
     if bias and (bias[0] is None or bias[0].shape != sizes[-1:] or bias[0].stride != (1,)):
         return False
     return min(sizes) >= THIN and math.prod(sizes) >= PRODUCT
 
 
+_PRODUCTS = (aten.mm.default, aten.addmm.default, aten.bmm.default)
+
+
 def _by_onednn(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
+    linear = torch.ops.mkldnn._linear_pointwise.default
     *bias, a, b = node.args
     with graph.inserting_before(node):
-        turned = graph.call_function(aten.t.default, (b,))
-    node.target = torch.ops.mkldnn._linear_pointwise.default
-    node.args = (a, turned, bias[0] if bias else None, "none", [], "")
+        if node.target is aten.bmm.default:
+            made = []
+            for lane in range(node.meta[LAYOUT].shape[0]):
+                x, y = (graph.call_function(aten.select.int, (t, 0, lane)) for t in (a, b))
+                turned = graph.call_function(aten.t.default, (y,))
+                made.append(graph.call_function(linear, (x, turned, None, "none", [], "")))
+            node.target, node.args = aten.stack.default, (made,)
+        else:
+            turned = graph.call_function(aten.t.default, (b,))
+            node.target = linear
+            node.args = (a, turned, bias[0] if bias else None, "none", [], "")
 
 
 def _layout(node: Any) -> Layout | None:
@@ -120,9 +132,9 @@ def _layout(node: Any) -> Layout | None:
 
 
 def _dense(matrix: Layout) -> bool:
-    """Whether a matrix has no gaps, along rows or along columns."""
-    rows, columns = matrix.shape
-    return matrix.stride in ((columns, 1), (1, rows))
+    """Whether a matrix, or every client's, has no gaps, along rows or along columns."""
+    rows, columns = matrix.shape[-2:]
+    return matrix.stride[-2:] in ((columns, 1), (1, rows))
 
 
 # --- updates --------------------------------------------------------------------------------------
