@@ -167,13 +167,20 @@ def test_relu_follows_pooling_with_the_same_bits(lanes):
         assert all(torch.equal(a, b) for a, b in zip(call(x, w), expected, strict=True))
 
 
-def test_relu_that_something_else_reads_stays_before_pooling():
+def _read_again(x, w):
+    out = torch.relu(conv2d(x, w, padding=1))
+    return max_pool2d(out, 2), out.sum()
+
+
+def _read_where(x, w):
+    out = torch.relu(conv2d(x, w, padding=1))
+    largest, where = max_pool2d(out, 2, return_indices=True)
+    return largest, where.sum()
+
+
+@pytest.mark.parametrize("f", [_read_again, _read_where])
+def test_relu_stays_before_pooling_if_something_else_reads_it_or_the_positions(f):
     x, w = torch.randn(5, 2, 6, 6), torch.randn(4, 2, 3, 3)
-
-    def f(x, w):
-        out = torch.relu(conv2d(x, w, padding=1))
-        return max_pool2d(out, 2), out.sum()
-
     graph = traced(f, x, w)
     expected = graph(x, w)
     graphs.relu_after_pooling(graph)

@@ -133,14 +133,14 @@ def relu_after_pooling(graph: Traced) -> None:
         slopes = [u for u in node.users if u.target is _POOLING_SLOPE and u.args[0] is not node]
         cuts = [u for u in node.users if u.target is aten.threshold_backward.default]
         if len(pools) != 1 or len({*pools, *slopes, *cuts}) != len(node.users):
+            continue  # something else reads it
+        parts = {u.args[1]: u for u in pools[0].users if u.target is operator.getitem}
+        where = set(parts[1].users) if 1 in parts else set()
+        if 0 not in parts or len(pools[0].users) != len(parts) or where != set(slopes):
             continue
-        largest = [u for u in pools[0].users if u.target is operator.getitem and u.args[1] == 0]
-        ours = all(c.args[0] in slopes and c.args[1:] == (node, 0) for c in cuts)
-        if len(largest) != 1 or not ours or len(slopes) != len(cuts):
-            continue
-        if any(set(s.users) - set(cuts) for s in slopes):
-            continue
-        _move_behind(graph.graph, node, largest[0], slopes, cuts)
+        own = all(set(s.users) <= set(cuts) for s in slopes)
+        if own and all(c.args[0] in slopes and c.args[1:] == (node, 0) for c in cuts):
+            _move_behind(graph.graph, node, parts[0], slopes, cuts)
     graph.recompile()
 
 
