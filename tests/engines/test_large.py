@@ -104,9 +104,9 @@ def test_products_stay_where_the_other_library_is_as_fast(monkeypatch):
 @pytest.mark.parametrize(
     ("capabilities", "expected"),
     [
-        ({"cpu_name": "AMD EPYC 9B14", "avx512_f": True}, True),
-        ({"cpu_name": "AMD EPYC 7B13", "avx512_f": False}, False),
-        ({"cpu_name": "Intel(R) Xeon(R)", "avx512_f": True}, False),
+        ({"cpu_name": "AMD EPYC 9755", "avx512_vp2intersect": True}, True),
+        ({"cpu_name": "AMD EPYC 9B14", "avx512_vp2intersect": False}, False),
+        ({"cpu_name": "11th Gen Intel(R)", "avx512_vp2intersect": True}, False),
         ({}, False),  # of another version of torch
     ],
 )

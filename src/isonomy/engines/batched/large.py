@@ -1,9 +1,9 @@
 """Faster operations for clients' large matrices; the results are equal to rounding.
 
 **Products by oneDNN.** On the CPU torch multiplies matrices in single precision with MKL, which on
-AMD's processors with AVX-512 computes in registers of 256 instead of 512 bits. oneDNN, which torch
-contains for convolutions, uses whole registers there: it is about twice as fast for large matrices,
-and slower for small ones. It multiplies one client's matrices at a time.
+AMD's processors computes in registers of 256 bits. Since Zen 5 they have units of 512. oneDNN,
+which torch contains for convolutions, uses these: it is about twice as fast for large matrices, and
+slower for small ones. It multiplies one client's matrices at a time.
 
 **Updates in one pass.** `p - rate * gradient` reads and writes the memory of a weight matrix twice;
 torch's `addcmul` does it once, and rounds once instead of twice.
@@ -71,14 +71,18 @@ def onednn_is_faster() -> bool:
 
 
 def half_used(capabilities: Mapping[str, Any]) -> bool:
-    """Whether MKL uses half of this processor's vector registers.
+    """Whether MKL uses half of this processor's vector units: an AMD with units of 512 bits.
 
-    >>> half_used({"cpu_name": "AMD EPYC", "avx512_f": True})
+    Zen 4 has AVX-512 too, but computes it in units of 256 bits, so MKL loses nothing there; it
+    lacks the instruction by which later ones are recognised.
+
+    >>> half_used({"cpu_name": "AMD EPYC", "avx512_vp2intersect": True})
     True
-    >>> half_used({"cpu_name": "Intel(R) Xeon(R) Platinum", "avx512_f": True})
+    >>> half_used({"cpu_name": "Intel(R) Xeon(R) Platinum", "avx512_vp2intersect": True})
     False
     """
-    return str(capabilities["cpu_name"]).startswith("AMD") and bool(capabilities["avx512_f"])
+    amd = str(capabilities["cpu_name"]).startswith("AMD")
+    return amd and bool(capabilities["avx512_vp2intersect"])
 
 
 def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
