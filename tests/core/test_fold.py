@@ -15,8 +15,10 @@ from torch.func import grad, vmap
 
 from core.folds import both, numbers
 from isonomy.core.fold import fold, using
+from isonomy.engines.batched.ahead import without_lane
 from isonomy.engines.batched.graph import without_python
 from isonomy.engines.batched.program import RUNGS, Programs, ladder
+from isonomy.engines.batched.trace import trace
 
 # --- the plain loop -------------------------------------------------------------------------------
 
@@ -274,6 +276,60 @@ def test_a_step_that_is_used_often_becomes_faster_with_the_same_bits() -> None:
     assert torch.allclose(results[0], expected, atol=1e-6)
     assert programs.faster == programs.traced == 1
     assert all(torch.equal(results[0], result) for result in results)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_the_longest_lane_alone_is_carried_without_lanes(kept: bool) -> None:
+    """With the same bits as in the steps before; the lanes that ended keep their own results."""
+    pool, w, b = numbers("pool", 40, 3), numbers("w", 3, 3, 2), numbers("b", 3, 2)
+    counts = torch.tensor([290, 120, 4])
+    rows = (numbers("rows", 3, 290, 5).abs() * 1000).long() % 40
+
+    def run() -> Any:
+        def client(w: Tensor, b: Tensor, rows: Tensor, count: Tensor) -> Any:
+            def body(carry: Any, at: Tensor) -> Any:
+                x, y = torch.nn.functional.embedding(at, pool), (at % 2).to(torch.float32)
+
+                def loss(w: Tensor, b: Tensor) -> Tensor:
+                    return ((x @ w + b).tanh().sum(-1) - y).square().mean()
+
+                dw, db = grad(loss, argnums=(0, 1))(*carry[:2])
+                ended = (carry[0] - 0.1 * dw, carry[1] - 0.1 * db)
+                return (*ended, carry[2]) if kept else ended
+
+            start = (w, b, b * 2) if kept else (w, b)
+            return fold(body, start, rows, count)
+
+        return vmap(client)(w, b, rows, counts)
+
+    programs, expected = Programs(), run()
+    results = []
+    for _ in range(6):
+        with torch.no_grad(), using(programs):
+            results.append(run())
+    single = [p.ahead.single for p in programs._cache.values() if p.ahead is not None]
+    assert single.count(True) == 1
+    for result in results:
+        assert all(map(torch.equal, results[0], result))
+    assert all(torch.allclose(a, e, atol=1e-4) for a, e in zip(results[0], expected, strict=True))
+
+
+def test_only_an_axis_of_one_lane_that_nothing_reads_is_dropped() -> None:
+    steps: dict[str, tuple[Any, int]] = {
+        "dropped": (lambda p, q: ((p[0] - q).unsqueeze(0),), 1),
+        "more lanes": (lambda p, q: ((p[0] - q).unsqueeze(0),), 2),
+        "read with the axis": (lambda p, q: ((p[0] - q).unsqueeze(0) + p.sum(0),), 1),
+        "another axis": (lambda p, q: ((p[:, 0] - q[0]).unsqueeze(1),), 1),
+        "returned in another place": (lambda p, q: ((p[0] - q).unsqueeze(1),), 1),
+    }
+    for name, (step, lanes) in steps.items():
+        p, q = numbers("p", lanes, 3), numbers("q", 3)
+        graph = trace(step, [p, q])
+        (expected,) = graph(p, q)
+        dropped = without_lane(graph, 1)
+        assert dropped == (name == "dropped"), name
+        (got,) = graph(p[0] if dropped else p, q)
+        assert torch.equal(got, expected[0] if dropped else expected), name
 
 
 def test_a_program_that_the_interpreter_changes_is_kept() -> None:

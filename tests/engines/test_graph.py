@@ -52,6 +52,27 @@ def test_an_sgd_step_is_the_same_with_fewer_operations_and_in_place():
 
 
 @pytest.mark.parametrize(
+    ("total", "fewer"),
+    [
+        (lambda p: p.sum(0, keepdim=True).view(3), True),
+        (lambda p: p.sum(-1, keepdim=True).view(3), True),
+        (lambda p: p.sum((0, 1), keepdim=True).view(()), True),
+        (lambda p: p.sum(0, keepdim=True).view(3, 1), False),  # other axes than those of the sum
+        (lambda p: (t := p.sum(0, keepdim=True)).view(3) + t, False),  # it is read as it is too
+    ],
+)
+def test_a_sum_drops_its_axes_itself_if_a_view_would(total, fewer):
+    p = torch.randn(3, 3)
+    graph = traced(lambda p: (total(p) * 2,), p)
+    before = len(operations(graph))
+    graphs.simplify(graph)
+    assert (len(operations(graph)) < before) == fewer
+    (got,) = graph(p)
+    assert torch.equal(got, total(p) * 2)
+    assert got.shape == total(p).shape
+
+
+@pytest.mark.parametrize(
     "step",
     [
         lambda p, q: (p - 0.1 * q, q - p),  # the second reads what the first would write

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 import torch
 from torch import nn
 
+from isonomy.config.schema import EngineConfig
 from isonomy.core.task import Task
 from isonomy.core.work import Work
 from isonomy.data.federation import Federation, build
@@ -24,25 +26,32 @@ def federation_of(sizes: list[int]) -> Federation:
     return build(torch.zeros(rows, 4), torch.zeros(rows).long(), groups, parts, classes=2)
 
 
-def work_of(sizes: list[int], flops: float) -> float:
+def work_of(sizes: list[int], flops: float, compiled: bool) -> float:
     """All examples, and those that fit in the overheads of clients and of the longest's steps."""
     one = LOOKUP + flops
-    clients = round(CLIENT / one) * len(sizes)
+    clients = round(CLIENT / one) * len(sizes) if compiled else 0
     return sum(sizes) + clients + round(OVERHEAD / one) * max(sizes) // 10
 
 
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("flops", [0.0, 2e4, 3e5, 1e9])
 @pytest.mark.parametrize("count", [2, 3, 4])
-def test_no_other_cut_of_the_sorted_clients_is_better(count: int, flops: float) -> None:
+def test_no_other_cut_of_the_sorted_clients_is_better(
+    count: int, flops: float, compiled: bool
+) -> None:
     """All cuts into contiguous groups, by brute force."""
-    found = shares_of(federation_of(UNEVEN), count, Work(batch=10), flops)
+    fed = federation_of(UNEVEN)
+    found = shares_of(fed, count, Work(batch=10), flops, compiled=compiled)
     mine = [[s for s, share in zip(UNEVEN, found, strict=True) if share == i] for i in range(count)]
     cuts = itertools.combinations(range(1, len(UNEVEN)), count - 1)
     best = min(
-        max(work_of(UNEVEN[a:b], flops) for a, b in itertools.pairwise([0, *cut, len(UNEVEN)]))
+        max(
+            work_of(UNEVEN[a:b], flops, compiled)
+            for a, b in itertools.pairwise([0, *cut, len(UNEVEN)])
+        )
         for cut in cuts
     )
-    assert max(work_of(part, flops) for part in mine if part) == best
+    assert max(work_of(part, flops, compiled) for part in mine if part) == best
 
 
 def test_a_heavy_model_divides_by_examples_and_a_light_one_by_steps() -> None:
@@ -69,3 +78,40 @@ def test_shares_are_those_of_the_prepared_work() -> None:
     assert fresh.share_of is not None
     assert torch.equal(engine.share_of, fresh.share_of)
     assert engine._flops == fresh._flops
+
+
+def test_shares_depend_on_what_the_config_asks_and_not_on_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Processes with and without a C++ compiler must divide the clients of a run alike."""
+    fed = federation_of([300, 200, 100, *[20] * 60])
+    task, options = Task(lambda: nn.Linear(4, 2), classes=2), EngineConfig(compile=True, shares=2)
+    found = []
+    for has in (True, False):
+        monkeypatch.setattr("isonomy.engines.batched.engine.has_compiler", lambda has=has: has)
+        engine = Batched.make(task, fed, seed=0, options=options, note=lambda note: None)
+        engine.prepare(Work(batch=10))
+        found.append(engine.share_of)
+    assert torch.equal(found[0], found[1])
+    plain = Batched(task, fed, shares=2)
+    plain.prepare(Work(batch=10))
+    assert not torch.equal(found[0], plain.share_of)
+
+
+def test_a_resumed_run_has_its_shares_whatever_is_counted_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """States are stored share by share, so another division would give them to other clients."""
+    task, fed = Task(lambda: nn.Linear(4, 2), classes=2), federation_of(UNEVEN)
+    engine = Batched(task, fed, shares=3)
+    engine.prepare(Work(batch=10))
+    saved = json.loads(json.dumps(engine.saved()))
+    monkeypatch.setattr("isonomy.engines.shares.OVERHEAD", 0.0)
+    other = Batched(task, fed, shares=3)
+    other.prepare(Work(batch=10))
+    assert engine.share_of is not None
+    assert other.share_of is not None
+    assert not torch.equal(engine.share_of, other.share_of)
+    other.restore(saved)
+    assert torch.equal(engine.share_of, other.share_of)
+    assert other.saved() == saved

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from isonomy.engines.batched.graph import _VIEWS, native, optimised, simplify, without_python
-from isonomy.engines.batched.trace import Traced, trace
+from isonomy.engines.batched.trace import LAYOUT, Traced, trace
 
 aten = torch.ops.aten
 
@@ -32,6 +32,7 @@ class Ahead:
     def __init__(self, graph: Traced, inputs: list[Tensor], carried: int, given: int) -> None:
         self._carried, self._given = carried, given
         before, after, self._stepped = _divided(graph, carried, given)
+        self.single = without_lane(after, carried)
         self._before = before
         self._made: dict[int, Callable[..., Any]] = {}
         rest = inputs[carried:]
@@ -39,10 +40,11 @@ class Ahead:
         used = sum(t.numel() * t.element_size() for t in found[: self._stepped])
         self.most = min(MOST, max(1, AHEAD // max(used, 1)))
         self._check(rest, found)
-        all_inputs = [*inputs[:carried], *found, *inputs[carried + given :]]
+        all_inputs = [*self.opened(inputs[:carried]), *found, *inputs[carried + given :]]
         self.call = without_python(optimised(after, all_inputs, carried), all_inputs, carried)
         expected = graph(*inputs)
-        got = self.call(*(t.clone() for t in inputs[:carried]), *all_inputs[carried:])
+        got = self.call(*(t.clone() for t in all_inputs[:carried]), *all_inputs[carried:])
+        got = self.closed(got)
         if not all(torch.equal(a, b) for a, b in zip(expected, got, strict=True)):
             raise NotDivided("other bits")
 
@@ -53,6 +55,14 @@ class Ahead:
         for i, (one, many) in enumerate(zip(found, ahead, strict=True)):
             if not torch.equal(one, many[1] if i < self._stepped else many):
                 raise NotDivided("other bits")
+
+    def opened(self, carry: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The carry as `call` takes it."""
+        return [t[0] for t in carry] if self.single else carry
+
+    def closed(self, carry: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The carry, from what `call` returned."""
+        return [t.unsqueeze(0) for t in carry] if self.single else carry
 
     def arguments(self, xs: list[Tensor], lifted: list[Tensor]) -> Iterator[tuple[Tensor, ...]]:
         """What `call` takes after the carry, step by step."""
@@ -96,6 +106,41 @@ class Ahead:
     @property
     def _outs(self) -> tuple[Any, ...]:
         return tuple(self._before.graph.output_node().args[0])  # type: ignore[arg-type]
+
+
+def without_lane(graph: Traced, carried: int) -> bool:
+    """Let a step of one lane take and return its carry without the axis of lanes, if it can.
+
+    It can if it does nothing with that axis but remove it from its inputs and add it to its
+    results. Otherwise the graph stays as it is. Returns whether it was changed.
+    """
+    inputs = [node for node in graph.graph.nodes if node.op == "placeholder"][:carried]
+    end = graph.graph.output_node()
+    results = end.args[0]
+    assert isinstance(results, (tuple, list))
+    taken = [(p, list(p.users)) for p in inputs]
+    lanes = {p.meta[LAYOUT].shape[:1] for p in inputs}
+    if lanes != {(1,)} or not all(_removes(u, p) for p, users in taken for u in users):
+        return False
+    if not all(isinstance(y, torch.fx.Node) and _adds(y) for y in results):
+        return False
+    for p, users in taken:
+        for user in users:
+            p.meta = dict(user.meta)
+            user.replace_all_uses_with(p)
+            graph.graph.erase_node(user)
+    end.args = (tuple(y.args[0] for y in results),)  # type: ignore[union-attr]
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return True
+
+
+def _removes(node: torch.fx.Node, p: torch.fx.Node) -> bool:
+    return node.target is aten.select.int and bool(node.args == (p, 0, 0))
+
+
+def _adds(node: torch.fx.Node) -> bool:
+    return node.target is aten.unsqueeze.default and bool(node.args[1] == 0)
 
 
 class NotDivided(Exception):

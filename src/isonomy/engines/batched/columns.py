@@ -79,11 +79,11 @@ def _turn(graph: torch.fx.Graph, node: torch.fx.Node, register: int) -> None:
             turned = _columns(graph, slope, register)
             kind = user.args[3]
             back = graph.call_function(user.target, (turned, columns, 0, kind))
-            user.replace_all_uses_with(_rows(graph, back, user.meta[LAYOUT]))
+            user.replace_all_uses_with(_rows(graph, back, user.meta[LAYOUT], register))
         graph.erase_node(user)
     if node.users:
         with graph.inserting_before(node):
-            rows = _rows(graph, columns, node.meta[LAYOUT])
+            rows = _rows(graph, columns, node.meta[LAYOUT], register)
         node.replace_all_uses_with(rows)
     graph.erase_node(node)
 
@@ -94,14 +94,19 @@ def _columns(graph: torch.fx.Graph, x: Any, register: int) -> torch.fx.Node:
     width, rows = shape[-1], math.prod(shape[:-1])
     flat = graph.call_function(aten.view.default, (x, [rows, width]))
     turned = graph.call_function(aten.t.default, (flat,))
+    if rows % register == 0:
+        return turned
     return graph.call_function(aten.constant_pad_nd.default, (turned, [0, -rows % register]))
 
 
-def _rows(graph: torch.fx.Graph, columns: torch.fx.Node, layout: Layout) -> torch.fx.Node:
+def _rows(
+    graph: torch.fx.Graph, columns: torch.fx.Node, layout: Layout, register: int
+) -> torch.fx.Node:
     """The columns of a matrix as the rows of a tensor."""
     rows = math.prod(layout.shape[:-1])
-    cut = graph.call_function(aten.slice.Tensor, (columns, 1, 0, rows))
-    turned = graph.call_function(aten.t.default, (cut,))
+    if rows % register:
+        columns = graph.call_function(aten.slice.Tensor, (columns, 1, 0, rows))
+    turned = graph.call_function(aten.t.default, (columns,))
     dense = graph.call_function(
         aten.clone.default, (turned,), {"memory_format": torch.contiguous_format}
     )

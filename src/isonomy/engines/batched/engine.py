@@ -36,7 +36,7 @@ from isonomy.engines.batched.refused_phases import explained
 from isonomy.engines.batched.runner import shared
 from isonomy.engines.batched.trace import flops
 from isonomy.engines.devices import Place, place_of, to_host
-from isonomy.engines.shares import shares_of
+from isonomy.engines.shares import by_size, shares_of, shares_with
 from isonomy.errors import ConfigError
 
 CACHED = 5 * 2**20  # bytes of parameters in a chunk: about the size of a processor's cache
@@ -81,6 +81,7 @@ class Batched(Engine):
         keep_freed()
         self.chunk = chunk
         self.programs = shared(compile, precision)
+        self.wanted_compiled = compile  # by the config, which all processes of a run have
         self.chunks = dict(chunks or {})
         self.threads: int | None = None  # that a probe found
         self._most_threads = 1
@@ -100,7 +101,7 @@ class Batched(Engine):
             )
             compile = False
         shares = 1 if options.shares == "auto" else options.shares
-        return cls(
+        made = cls(
             task,
             federation,
             seed=seed,
@@ -110,12 +111,15 @@ class Batched(Engine):
             place=place_of(options.device),
             precision=options.precision,
         )
+        made.wanted_compiled = options.compile
+        return made
 
     # --- shares of clients ----------------------------------------------------------------------
 
     def divide(self, shares: int, joint: Joint | None = None) -> None:
         """Divide clients into so many shares; `joint` are the processes that compute them."""
         self.shares, self.joint = shares, joint
+        self._clients_of_shares: list[int] | None = None  # that a checkpoint names
         self.held: Sequence[int] = range(shares)
         self._share_of: Tensor | None = None
 
@@ -135,9 +139,13 @@ class Batched(Engine):
     @property
     def share_of(self) -> Tensor | None:
         """Each client's share; None if there is one share."""
-        if self._share_of is None and self.shares > 1:
+        if self._share_of is None and self._clients_of_shares is not None:
+            self._share_of = shares_with(self._clients_of_shares, by_size(self.federation))
+        elif self._share_of is None and self.shares > 1:
             flops = self._heaviness(self._work) / max(self._examples(self._work), 1)
-            self._share_of = shares_of(self.federation, self.shares, self._work, flops)
+            self._share_of = shares_of(
+                self.federation, self.shares, self._work, flops, compiled=self.wanted_compiled
+            )
         return self._share_of
 
     @property
@@ -170,18 +178,22 @@ class Batched(Engine):
         self._most_threads = most
 
     def saved(self) -> dict[str, Any]:
-        """The chunks and the number of threads that probes found, and the number of shares."""
-        shares = {"shares": self.shares} if self.shares > 1 else {}
+        """The chunks and the number of threads that probes found, and the shares."""
+        shares: dict[str, Any] = {}
+        if self.share_of is not None:
+            clients = torch.bincount(self.share_of, minlength=self.shares).tolist()
+            shares = {"shares": self.shares, "clients": clients}
         threads = {"threads": self.threads} if self.threads is not None else {}
         return {"chunks": self.chunks, **shares, **threads}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Use what earlier probes found, and as many shares as there were."""
+        """Use what earlier probes found, and the shares that there were."""
         self.chunks = dict(saved.get("chunks") or {})
         if saved.get("threads") is not None:
             self.threads = int(saved["threads"])
             torch.set_num_threads(self.threads)
         self.divide(int(saved.get("shares", 1)), self.joint)
+        self._clients_of_shares = saved.get("clients")
         self.reset(self.initial)
 
     def exchange(self, ask: Ask) -> Iterator[Replies]:

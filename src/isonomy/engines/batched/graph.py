@@ -80,7 +80,7 @@ def simplify(graph: Traced, device: torch.device | None = None) -> None:
         if node.target in _FILLS:
             _fill(graph, node, device)
         elif node.target in _VIEWS | {aten.mul.Scalar}:
-            same = _same_as(node)
+            same = _same_as(node) or _shorter_sum(graph.graph, node)
             if same is not None:
                 node.replace_all_uses_with(same)
                 graph.graph.erase_node(node)
@@ -107,6 +107,27 @@ def _same_as(node: torch.fx.Node) -> torch.fx.Node | None:
         if _layout(at.meta.get("tensor_meta")) == _layout(node.meta.get("tensor_meta")):
             found = at
     return found
+
+
+def _shorter_sum(graph: torch.fx.Graph, node: torch.fx.Node) -> torch.fx.Node | None:
+    """A sum without the axes that it was taken along, for a view that drops them."""
+    total = node.args[0]
+    if node.target is not aten.view.default or not isinstance(total, torch.fx.Node):
+        return None
+    if total.target is not aten.sum.dim_IntList or total.kwargs or total.args[2:] != (True,):
+        return None
+    term, axes = total.args[:2]
+    layout = node.meta.get("tensor_meta")
+    if layout is None or not isinstance(term, torch.fx.Node) or len(total.users) > 1:
+        return None
+    shape = term.meta["tensor_meta"].shape
+    gone = {axis % len(shape) for axis in axes}  # type: ignore[union-attr, operator]
+    if tuple(n for i, n in enumerate(shape) if i not in gone) != tuple(layout.shape):
+        return None
+    with graph.inserting_before(node):
+        made = graph.call_function(aten.sum.dim_IntList, (term, axes))
+    made.meta = dict(node.meta)
+    return made
 
 
 def _times_one(node: torch.fx.Node) -> torch.fx.Node | None:

@@ -18,7 +18,7 @@ import contextlib
 import itertools
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import torch
@@ -118,6 +118,14 @@ class Program:
             return self.ahead.arguments(xs, lifted)
         each = zip(*(t.unbind() for t in xs), strict=True)
         return ((*x, *lifted) for x in each)
+
+    def opened(self, carry: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The carry as `call` takes it in the steps of the last `arguments`."""
+        return carry if self.ahead is None else self.ahead.opened(carry)
+
+    def closed(self, carry: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The carry, from what `call` returned."""
+        return carry if self.ahead is None else self.ahead.closed(carry)
 
 
 class Programs:
@@ -264,14 +272,17 @@ class Programs:
             x = [t[0] for t in xs]
             program = self._program(step, signature, alive, carry, x, x_dims, lifted, lifted_dims)
             active = bisect_left(falling, -i)
-            for more in program.arguments(carry, xs, lifted):
-                carry = program.call(*carry, *more)
+            steps = program.arguments(carry, xs, lifted)
+            now = program.opened(carry)
+            for more in steps:
+                now = program.call(*now, *more)
                 i += 1
                 if ends and i == -falling[active - 1]:  # some lanes have finished
                     still = bisect_left(falling, -i)
-                    for end, t in zip(ends, carry, strict=True):
+                    for end, t in zip(ends, program.closed(now), strict=True):
                         end[still:active].copy_(t[still:active])
                     active = still
+            carry = list(program.closed(now))
         return ends or list(carry)
 
     def _until(self, falling: list[int], first: int, lanes: int) -> int:
