@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.func import grad
+from torch.func import grad, grad_and_value
 
 from isonomy.blocks.descent import Objective, start, step
 from isonomy.core import tree
@@ -25,10 +25,16 @@ def train_loss(task: Task, params: Params, client: Client) -> Tensor:
     return torch.stack(sums).sum() / client.size.clamp(min=1)
 
 
+def loss_and_gradient(task: Task, params: Params, client: Client) -> tuple[Tensor, Tree]:
+    """`train_loss` and its gradient, in one pass over the examples."""
+    slope, loss = grad_and_value(lambda p: train_loss(task, p, client))(params)
+    return loss, slope
+
+
 def gradient(task: Task, params: Params, client: Client, rows: Rows) -> Tree:
     """The gradient of the client's mean loss, on the first minibatch or on all examples."""
     if rows == "full":
-        return grad(lambda p: train_loss(task, p, client))(params)
+        return loss_and_gradient(task, params, client)[1]
     plan = client.plan
     return grad(task.loss)(params, client.pool.batch(plan.rows[0], plan.weight[0]))
 

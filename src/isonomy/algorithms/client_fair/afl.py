@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from isonomy.blocks.descent import descend
-from isonomy.blocks.measure import gradient, train_loss
+from isonomy.blocks.measure import loss_and_gradient, train_loss
 from isonomy.blocks.simplex import project
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm, Global
@@ -106,9 +106,9 @@ class AFL(Algorithm[Server]):
     def step(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The loss of the received model, and one step along its gradient on all examples."""
         origin = message["params"]
-        g = gradient(task, origin, client, "full")
+        loss, g = loss_and_gradient(task, origin, client)
         params = tree.tmap(lambda p, d: p - client.rate * d, origin, g)
-        return {"params": params, "loss": train_loss(task, origin, client)}, client.state
+        return {"params": params, "loss": loss}, client.state
 
     @phase("weigh", seen=("loss",), params="model", loss="statistic")
     def train(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:

@@ -141,8 +141,8 @@ class FedLF(Algorithm[Server]):
     def full(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The loss of the received model and its gradient, on all examples."""
         origin = message["params"]
-        g = measure.gradient(task, origin, client, "full")
-        return {"loss": measure.train_loss(task, origin, client), "gradient": g}, client.state
+        loss, g = measure.loss_and_gradient(task, origin, client)
+        return {"loss": loss, "gradient": g}, client.state
 
 
 def directions(vectors: Tensor, widths: list[int]) -> Tensor:

@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 
 from isonomy.blocks.equality import angle, towards_equal
-from isonomy.blocks.measure import gradient, train_loss
+from isonomy.blocks.measure import loss_and_gradient, train_loss
 from isonomy.blocks.simplex import min_norm
 from isonomy.blocks.vectors import gram, rows, unflattened
 from isonomy.core import tree
@@ -197,8 +197,8 @@ class FedMDFG(Algorithm[Server]):
     def measure(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The loss and the gradient on all examples."""
         params = message["params"]
-        found = gradient(task, params, client, "full")
-        return {"loss": train_loss(task, params, client), "gradient": found}, client.state
+        loss, found = loss_and_gradient(task, params, client)
+        return {"loss": loss, "gradient": found}, client.state
 
     @phase("gather", times="searches", loss="statistic")
     def attempt(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:

@@ -25,7 +25,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from isonomy.blocks.measure import gradient, train_loss
+from isonomy.blocks.measure import gradient, loss_and_gradient, train_loss
 from isonomy.blocks.weights import LEAST, log_power
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm, Global
@@ -102,8 +102,11 @@ class QFedSGD(Algorithm[Global]):
     def local(self, task: Task, message: Message, client: Client) -> tuple[Reply, State]:
         """The loss of the received model, and one gradient step from it."""
         origin = message["params"]
-        loss = train_loss(task, origin, client)
-        g = gradient(task, origin, client, self.gradient)
+        if self.gradient == "full":
+            loss, g = loss_and_gradient(task, origin, client)
+        else:
+            loss = train_loss(task, origin, client)
+            g = gradient(task, origin, client, self.gradient)
         params = tree.tmap(lambda p, d: p - client.rate * d, origin, g)
         return {
             "params": params,
