@@ -1,14 +1,27 @@
 """Faster operations for large matrices: which ones are replaced, and the numbers they give."""
 
+import collections
+
 import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, grad
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from isonomy.algorithms.average.fedavg import FedAvg
+from isonomy.blocks.measure import loss_and_gradient
+from isonomy.core import tree
+from isonomy.core.phase import Part, phase
+from isonomy.core.task import Task
+from isonomy.core.work import Work
+from isonomy.data.federation import build
 from isonomy.engines.batched import large
+from isonomy.engines.batched.engine import Batched
 from isonomy.engines.batched.graph import optimised
 from isonomy.engines.batched.large import for_large_matrices, onednn_is_faster
+from isonomy.engines.batched.program import Programs
 from isonomy.engines.batched.trace import trace
+from isonomy.engines.loop import Loop
 
 aten = torch.ops.aten
 ONEDNN = torch.ops.mkldnn._linear_pointwise.default
@@ -188,3 +201,130 @@ def test_gradients_of_a_network(faster):
         exact = slopes(x.double(), *(v.double() for v in values))
         for mine, right in zip(got(x, *values), exact, strict=True):
             assert torch.allclose(mine.double(), right, rtol=1e-4, atol=1e-6)
+
+
+# --- outside of traced steps ----------------------------------------------------------------------
+
+
+class Seen(TorchDispatchMode):
+    """Which operations are carried out."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = collections.Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names[func] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10))
+
+
+@pytest.fixture
+def images():
+    """Four clients with 90 to 600 examples, and the engine's federation of them."""
+    generator = torch.Generator().manual_seed(0)
+    sizes = [600, 300, 100, 90]
+    x = torch.randn(sum(sizes), 784, generator=generator)
+    y = torch.randint(10, (sum(sizes),), generator=generator)
+    parts = {"train": list(torch.arange(sum(sizes)).split(sizes))}
+    return build(x, y, torch.zeros(sum(sizes), 0, dtype=torch.int64), parts, classes=10)
+
+
+class Measured(FedAvg):
+    """FedAvg, and each client's loss and gradient at a model on all of its examples."""
+
+    @phase("gather", loss="statistic", gradient=Part("gradient", of="params"))
+    def measure(self, task, message, client):
+        loss, slope = loss_and_gradient(task, message["params"], client)
+        return {"loss": loss, "gradient": slope}, client.state
+
+
+@needs_onednn
+def test_losses_and_gradients_of_all_examples_are_right_to_rounding(faster, images):
+    task = Task(mlp, classes=10)
+    params, found = task.init(0), []
+    for kind in (Batched, Loop):
+        engine, algorithm = kind(task, images), Measured()
+        engine.prepare(Work(batch=50))
+        engine.reset(algorithm.init_client(task, params))
+        cohort = engine.cohort(engine.everyone(), work=Work(batch=50), round=0)
+        with Seen() as seen:
+            got = cohort.gather(algorithm.measure, {"params": params})
+        assert bool(seen.names[ONEDNN]) == (kind is Batched)
+        found.append(got.value)
+    for mine, right in zip(*map(tree.leaves, found), strict=True):
+        assert torch.allclose(mine, right, rtol=1e-4, atol=1e-6)
+
+
+@needs_onednn
+def test_networks_with_small_weights_and_other_processors_are_left_alone(faster, monkeypatch):
+    small = nn.Sequential(nn.Linear(60, 64), nn.ReLU(), nn.Linear(64, 10))
+    assert not isinstance(large.large_products(small), large.LargeProducts)
+    assert isinstance(large.large_products(mlp()), large.LargeProducts)
+    monkeypatch.setattr(large, "onednn_is_faster", lambda: False)
+    assert not isinstance(large.large_products(mlp()), large.LargeProducts)
+
+
+@needs_onednn
+@pytest.mark.parametrize(
+    ("left", "right", "dtype"),
+    [
+        ((8, 784), (784, 400), torch.float32),  # thin
+        ((100, 100), (100, 100), torch.float32),  # small
+        ((600, 784), (784, 200), torch.float64),
+        ((600, 784), (784, 200), torch.bfloat16),
+    ],
+)
+def test_other_products_are_torchs(left, right, dtype):
+    a, b = drawn(*left).to(dtype), drawn(*right, seed=1).to(dtype)
+    with Seen() as seen, large.LargeProducts():
+        got = a @ b
+    assert torch.equal(got, a @ b)
+    assert not seen.names[ONEDNN]
+
+
+@needs_onednn
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_bias_and_several_clients(turned):
+    x, w, b = drawn(600, 784, turned=turned), drawn(784, 200, turned=turned, seed=1), drawn(200)
+    several = torch.stack([x, 2 * x]), torch.stack([w, w])
+    with Seen() as seen, large.LargeProducts():
+        one, many = torch.addmm(b, x, w), torch.bmm(*several)
+        scaled = torch.addmm(b, x, w, alpha=2)  # not replaced
+    assert seen.names[ONEDNN] == 3
+    exact = x.double() @ w.double()
+    assert torch.allclose(one.double(), exact + b, atol=1e-3)
+    assert torch.allclose(many.double(), torch.stack([exact, 2 * exact]), atol=1e-3)
+    assert torch.equal(scaled, torch.addmm(b, x, w, alpha=2))
+
+
+@needs_onednn
+def test_traced_steps_run_without_it(faster, images):
+    """They have their own products, and every operation under it would take longer."""
+    entered, task = [], Task(mlp, classes=10)
+
+    class Counting(large.LargeProducts):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            entered.append(func)
+            return super().__torch_dispatch__(func, types, args, kwargs)
+
+    class Counted(Programs):
+        def products(self, net):
+            return Counting()
+
+    engine, algorithm = Batched(task, images), FedAvg()
+    engine.programs = Counted()
+    engine.prepare(Work(batch=50))
+    params = task.init(0)
+    engine.reset(algorithm.init_client(task, params))
+    for round in range(2):  # the first one traces
+        entered.clear()
+        cohort = engine.cohort(engine.everyone(), work=Work(batch=50), round=round)
+        algorithm.round(algorithm.init_server(task, params, 4), cohort)
+        assert entered, "the phase around the steps is under it"
+        assert aten._log_softmax.default not in entered
+    with large.suspended():  # nothing to suspend
+        assert torch.equal(torch.ones(2) + 1, torch.full((2,), 2.0))

@@ -238,7 +238,14 @@ class Batched(Engine):
         lanes, shared = parts["lanes"], parts["shared"]
         each = None if ask.each is None else tree.take(ask.each, slice(first, last))
         planner = self.programs.plan
-        with torch.no_grad(), using(self.programs), planning(planner), self.place.active():
+        products = self.programs.products(self.task.net)
+        with (
+            torch.no_grad(),
+            using(self.programs),
+            planning(planner),
+            self.place.active(),
+            products,
+        ):
             if last - first == 1:
                 own = {} if each is None else tree.take(each, 0)
                 message = {**ask.message, **own}

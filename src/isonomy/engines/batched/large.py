@@ -12,19 +12,22 @@ torch's `addcmul` does it once, and rounds once instead of twice.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
 
-from isonomy.engines.batched.trace import LAYOUT, Layout, Traced
+from isonomy.engines.batched.trace import LAYOUT, Layout, Mode, Traced
 
 aten = torch.ops.aten
 
 PRODUCT = 1_500_000  # multiplications in a product, from which oneDNN is the faster library
 THIN = 16  # rows or columns, fewer than which it is slower
+WEIGHTS = 2**15  # numbers in a weight matrix, from which products that are not traced are looked at
 UPDATED = 2**18  # numbers in a weight matrix, from which its update is made in one pass
 
 
@@ -100,11 +103,56 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
 _PLAIN: tuple[Any, ...] = ("none", [], "")  # no function of the product
 
 
+class LargeProducts(Mode):  # type: ignore[no-untyped-call]
+    """Inside it, large products are computed by oneDNN operation by operation.
+
+    It is for what is not traced, such as losses and gradients of all of a client's examples, and
+    slows down every other operation by some microseconds. So it is `suspended` while traced steps
+    run, whose graphs have such products already.
+    """
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """As without it, except for large products."""
+        if func not in _PRODUCTS or kwargs or not _large(*map(_layout_of, args)):
+            return func(*args, **(kwargs or {}))
+        *bias, a, b = args
+        if func is aten.bmm.default:
+            return torch.stack([product(x, y) for x, y in zip(a, b, strict=True)])
+        return product(a, b, *bias)
+
+
+def large_products(net: nn.Module) -> AbstractContextManager[Any]:
+    """`LargeProducts`, if the network has large weights and oneDNN is faster here."""
+    numbers = (p.numel() for p in net.parameters() if p.dim() > 1 and p.device.type == "cpu")
+    if max(numbers, default=0) < WEIGHTS or not onednn_is_faster():
+        return nullcontext()
+    return LargeProducts()  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def suspended() -> Iterator[None]:
+    """Inside the `with` block, `LargeProducts` around it does nothing and costs nothing."""
+    if not isinstance(_get_current_dispatch_mode(), LargeProducts):
+        yield
+        return
+    with _pop_mode_temporarily():
+        yield
+
+
 def _large_product(node: torch.fx.Node) -> bool:
     """Whether a node is the product of large dense matrices in single precision."""
-    if node.target not in _PRODUCTS or node.kwargs:
-        return False
-    *bias, a, b = map(_layout, node.args)
+    return node.target in _PRODUCTS and not node.kwargs and _large(*map(_layout, node.args))
+
+
+def _large(*operands: Layout | None) -> bool:
+    """Whether these are large dense matrices in single precision, perhaps after a bias."""
+    *bias, a, b = operands
     if a is None or b is None or not (_dense(a) and _dense(b)):
         return False
     sizes = (*a.shape[-2:], b.shape[-1])
@@ -137,6 +185,13 @@ def _layout(node: Any) -> Layout | None:
     """How a tensor in single precision lies in memory."""
     layout = node.meta.get(LAYOUT) if isinstance(node, torch.fx.Node) else None
     return layout if layout is not None and layout.dtype == torch.float32 else None
+
+
+def _layout_of(t: Any) -> Layout | None:
+    """The same of a plain tensor on the CPU."""
+    if type(t) is not Tensor or t.dtype != torch.float32 or t.device.type != "cpu":
+        return None
+    return Layout(t.shape, t.stride(), t.dtype)
 
 
 def _dense(matrix: Layout) -> bool:

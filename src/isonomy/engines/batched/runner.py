@@ -8,11 +8,12 @@ other numbers, local loops run step by step under plain `vmap`: slower, with the
 from __future__ import annotations
 
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from isonomy.core.fold import Body, plain
@@ -33,6 +34,11 @@ class Untraced:
 
     def __init__(self, precision: Precision = "float32") -> None:
         self.precision: Precision = precision
+
+    def products(self, net: nn.Module) -> AbstractContextManager[Any]:
+        """A setting that changes nothing."""
+        del net
+        return nullcontext()
 
     def __call__(self, body: Body, carry: Tree, xs: Tree, count: Tensor | None) -> Tree:
         """Run a fold."""

@@ -106,13 +106,15 @@ def flops(f: Callable[[], Any]) -> int:
     return counter.total
 
 
-class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every operation on plain tensors; for subclasses."""
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # nothing here is compiled, and skipping dynamo would import it
 
 
-class _Counter(_Mode):  # type: ignore[no-untyped-call]
+class _Counter(Mode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.total = 0
@@ -131,7 +133,7 @@ class _Counter(_Mode):  # type: ignore[no-untyped-call]
         return out
 
 
-class _Recorder(_Mode):  # type: ignore[no-untyped-call]
+class _Recorder(Mode):  # type: ignore[no-untyped-call]
     def __init__(self, inputs: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._graph = torch.fx.Graph()
