@@ -76,6 +76,18 @@ def test_killed_at_random_moments_resumes_to_the_same_bytes(tmp_path, kills):
     assert "checkpoint/states.rows" in report[-1]["files"]
 
 
+@pytest.mark.parametrize("left", [".json", ".safetensors"])
+def test_what_a_kill_left_of_an_older_checkpoint_is_deleted(tmp_path, whole, left):
+    """Killed after the last checkpoint, while the oldest one was being deleted."""
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    (folder / "summary.json").unlink()
+    newest = max((folder / "checkpoint").glob(f"*{left}"))
+    shutil.copy(newest, newest.with_name(f"00000001{left}"))
+    resume(folder)
+    assert result(folder) == result(whole)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_says_how_to_go_on(tmp_path, whole, number):
     folder = tmp_path / "run"

@@ -46,13 +46,13 @@ def shares_of(
 
     >>> import torch
     >>> from isonomy.data.federation import build
-    >>> sizes = [40, 10, 10, 10, 10, 10, 10, 10]
+    >>> sizes = [40, 20, 20, 20, 20, 20, 20, 20, 20, 20]
     >>> rows = torch.arange(sum(sizes)).split(sizes)
     >>> y = torch.zeros(sum(sizes), dtype=torch.int64)
     >>> groups = torch.zeros(sum(sizes), 0, dtype=torch.int64)
     >>> made = build(torch.zeros(sum(sizes), 1), y, groups, {"train": list(rows)}, classes=2)
     >>> shares_of(made, 2, Work(batch=10)).tolist()
-    [0, 0, 1, 1, 1, 1, 1, 1]
+    [0, 0, 0, 1, 1, 1, 1, 1, 1, 1]
     """
     sizes, order = federation.sizes(), by_size(federation)
     kinds, kind = torch.unique(sizes[order], return_inverse=True)

@@ -88,10 +88,13 @@ def save(
 
 
 def prune(folder: Path, keep: int) -> None:
-    """Delete all but the newest checkpoints, and what interrupted ones left."""
+    """Delete all but the newest checkpoints, and what interrupted ones left.
+
+    Descriptions first: if this is interrupted, no checkpoint is listed that lacks tensors.
+    """
     kept = {f"{round:08d}" for round in rounds(folder)[:keep]}
     stored = {ROWS, LOG} if _oldest(folder) is not None else set()
-    for file in folder.iterdir():
+    for file in sorted(folder.iterdir(), key=lambda file: file.suffix != ".json"):
         if FILES.fullmatch(file.name) and file.name[:8] not in kept and file.name not in stored:
             file.unlink(missing_ok=True)
 

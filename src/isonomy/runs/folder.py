@@ -356,6 +356,10 @@ class RunFolder:
             checkpoints.save(folder, round, trees, extra, shards, changed)
             checkpoints.prune(folder, keep)
 
+    def prune_checkpoints(self, keep: int) -> None:
+        """Delete what an interruption left of checkpoints older than the newest `keep`."""
+        checkpoints.prune(self.path / "checkpoint", keep)
+
     def checkpoints(self) -> list[int]:
         """The rounds that have a checkpoint, newest first."""
         return checkpoints.rounds(self.path / "checkpoint")

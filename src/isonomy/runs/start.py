@@ -36,6 +36,8 @@ def begin(
     engine.reset(initial)
     found = _found(setting, place, listener, initial)
     if place is not None:
+        if found is not None:
+            place.prune_checkpoints(setting.config.checkpoint.keep)
         engine.settled(min(place.checkpoints(), default=0))
         place.rewind(0 if found is None else found.round)
     start = engine.everywhere(None if found is None else found.state)[0]
