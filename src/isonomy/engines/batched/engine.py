@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Literal, Self, cast
 
@@ -238,7 +239,7 @@ class Batched(Engine):
         lanes, shared = parts["lanes"], parts["shared"]
         each = None if ask.each is None else tree.take(ask.each, slice(first, last))
         planner = self.programs.plan
-        products = self.programs.products(self.task.net)
+        products = self.programs.products(self.task.net) if self.place.host else nullcontext()
         with (
             torch.no_grad(),
             using(self.programs),

@@ -117,10 +117,12 @@ def _shorter_sum(graph: torch.fx.Graph, node: torch.fx.Node) -> torch.fx.Node | 
     if total.target is not aten.sum.dim_IntList or total.kwargs or total.args[2:] != (True,):
         return None
     term, axes = total.args[:2]
-    layout = node.meta.get("tensor_meta")
-    if layout is None or not isinstance(term, torch.fx.Node) or len(total.users) > 1:
+    if not isinstance(term, torch.fx.Node) or not axes or len(total.users) > 1:
         return None
-    shape = term.meta["tensor_meta"].shape
+    before, layout = term.meta.get("tensor_meta"), node.meta.get("tensor_meta")
+    if before is None or layout is None:
+        return None
+    shape = before.shape
     gone = {axis % len(shape) for axis in axes}  # type: ignore[union-attr, operator]
     if tuple(n for i, n in enumerate(shape) if i not in gone) != tuple(layout.shape):
         return None
