@@ -70,9 +70,10 @@ def test_uneven_clients_are_planned_in_bands(monkeypatch: pytest.MonkeyPatch) ->
     places = []
     whole = batches._plan
 
-    def counted(work, keys, size, width, steps, passes):
+    def counted(work, keys, size, width, steps, passes, *, plain):
+        assert plain
         places.append(len(size) * passes * width)
-        return whole(work, keys, size, width, steps, passes)
+        return whole(work, keys, size, width, steps, passes, plain=plain)
 
     monkeypatch.setattr(batches, "_plan", counted)
     together(Work(batch=10))

@@ -190,6 +190,21 @@ def test_permutations_of_clients_of_several_sizes() -> None:
         assert torch.equal(together[k, :, :n], alone)
 
 
+@pytest.mark.parametrize("passes", [1, 3])
+def test_numpy_and_torch_sort_alike(passes: int) -> None:
+    """Also beside so many positions that they are sorted in another way."""
+    keys, sizes = random.key(4, torch.arange(5)), torch.tensor([1, 2, 50, 700, 1000])
+    made = random.permutation(keys, "p", sizes, 1000, passes)
+    assert torch.equal(made, random.permutation(keys, "p", sizes, 1000, passes, plain=True))
+    assert torch.equal(
+        made, vmap(lambda k, n: random.permutation(k, "p", n, 1000, passes))(keys, sizes)
+    )
+    wide = random.permutation(keys[3:], "p", sizes[3:], (1 << 20) + 3, 1, plain=True)
+    assert torch.equal(wide[0, :, :700], made[3, :1, :700])
+    assert torch.equal(wide[1, :, :1000], made[4, :1])
+    assert wide.sort(-1).values[1, 0].tolist() == list(range((1 << 20) + 3))
+
+
 def test_permutations_are_uniform() -> None:
     """All 24 orders of four, over 24 000 clients and two passes each."""
     keys = random.key(2, torch.arange(24_000))

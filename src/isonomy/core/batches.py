@@ -51,10 +51,22 @@ def plan(work: Work, keys: Tensor, size: Tensor, width: int, steps: int, passes:
     return _plan(work, keys, size, width, steps, passes) if made is None else made
 
 
-def _plan(work: Work, keys: Tensor, size: Tensor, width: int, steps: int, passes: int) -> Plan:
-    """The batches of one client, or of several with an axis of their own in `keys` and `size`."""
+def _plan(
+    work: Work,
+    keys: Tensor,
+    size: Tensor,
+    width: int,
+    steps: int,
+    passes: int,
+    *,
+    plain: bool = False,
+) -> Plan:
+    """The batches of one client, or of several with an axis of their own in `keys` and `size`.
+
+    `plain` says that these are on the CPU and under no transform.
+    """
     batch = work.width(width)
-    order = random.permutation(keys, "batches", size, width, passes)
+    order = random.permutation(keys, "batches", size, width, passes, plain=plain)
     per_pass, count = counts(work, size, width)
     step, own = torch.arange(steps), per_pass.unsqueeze(-1)
     at = (step % own).unsqueeze(-1) * batch + torch.arange(batch)
@@ -76,18 +88,18 @@ def plans(work: Work, keys: Tensor, size: Tensor, width: int, steps: int, passes
     the others, clients of similar sizes are planned together.
     """
     # numbers of other devices, and of tensors without numbers, are not read
-    known = type(size) is Tensor and size.device.type == "cpu" and work.batch > 0
-    sizes = size.tolist() if known else [width]
+    plain = type(size) is Tensor and size.device.type == "cpu"
+    sizes = size.tolist() if plain and work.batch > 0 else [width]
     cuts = bands(sizes)
     places = sum((last - first) * sizes[first] for first, last in cuts)
     if len(cuts) == 1 or passes * (len(sizes) * width - places) < SPARED:
-        return _plan(work, keys, size, width, steps, passes)
+        return _plan(work, keys, size, width, steps, passes, plain=plain)
     rows = torch.zeros(len(sizes), steps, work.batch, dtype=torch.int64)
     weight, count = torch.zeros(rows.shape), torch.empty_like(size)
     for first, last in cuts:
         most, least = sizes[first], sizes[last - 1]
         own = min(steps, work.count(most)), min(passes, work.passes(least))
-        made = _plan(work, keys[first:last], size[first:last], most, *own)
+        made = _plan(work, keys[first:last], size[first:last], most, *own, plain=plain)
         rows[first:last, : own[0]], weight[first:last, : own[0]] = made.rows, made.weight
         count[first:last] = made.count
     return Plan(rows, weight, count)
