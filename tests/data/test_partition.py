@@ -222,6 +222,16 @@ def test_shards_of_different_counts():
         partition.shards(Rows(labels), 2, 0, counts=(0, 2))
 
 
+def test_counts_of_shards_can_be_given_in_a_config():
+    """Their default is an empty list, which does not tell the type of its items."""
+    found, options = plan({"name": "shards", "counts": [1, 2, 2]})
+    assert options["counts"] == (1, 2, 2)
+    parts = found.function(Rows(np.arange(100) % 5), 3, 0, **options)
+    assert [len(p) for p in parts] == [20, 40, 40]
+    with pytest.raises(ConfigError, match=r"counts = \['a'\] .* give a list of whole numbers"):
+        plan({"name": "shards", "counts": ["a"]})
+
+
 def test_shards_that_do_not_reach_the_minimum():
     with pytest.raises(DataError, match="as few as 4 rows"):
         partition.shards(Rows(np.arange(29) % 2), 5, 0, each=2, minimum=5)

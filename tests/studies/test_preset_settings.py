@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from isonomy.data.partition import plan
+from isonomy.data.partition.registry import IMAGE_PARTITIONS, PARTITIONS
 from isonomy.report.robustness_grid import grid, plane
 from isonomy.studies.reproduce import _read, find, methods_of, presets, reproduce, scaled
 
@@ -123,6 +125,16 @@ def test_fmtl_presets(name: str) -> None:
     for e in preset.expected:
         assert e["method"] in labels
         assert e["setting"] in settings
+
+
+@pytest.mark.parametrize("name", sorted(presets()))
+def test_partitions_of_presets_are_allowed(name: str) -> None:
+    """Each method's at full size; whether rows can be divided so is known when they are read."""
+    preset, known = find(name), PARTITIONS | IMAGE_PARTITIONS
+    for method in methods_of(preset, "full"):
+        spec = method.config.data.partition
+        if spec is not None and (spec if isinstance(spec, str) else spec["name"]) in known:
+            plan(spec, known)
 
 
 def test_afl_is_the_same_two_rows_in_every_preset() -> None:

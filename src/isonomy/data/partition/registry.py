@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, get_type_hints
 
 from torch import Tensor
 
@@ -81,12 +81,19 @@ def partition(
 ) -> Callable[[_F], _F]:
     """Register a partition function.
 
-    `options` gives the meaning of each option; its default is that of the function's signature.
+    `options` gives the meaning of each option; its default is that of the function's signature. So
+    is the type of an option whose default is an empty list, which has no items to tell it.
     """
 
     def register(function: _F) -> _F:
         defaults = inspect.signature(function).parameters
-        entries = {key: Option(defaults[key].default, text) for key, text in options.items()}
+        types = get_type_hints(function)
+        entries = {
+            key: Option(
+                defaults[key].default, text, types[key] if defaults[key].default == () else None
+            )
+            for key, text in options.items()
+        }
         registry = PARTITIONS if angles is None else IMAGE_PARTITIONS
         registry[name] = Partition(
             name, meaning, entries, function, counted, angles=angles, names=names
