@@ -1,0 +1,115 @@
+"""Numbers of paired tests in the text of pages, against the generated tables and sentences.
+
+The tables between marks are made from results/*.json; the text around them is written by hand. Here
+every p-value of that text must be one of the data, and a difference written before it, as in
+"(+.030, p = .0051)", must be the difference that it belongs to, rounded as it is written.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from isonomy.studies.results.pages import BLOCK
+
+DOCS = Path(__file__).parents[2] / "docs"
+NUMBER = r"(?:\d+\.\d+|\.\d+|\d+)(?:e-?\d+)?"
+CELL = re.compile(rf"(?P<difference>[+-]{NUMBER}) ± {NUMBER}[^|]{{0,60}}?p = (?P<p>{NUMBER})")
+CLAIM = re.compile(
+    rf"(?:(?<![\d.])(?<!and )(?<!of )(?P<difference>[+-]?{NUMBER}), )?"
+    rf"\bp (?:=|<=|>=) (?P<ps>{NUMBER}(?:(?:, | and | to | or ){NUMBER})*)"
+)
+CODE = re.compile(r"`[^`\n]*`|^ {4}.*$", re.MULTILINE)
+
+
+def parts(page):
+    """The sections of a page by their headings, with an empty one for what is before the first."""
+    first, *others = re.split(r"^## ", page, flags=re.MULTILINE)
+    return {"": first, **{one.partition("\n")[0].strip(): one for one in others}}
+
+
+def data(text):
+    """The differences and p-values of the generated parts of a text."""
+    blocks = [found["body"] for found in BLOCK.finditer(text)]
+    return [
+        (float(cell["difference"]), float(cell["p"]))
+        for block in blocks
+        for cell in CELL.finditer(block)
+    ]
+
+
+def rounded(value, like):
+    """A number with as many significant digits as one is written with."""
+    digits = like.partition("e")[0].lstrip("+-").replace(".", "").lstrip("0")
+    return float(f"{value:.{max(len(digits), 1) - 1}e}")
+
+
+def agrees(difference, written):
+    """Whether a difference, rounded, is the written one; one without a sign is an amount."""
+    places = len(written.partition(".")[2])
+    value = difference if written[0] in "+-" else abs(difference)
+    return abs(round(value, places) - float(written)) < 1e-9
+
+
+def wrong(text, known):
+    """The claims of a text that the data do not have, and how many claims it has."""
+    prose = re.sub(r"\s+", " ", CODE.sub("", BLOCK.sub("", text)))
+    out, count = [], 0
+    for claim in CLAIM.finditer(prose):
+        ps = re.findall(NUMBER, claim["ps"])
+        for p in ps:
+            count += 1
+            found = [d for d, value in known if rounded(value, p) == float(p)]
+            written = claim["difference"] if len(ps) == 1 else None
+            if not found or (written and not any(agrees(d, written) for d in found)):
+                out.append(prose[max(0, claim.start() - 60) : claim.end()])
+    return out, count
+
+
+def linked(section, sections):
+    """A section and those of the page that its text links to."""
+    anchors = set(re.findall(r"\(#([\w-]+)\)", BLOCK.sub("", section)))
+    return [section, *(text for name, text in sections.items() if name in anchors)]
+
+
+def test_the_text_of_presets_has_the_numbers_of_their_tables():
+    sections = parts((DOCS / "presets.md").read_text(encoding="utf-8"))
+    claims = 0
+    for name, section in sections.items():
+        known = [one for text in linked(section, sections) for one in data(text)]
+        faults, count = wrong(section, known)
+        assert not faults, f"presets.md, {name}: no table has these numbers: {faults}"
+        claims += count
+    assert claims >= 200
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "algorithms").glob("*.md")), ids=lambda p: p.stem)
+def test_the_text_of_a_methods_page_has_the_numbers_of_the_tables(page):
+    text = page.read_text(encoding="utf-8")
+    faults, _ = wrong(text, data(text) + data((DOCS / "presets.md").read_text(encoding="utf-8")))
+    assert not faults, f"{page.name}: no table has these numbers: {faults}"
+
+
+TABLE = """<!-- results: some-preset -->
+| method | accuracy |
+| --- | --- |
+| A | +0.0297 ± 0.0037; p = 0.0051 |
+| B | -0.104 ± 0.025; p = 0.019 |
+<!-- end of results -->
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("A is ahead (+.030, p = .0051), B behind (.104, p = .019).", 0),
+        ("The two differ (p = .0051 and .019).", 0),
+        ("A is ahead (+.030, p = .0052).", 1),  # another p-value
+        ("A is ahead (+.031, p = .0051).", 1),  # another difference
+        ("B is ahead (+.104, p = .019).", 1),  # another sign
+        ("The two differ (p = .0051 and .02).", 0),  # rounded further
+        ("The two differ (p = .0051 and .03).", 1),
+    ],
+)
+def test_a_number_that_no_table_has_is_found(text, faults):
+    assert len(wrong(text + "\n" + TABLE, data(TABLE))[0]) == faults
