@@ -11,7 +11,7 @@ import torch
 from algorithms.group_by_hand import ENGINES, START, losses, play, step, weight_of
 from isonomy.algorithms import make
 from isonomy.algorithms.client_fair.fedheal import FedHEAL
-from isonomy.algorithms.client_fair.fedpw import FedPW, Weights, mixed, moved, sparse_mean
+from isonomy.algorithms.client_fair.fedpw import FedPW, Weights, mixed, moved, smallest, sparse_mean
 from isonomy.core.work import Work
 from isonomy.engines.base import Engine
 from isonomy.errors import ConfigError
@@ -91,6 +91,25 @@ def test_sparse_means_by_hand() -> None:
     got = sparse_mean(change, weight, cut, 0.25)
     ratio = 0.15 / 4.0  # mean of the dropped 0.2 and 0.1, over g there
     assert got.tolist() == pytest.approx([4.0 * (1 + ratio), 0.0, 0.3, 0.15])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_smallest_values_are_the_first_of_a_stable_sort(seed: int) -> None:
+    """Against sorting: coarse values, so that many are equal, and counts up to all of them."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randint(0, 9, (6, 50), generator=generator) / 8
+    values[:, 0] = 1.0  # the largest, so that levels are multiples of 1/8
+    count = torch.tensor([0, 1, 7, 25, 49, 50])
+    order = values.argsort(dim=1, stable=True).argsort(dim=1, stable=True)
+    assert torch.equal(smallest(values, count), order < count.unsqueeze(1))
+
+
+def test_values_that_differ_by_rounding_are_equal() -> None:
+    values = torch.tensor([[1.0, 0.5 + 1e-7, 0.5, 0.5 - 1e-7]])
+    assert smallest(values, torch.tensor([1])).tolist() == [[False, True, False, False]]
+    assert not smallest(torch.zeros(1, 3), torch.tensor([0])).any()
+    noise = torch.tensor([[2e-7, 1e-7]])  # deviations of numbers of size 1
+    assert smallest(noise, torch.tensor([1]), 1.0).tolist() == [[True, False]]
 
 
 def test_weights_of_others_stay() -> None:

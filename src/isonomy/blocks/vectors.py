@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from isonomy.core import tree
 from isonomy.core.task import Params
 from isonomy.core.tree import Tree
+
+COLUMNS = 2**13  # that are in double precision at once
 
 
 def rows(stacked: Tree) -> Tensor:
@@ -17,8 +21,21 @@ def rows(stacked: Tree) -> Tensor:
 
 def gram(vectors: Tensor) -> Tensor:
     """The inner products of all pairs of rows, in double precision."""
-    at = vectors.to(torch.float64)
-    return at @ at.T
+    out = torch.zeros(len(vectors), len(vectors), dtype=torch.float64)
+    for part in _in_double(vectors):
+        out += part @ part.T
+    return out
+
+
+def combination(weights: Tensor, vectors: Tensor) -> Tensor:
+    """The sum of the rows, each times its weight, in double precision."""
+    return torch.cat([weights @ part for part in _in_double(vectors)])
+
+
+def _in_double(vectors: Tensor) -> Iterator[Tensor]:
+    """Some columns after the others, so that their doubles fit the processor's cache."""
+    for start in range(0, vectors.shape[1], COLUMNS):
+        yield vectors[:, start : start + COLUMNS].to(torch.float64)
 
 
 def unflattened(flat: Tensor, like: Params) -> Params:

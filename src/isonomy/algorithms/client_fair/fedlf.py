@@ -32,7 +32,7 @@ from isonomy.blocks import measure
 from isonomy.blocks.descent import descend
 from isonomy.blocks.equality import towards_equal
 from isonomy.blocks.simplex import min_norm
-from isonomy.blocks.vectors import gram, rows, unflattened
+from isonomy.blocks.vectors import combination, gram, rows, unflattened
 from isonomy.core import tree
 from isonomy.core.algorithm import Algorithm, Global
 from isonomy.core.client import Client, Message, Reply, State
@@ -88,14 +88,14 @@ class FedLF(Algorithm[Server]):
         phase = self.trained if self.gradient == "training" else self.full
         got = cohort.gather(phase, message)
         found = got.value["gradient"]
-        own = rows(found).to(torch.float64)
+        own = rows(found)
         parts = [own]
         h = towards_equal(got.value["loss"])
         if self.fair and bool(h.any()):
-            parts.append((h @ own).unsqueeze(0))
+            parts.append(combination(h, own).to(own.dtype).unsqueeze(0))
         if self.history:
             server, absent = self._absent(server, got.ids, found, cohort.round)
-            parts.append(absent.to(torch.float64))
+            parts.append(absent)
         d = directions(torch.cat(parts), self._widths(params))
         length = d.norm()
         if not length > 0:
@@ -154,7 +154,7 @@ def directions(vectors: Tensor, widths: list[int]) -> Tensor:
         part = layers[at]
         centre = torch.full((len(part),), 1 / len(part), dtype=torch.float64)
         products = gram(part)
-        d = min_norm(products, centre, 1.0) @ part
+        d = combination(min_norm(products, centre, 1.0), part)
         if float(d.square().sum()) > ZERO * float(products.diagonal().mean()):
             done.append(d)
             at += 1

@@ -154,26 +154,41 @@ def sparse_mean(change: Tensor, weight: Tensor, cut: Tensor, r: float) -> Tensor
     """
     flat = change.flatten(1)
     width = flat.shape[1]
-    order = coarse(flat.abs()).argsort(dim=1, stable=True).argsort(dim=1, stable=True)
-    dropped = order < (cut * width).round().unsqueeze(1)
+    dropped = smallest(flat.abs(), (cut * width).round())
     g = weight.to(flat.dtype) @ torch.where(dropped, 0.0, flat)
     count = round(r * width)
     if count:
         scaled = flat / flat.norm(dim=1, keepdim=True).clamp(min=1e-12)
         scaled = scaled / scaled.abs().mean(0, keepdim=True).clamp(min=1e-12)
-        stable = coarse(scaled.std(0, correction=0)).argsort(stable=True)[:count]
+        deviation = (scaled - scaled.mean(0)).square().mean(0).sqrt()
+        stable = smallest(deviation.unsqueeze(0), torch.tensor([count]), 1.0).squeeze(0)
         lost = flat[dropped].abs().mean() if bool(dropped.any()) else flat.new_zeros(())
         there = g[stable].abs().mean()
         ratio = lost / there if bool(there > 0) else there
         if bool(ratio < 1):
-            g = g.index_copy(0, stable, g[stable] * (1 + ratio))
+            g = torch.where(stable, g * (1 + ratio), g)
     return g.reshape(change.shape[1:])
 
 
-def coarse(values: Tensor) -> Tensor:
-    """Values in steps of 1/4096 of the largest in the last axis, so that rounding orders nothing.
+def smallest(values: Tensor, count: Tensor, unit: float = 1e-30) -> Tensor:
+    """Where each row [rows, width] has its `count` [rows] smallest values, the first of equal ones.
 
-    In a network with two outputs, for example, the changes of both have the same size.
+    Values that differ by less than 1/4096 of the row's largest, or of `unit` if that is more, are
+    equal, so that rounding orders nothing: in a network with two outputs, for example, the changes
+    of both have the same size, and their deviations are rounding errors beside sizes of 1.
+
+    >>> smallest(torch.tensor([[3.0, 1.0, 1.0, 2.0]]), torch.tensor([2])).tolist()
+    [[False, True, True, False]]
     """
-    largest = values.max(-1, keepdim=True).values.clamp(min=1e-30)
-    return (values / largest * 4096).round()
+    largest = values.max(1, keepdim=True).values.clamp(min=unit)
+    level = (values / largest * _LEVELS).round().to(torch.int64)
+    at = torch.zeros(len(level), _LEVELS + 1, dtype=torch.int64)
+    up_to = at.scatter_add_(1, level, torch.ones_like(level)).cumsum(1)  # values of each level
+    wanted = count.to(torch.int64).unsqueeze(1)
+    last = torch.searchsorted(up_to, wanted)  # the level of which some may be left out
+    before = torch.where(last > 0, up_to.gather(1, (last - 1).clamp(min=0)), 0)
+    partly = level == last
+    return (level < last) | (partly & (partly.cumsum(1) <= wanted - before))
+
+
+_LEVELS = 4096
