@@ -14,7 +14,7 @@ from isonomy.algorithms.average.fedavg import FedAvg
 from isonomy.algorithms.preference.hetpfl import HetPFL
 from isonomy.algorithms.preference.praffl import PraFFL
 from isonomy.contract.checks import check_same_run
-from isonomy.contract.running import Outcome, Transport, check, field, run, same_bits
+from isonomy.contract.running import Outcome, Transport, check, close, field, run, same_bits
 from isonomy.contract.world import FEATURES, world
 from isonomy.core.task import Task
 from isonomy.models import hypernet as nets
@@ -35,7 +35,10 @@ class FixedHead(nn.Module):
 
 @check
 def praffl(transport: Transport) -> None:
-    """If only the body learns, it is FedAvg of a network whose head is the middle preference's."""
+    """If only the body learns, it is FedAvg of a network whose head is the middle preference's.
+
+    To rounding: the head lies elsewhere in memory, and bits of MKL's products depend on where.
+    """
     for weight in ("equal", "size"):
         where = world()
         alone = paper_praffl(share=1.0, select=0, weight=weight)
@@ -46,7 +49,7 @@ def praffl(transport: Transport) -> None:
         body = nets.split(where.task, where.params)[1]
         other = replace(where, task=fixed, params=body)
         expected = run(FedAvg(weight=weight), transport, other)  # type: ignore[arg-type]
-        same_bits(
+        close(
             field(got.server, "psi"),
             field(expected.server, "params"),
             f"PraFFL's body, weight {weight}",
