@@ -50,6 +50,7 @@ HERE = Path(__file__).resolve().parent
 TORCH = "torch==2.13.0"
 PEERS: dict[str, list[str]] = {  # and what has to be installed for them
     "isonomy": [],
+    "compiled": [],  # Isonomy with `engine.compile`
     "plain": [],
     "jax": ["jax"],
     "fluke": [TORCH, "fluke-fl"],
@@ -77,12 +78,18 @@ WORKLOADS = {
     "W1": Workload("mlp", 100, 100, 0.1),
     "CNN": Workload("cnn", 20, 8, 0.05),
     "Ditto": Workload(
-        "mlp", 100, 100, 0.1, lam=0.5, peers=("isonomy", "plain", "jax", "fluke", "flower")
+        "mlp",
+        100,
+        100,
+        0.1,
+        lam=0.5,
+        peers=("isonomy", "compiled", "plain", "jax", "fluke", "flower"),
     ),
     "qFFL": Workload("mlp", 100, 100, 0.1, q=1.0),
 }
 SIZE, BATCH = 100, 10
-MANY = ("isonomy", "jax")  # peers that make all rounds of a workload; the others are slow
+# peers that make all rounds of a workload; the others are slow
+MANY = ("isonomy", "compiled", "jax")
 FEWER = 8
 SKIPPED = 3  # rounds that warm up
 AGREE = (1, 2, 4, 8)  # rounds after which `--agree` compares
@@ -150,9 +157,9 @@ def run(peer: str, python: str, work: Path, out: Path, threads: int) -> tuple[di
     if peer == "jax":  # it has no setting for the number of threads
         processors = processors[-threads:]
     begin = time.time()
-    script = HERE / "peer_rounds" / f"{peer}_rounds.py"
+    script = HERE / "peer_rounds" / f"{'isonomy' if peer == 'compiled' else peer}_rounds.py"
     done = subprocess.run(
-        [python, script, work, out],
+        [python, script, work, out, *(["compile"] if peer == "compiled" else [])],
         env=env,
         capture_output=True,
         text=True,

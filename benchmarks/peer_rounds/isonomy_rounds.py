@@ -1,7 +1,8 @@
-"""The rounds in Isonomy; the order of the examples is its own."""
+"""The rounds in Isonomy; the order of the examples is its own. "compile" sets `engine.compile`."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import torch
@@ -34,7 +35,7 @@ task = Task(lambda: network(work.kind), classes=10)
 names = [name for name, _ in task.net.named_parameters()]
 params = {n: torch.from_numpy(p) for n, p in zip(names, work.initial, strict=True)}
 algorithm = FMTL(lam=work.lam) if work.lam else QFedAvg(q=work.q) if work.q else FedAvg()
-engine = Batched(task, fed, seed=0)
+engine = Batched(task, fed, seed=0, compile="compile" in sys.argv[3:])
 local = Local(batch=work.batch, lr=work.lr)
 engine.prepare(local)
 engine.reset(algorithm.init_client(task, params))
