@@ -90,6 +90,24 @@ def test_the_text_of_a_methods_page_has_the_numbers_of_the_tables(page):
     assert not faults, f"{page.name}: no table has these numbers: {faults}"
 
 
+def anchor(heading):
+    """A heading as links name it."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def test_the_page_on_papers_has_the_numbers_of_the_presets_it_links_to():
+    presets = parts((DOCS / "presets.md").read_text(encoding="utf-8"))
+    sections = {anchor(name): text for name, text in presets.items()}
+    papers = parts((DOCS / "papers.md").read_text(encoding="utf-8"))
+    for name, text in papers.items():
+        linked = re.findall(r"\(presets\.md#([\w-]+)\)", text)
+        assert linked or not name, f"papers.md, {name}: no link to a preset"
+        known = [one for link in linked for one in data(sections[link])]
+        faults, _ = wrong(text, known)
+        assert not faults, f"papers.md, {name}: no table has these numbers: {faults}"
+    assert sum(wrong(text, [])[1] for text in papers.values()) >= 50
+
+
 TABLE = """<!-- results: some-preset -->
 | method | accuracy |
 | --- | --- |
