@@ -15,6 +15,7 @@ from isonomy.metrics import Counts
 from isonomy.metrics.requirements import answers, read_requirement, read_target
 from isonomy.runs import build as building
 from isonomy.runs.build import build
+from isonomy.runs.listener import Listener
 from isonomy.studies.decide import read_time, tried_methods, wish_of
 from isonomy.studies.selection import (
     SHOWN,
@@ -328,6 +329,33 @@ def test_what_no_predictions_meet_is_proved_and_tried_once(tmp_path):
     page = (tmp_path / "no" / "decision.html").read_text()
     assert "What is proved" in page
     assert "The nearest trade-offs" in page
+
+
+class Noting(Listener):
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+def test_what_no_test_could_show_is_said_after_one_trial_of_each_method(tmp_path):
+    """Not after all of the time, since no model that is found could change the answer."""
+    asked, listener = ["accuracy >= 0.9999"], Noting()
+    found = isonomy.decide(
+        small(),
+        tmp_path / "no",
+        require=asked,
+        methods=["fedavg"],
+        budget="1h",
+        listeners=[listener],
+    )
+    assert found.outcome == "none"
+    assert found.facts["passes"] == 1
+    (line,) = [line for line in found.lines if line.startswith("No result of ")]
+    assert listener.notes[-2:] == [line, "the search ends here, with one trial of every method."]
+    again = isonomy.decide(small(), tmp_path / "no", require=asked, methods=["fedavg"], trials=2)
+    assert again.facts["passes"] == 2  # a number of trials that was asked for is kept
 
 
 @pytest.mark.parametrize(("bound", "outcome"), [(0.02, "proved"), (5.0, "met")])

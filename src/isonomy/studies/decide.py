@@ -3,7 +3,8 @@
 0. What can be proved is proved first (`isonomy.studies.proofs`). If no model can meet the
    requirements, every method is tried once, for the nearest trade-offs.
 1. Every method is tried with the same number of trials: first its defaults, then settings drawn by
-   `isonomy.studies.search`. As many passes over all methods are made as fit into the time.
+   `isonomy.studies.search`. As many passes over all methods are made as fit into the time, or one
+   if the test examples are too few to show that any model meets the requirements.
 2. Candidates are compared on validation examples only (`isonomy.studies.selection`).
 3. The chosen candidate, and no other, is measured once on the test examples. The intervals hold for
    all requirements together, so a requirement that is not fulfilled is called met in at most 2.5 %
@@ -49,6 +50,8 @@ from isonomy.studies.decision import (
     MethodTried,
     check_folder,
     data_warnings,
+    too_few,
+    too_few_line,
     written,
 )
 from isonomy.studies.parallel import Plan, at_once, run_or_resume
@@ -357,8 +360,20 @@ def _search(
         _one_pass(tried, wish, times, place, effort, listener, overwrite, private)
         passes += 1
         slowest = max(slowest, time.monotonic() - begun)
+        if passes == 1 and _cannot_be_shown(tried, wish, times, listener) and effort.trials is None:
+            listener.note("the search ends here, with one trial of every method.")
+            break
         listener.note(_progress_text(passes, effort, time.monotonic() - started, slowest))
     return passes
+
+
+def _cannot_be_shown(tried: list[_Tried], wish: Wish, times: float, listener: Listener) -> bool:
+    """Say which requirements no model could be shown to meet, as test examples are too few."""
+    counts = next((one.counts for method in tried for one in method.candidates), None)
+    found = [] if counts is None else too_few(wish, counts, times)
+    for one in found:
+        listener.note(too_few_line(one))
+    return bool(found)
 
 
 def _progress_text(passes: int, effort: Effort, spent: float, slowest: float) -> str:

@@ -135,7 +135,7 @@ def written(
         "left_out": dict(left_out),
         "by_group": _by_group(counts),
         "by_client": _by_client(counts, run),
-        "too_few": _too_few(wish, selection, times),
+        "too_few": too_few(wish, selection.judged[0].candidate.counts, times),
         "data": _data(
             setting,
             [*cautions, *others],
@@ -355,13 +355,12 @@ def _by_client(counts: Counts | None, run: FinishedRun | None) -> list[dict[str,
     return out
 
 
-def _too_few(wish: Wish, selection: Selection, times: float) -> list[dict[str, Any]]:
+def too_few(wish: Wish, counts: Counts, times: float) -> list[dict[str, Any]]:
     """Requirements that no model could be shown to meet with so few test examples.
 
     A perfect model and a constant prediction are considered, with the labels of the validation
-    examples scaled to the number of test examples.
+    examples, of which any model's `counts` tell, scaled to the number of test examples.
     """
-    counts = selection.judged[0].candidate.counts
     number = max(len(wish.requirements), 1)
     alpha = (1 - LEVEL) / (2 * number)
     out = []
@@ -465,7 +464,7 @@ def _lines(facts: Mapping[str, Any], place: Path) -> list[str]:
     if not facts["answers"]:
         out += [_nearest_line(facts, one) for one in facts["nearest"][:3]]
     if not facts["impossible"]:
-        out += [_too_few_line(one) for one in facts["too_few"]]
+        out += [too_few_line(one) for one in facts["too_few"]]
     objective = facts["objective"]
     constant = facts["constant"]
     if "test" in objective:
@@ -538,7 +537,8 @@ def _nearest_line(facts: Mapping[str, Any], one: Mapping[str, Any]) -> str:
     return f"Trade-off: {one['name']}, with {listed} on validation examples."
 
 
-def _too_few_line(one: Mapping[str, Any]) -> str:
+def too_few_line(one: Mapping[str, Any]) -> str:
+    """A requirement that no model could be shown to meet as a sentence."""
     why, what = "", "more test examples are needed"
     if one["smallest"] != "all examples":
         why = f", because about {one['number']:,} of them are of '{one['smallest']}'"
