@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,9 +22,11 @@ from isonomy.studies.selection import (
     SHOWN,
     WORTH,
     Candidate,
+    Selection,
     Wish,
     better_but_unshown,
     constant_candidate,
+    judge,
     select,
     times_to_show,
     undominated,
@@ -147,6 +150,25 @@ def test_without_a_chance_to_be_confirmed_the_test_examples_are_not_used():
     enough = candidate("b", 0.9, 0.0, math.ceil(80 * factor / 8 + 1) * 8)
     (answer,) = answers(WISH.requirements, enough.counts)
     assert answer.status == "met"
+
+
+def test_of_models_that_no_test_could_confirm_the_one_that_needs_fewest_examples_is_named():
+    """Not one at its bound, whose interval is a little narrower: no number would be enough."""
+    low = counts(0.9, 0.0, 80)
+    low.counts[:, 1, 0], low.counts[:, 2, 0] = [20, 0], [18, 2]  # few positive: narrow intervals
+    low.counts[:, 1:, 1] = 0
+    low.counts[:, 0] = low.counts[:, 1:].sum(1)
+    rows = [Candidate("at the bound", {}, "runs/a", low), candidate("inside", 0.9, 0.0, 80)]
+    wish = replace(WISH, objective=read_target("demographic_parity(sex)", ["sex"]), better="lower")
+    judged = tuple(judge(wish, one, 1.0) for one in rows)
+    assert [one.standing for one in judged] == ["possible", "possible"]
+    assert [one.chance for one in judged] == [0, 0]
+    assert judged[0].shortfall < judged[1].shortfall
+    found = Selection(None, judged, judged[0], (), frozenset({0, 1})).likeliest
+    assert found is not None
+    assert found.candidate.method == "inside"
+    needed = [times_to_show(wish, one, 1.0) for one in judged]
+    assert needed[1] < 10 < needed[0] == math.inf
 
 
 def test_the_constant_prediction_of_losses_is_the_share_of_labels():

@@ -114,6 +114,7 @@ class Judged:
     shortfall: float  # by how much the least fulfilled requirement misses its bound and margin
     missed: float  # the sum of the distances from bounds that are not met as measured
     chance: float  # with which all requirements are answered `met` on the test examples, about
+    kept: float = 0.0  # the least share of its margin by which a value is inside its bound
 
 
 def judge(wish: Wish, candidate: Candidate, times: float) -> Judged:
@@ -140,6 +141,10 @@ def judge(wish: Wish, candidate: Candidate, times: float) -> Judged:
         short,
         sum(-s for s in slack if s < 0),
         math.prod(one.chance(s) for one, s in zip(ahead, slack, strict=True)),
+        min(
+            (s / max(m, 1e-12) for s, m in zip(slack, margins, strict=True) if m < math.inf),
+            default=0.0,
+        ),
     )
 
 
@@ -192,9 +197,12 @@ class Selection:
 
     @property
     def likeliest(self) -> Judged | None:
-        """The useful candidate that meets the requirements as measured and likeliest on test."""
+        """The useful candidate that meets the requirements as measured and likeliest on test.
+
+        If the test examples are too few for all of them, it is about the one that needs the fewest.
+        """
         found = [self.judged[i] for i in self.useful if self.judged[i].standing != "missed"]
-        return max(found, key=lambda one: (one.chance, -one.shortfall), default=None)
+        return max(found, key=lambda one: (one.chance, one.kept), default=None)
 
 
 def better_but_unshown(wish: Wish, selection: Selection) -> Judged | None:
