@@ -229,6 +229,9 @@ def test_a_gap_of_more_than_a_tenth_of_the_risk_has_not_converged() -> None:
         assert verdict.withholds
         expected = (math.log(2) - 0.427 + nu) / 10
         assert verdict.facts["bound"] == pytest.approx(expected)
+    for amount, shown in ((0.01, "0.0100"), (3e-5, "3e-05")):  # never "violated by 0.0000"
+        over = {"violation": torch.tensor([amount, -0.1], dtype=torch.float64)}
+        assert f"violated by {shown}. " in certificate.verdict(found | gap | over, given).text
 
 
 def test_a_group_without_training_rows_is_named_and_prevents_met() -> None:

@@ -192,7 +192,8 @@ def _where(given: Given) -> str:
 
 def _over(facts: dict[str, Any], given: Given) -> str:
     over, worst = facts["violation"], facts["worst"]
-    return f"{_where(given)} the constraint on {worst} is violated by {over:.4f}"
+    amount = f"{over:.4f}" if over >= 5e-5 else f"{over:.1g}"  # never 0.0000
+    return f"{_where(given)} the constraint on {worst} is violated by {amount}"
 
 
 def _met(facts: dict[str, Any], given: Given) -> list[str]:
