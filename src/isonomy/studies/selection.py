@@ -114,7 +114,7 @@ class Judged:
     shortfall: float  # by how much the least fulfilled requirement misses its bound and margin
     missed: float  # the sum of the distances from bounds that are not met as measured
     chance: float  # with which all requirements are answered `met` on the test examples, about
-    kept: float = 0.0  # the least share of its margin by which a value is inside its bound
+    kept: float  # the least share of its margin by which a value is inside its bound
 
 
 def judge(wish: Wish, candidate: Candidate, times: float) -> Judged:
