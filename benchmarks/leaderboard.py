@@ -31,7 +31,7 @@ from isonomy.errors import ConfigError, DataError, TrainingError
 from isonomy.runs.build import federation_of, versions
 from isonomy.runs.checkout import commit
 from isonomy.runs.training import run
-from isonomy.studies import compare, leaderboard, results
+from isonomy.studies import board, compare, leaderboard, results
 from isonomy.studies.tune import tune
 from isonomy.studies.tuned import Tuned
 
@@ -164,7 +164,7 @@ def _row(
     kept = {
         name: float(f"{value:.6g}")
         for name, value in metrics.items()
-        if name in leaderboard.PLAIN or name.rpartition(".")[2] in leaderboard.OF_GROUPS
+        if name in board.PLAIN or name.rpartition(".")[2] in board.OF_GROUPS
     }
     return {
         "scale": "full",
@@ -191,7 +191,7 @@ def attribute_of(values: Mapping[str, Any]) -> str | None:
 
 def run_all(asked: Mapping[str, dict[str, Any]], names: Sequence[str], folder: Path) -> None:
     """Run what is missing; the groups of a federation are those of its first attribute."""
-    chosen = leaderboard.choice(results.read(choices(folder)))
+    chosen = board.choice(results.read(choices(folder)))
     for name, values in asked.items():
         attribute = attribute_of(values)
         path = folder / f"{name}.json"
@@ -210,7 +210,7 @@ def run_all(asked: Mapping[str, dict[str, Any]], names: Sequence[str], folder: P
 
 def choices(folder: Path) -> Path:
     """The file of the combinations' validation values."""
-    return folder / leaderboard.CHOICES
+    return folder / board.CHOICES
 
 
 def choose_all(asked: Mapping[str, dict[str, Any]], folder: Path) -> None:
@@ -256,7 +256,7 @@ def main() -> None:
         else:
             choose_all(asked, given.results)
         return
-    found = leaderboard.read(given.results)
+    found = board.read(given.results)
     given.to.write_text(leaderboard.page(found), encoding="utf-8")
     picture = given.to.parent / "pictures" / "leaderboard.svg"
     picture.write_text(leaderboard.picture(found), encoding="utf-8")

@@ -14,7 +14,7 @@ from isonomy.studies.results.pages import BLOCK
 
 DOCS = Path(__file__).parents[2] / "docs"
 NUMBER = r"(?:\d+\.\d+|\.\d+|\d+)(?:e-?\d+)?"
-CELL = re.compile(rf"(?P<difference>[+-]{NUMBER}) ± {NUMBER}[^|]{{0,60}}?p = (?P<p>{NUMBER})")
+CELL = re.compile(rf"(?P<difference>[+-]{NUMBER})(?: ± {NUMBER})?[^|±]{{0,60}}?p = (?P<p>{NUMBER})")
 CLAIM = re.compile(
     rf"(?:(?<![\d.])(?<!and )(?<!of )(?P<difference>[+-]?{NUMBER}), )?"
     rf"\bp (?:=|<=|>=) (?P<ps>{NUMBER}(?:(?:, | and | to | or ){NUMBER})*)"

@@ -9,8 +9,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from isonomy.errors import ConfigError
+from isonomy.studies import board as boards
 from isonomy.studies import leaderboard
-from isonomy.studies.leaderboard import Board
+from isonomy.studies.board import Board
+from isonomy.studies.results import tables
 
 ROOT = Path(__file__).parents[2]
 
@@ -101,10 +104,10 @@ def test_the_combination_is_chosen_by_ranks_on_validation_examples():
         combination("c + r", "two"),  # refused: not in every federation
     ]
     # a: ranks 1, 2, 2; b: 2, 1, 1
-    assert leaderboard.choice(rows) == "b + r"
-    assert leaderboard.choice([]) is None
+    assert boards.choice(rows) == "b + r"
+    assert boards.choice([]) is None
     turned = [{**one, "metrics": {"accuracy": one["metrics"].get("accuracy", 0)}} for one in rows]
-    assert leaderboard.choice(turned[:4]) == "a + r"
+    assert boards.choice(turned[:4]) == "a + r"
 
 
 def test_the_method_of_our_own_is_compared_with_its_parts(board: Board):
@@ -120,7 +123,7 @@ def test_the_method_of_our_own_is_compared_with_its_parts(board: Board):
     page = leaderboard.page(Board(rows))
     assert "mean over 2 federations" in page
     # fedavg has .895: differences of .01 and .02, t = 3; fine-tuning was measured on one of them
-    assert "| fedavg | +0.015, p = 0.2 | +0.200, p = 0 |" in page
+    assert "| fedavg | +0.015, p = 0.2 | +0.200, no p, the differences are equal |" in page
     assert "| finetune | – | – |" in page
     # fair has a smaller gap and less accuracy, so both are on that front
     assert "worst 10 % client accuracy 2 of 2" in page
@@ -146,7 +149,8 @@ def test_the_combination_is_compared_with_its_parts(board: Board):
     rows = {d: [*own, *measured(0.82 if d == "one" else 0.86)] for d, own in board.rows.items()}
     page = leaderboard.page(Board(rows, choices))
     # fair has .80 and .85 with gaps of .105: differences of .02 and .01 in accuracy, t = 3, p = .2
-    assert "| fair | +0.015, p = 0.2 | +0.000, p = 1 | – | – | -0.055, p = 0 |" in page
+    equal = "no p, the differences are equal"
+    assert f"| fair | +0.015, p = 0.2 | +0.000, p = 1 | – | – | -0.055, {equal} |" in page
     # fedavg has .895: differences of -.075 and -.035, t = -2.75
     assert "| fedavg | -0.055, p = 0.22 |" in page
     assert "mean over 2 federations" in page
@@ -183,6 +187,33 @@ def test_a_method_ahead_of_fedavg_is_named():
     assert "against FedAvg: ahead of it in accuracy: fair." in page
 
 
+def test_the_table_of_one_method(board: Board):
+    made = tables.federations(board, "fair", "fedavg")
+    text = made.markdown()
+    # in "one" .8 and .8 against .9 and .89: -.1 and -.09, t = .095 / .005
+    equal = "no p, the differences are equal"
+    assert f"| one | 0.800 | -0.095; p = 0.033 | +0.100; {equal} | -0.195; p = 0.016 |" in text
+    assert "| two | 0.850 | -0.045; p = 0.07 |" in text
+    assert "| mean rank |  | 2.0 of 4 | 1.0 of 4 | 2.0 of 4 |" in text
+    assert "FAA" not in text
+    assert "Differences from fedavg" in text
+    assert "one class" not in text
+    useless = tables.federations(board, "constant", "fair").markdown()
+    assert "(one class)" in useless
+    assert "the model predicts one class for everyone" in useless
+    rows = {**board.rows, "two": [row("fair", 0), *board.rows["two"][2:]]}
+    assert (
+        "Refused or diverged: two."
+        in tables.federations(
+            Board({"one": rows["one"], "two": [r for r in rows["two"] if r["method"] != "bad"]}),
+            "bad",
+            "fedavg",
+        ).markdown()
+    )
+    with pytest.raises(ConfigError, match="'absent' is not on the leaderboard"):
+        tables.federations(board, "absent", "fedavg")
+
+
 def test_the_picture_is_valid_and_has_every_method(board: Board):
     drawn = ElementTree.fromstring(leaderboard.picture(board))
     texts = [e.text for e in drawn.iter() if e.tag.endswith("text")]
@@ -191,7 +222,7 @@ def test_the_picture_is_valid_and_has_every_method(board: Board):
 
 
 def test_the_page_in_the_documentation_is_that_of_its_data():
-    found = leaderboard.read(ROOT / "results" / "leaderboard")
+    found = boards.read(ROOT / "results" / "leaderboard")
     page = ROOT / "docs" / "leaderboard.md"
     assert page.read_text(encoding="utf-8") == leaderboard.page(found)
     picture = page.parent / "pictures" / "leaderboard.svg"

@@ -48,7 +48,7 @@ def test_pages_have_what_the_results_say():
     for page in sorted((ROOT / "docs").rglob("*.md")):
         text = page.read_text(encoding="utf-8")
         marked += len(pages.BLOCK.findall(text))
-        begun = sum(text.count(f"<!-- {kind}:") for kind in ("results", "lead", "figure"))
+        begun = sum(text.count(f"<!-- {kind}:") for kind in pages.KINDS)
         assert begun == len(pages.BLOCK.findall(text)), f"{page.name}: a mark without its end"
         assert pages.filled(text, ROOT / "results") == text, f"{page.name}: run `make tables`"
         for file, svg in pages.pictures(text, ROOT / "results").items():

@@ -1,28 +1,19 @@
-"""The leaderboard: a page and a picture from the results of all methods on several federations.
-
-A federation is a results file (`isonomy.studies.results`); `benchmarks/leaderboard.py` makes them.
-"""
+"""The leaderboard: a page and a picture from the results of all methods on several federations."""
 
 from __future__ import annotations
 
 import html
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from statistics import fmean
 
-from isonomy.metrics.names import find_metric
-from isonomy.report.tables.best import half_width, p_value
+from isonomy.report.tables.best import half_width, p_value, tested
 from isonomy.report.tables.cells import ABSENT
-from isonomy.studies.ranking import Ranking, nondominated, rank
-from isonomy.studies.results import Row, origin
-from isonomy.studies.results import read as read_rows
+from isonomy.studies.board import NOTIONS, Board, choice, higher, title, validation_ranks
+from isonomy.studies.ranking import Ranking
+from isonomy.studies.results import origin
 
-PLAIN = ("accuracy", "client.accuracy.worst10", "client.accuracy.std", "faa")
-OF_GROUPS = ("demographic_parity", "equal_opportunity", "max_loss")
-CHOICES = "validation/combinations.json"  # in the folder of the leaderboard
 REFERENCES = ("fedavg", "local")
 
 _TEXT = """\
@@ -62,111 +53,6 @@ The constant predicts the most frequent class for everyone: it is fair between g
 """
 
 
-@dataclass(frozen=True)
-class Board:
-    """The rows of all federations, and what follows from them."""
-
-    rows: Mapping[str, Sequence[Row]]  # by federation
-    choices: Sequence[Row] = ()  # combinations on validation examples; a setting is a federation
-
-    def attribute(self, data: str) -> str | None:
-        """The protected attribute that is shown."""
-        for row in self.rows[data]:
-            for name in row["metrics"]:
-                if name.endswith(".demographic_parity"):
-                    return str(name.split(".")[1])
-        return None
-
-    def metric(self, data: str, notion: str) -> str | None:
-        """The metric of a notion in a federation; None if it has no groups."""
-        if notion in PLAIN:
-            return notion
-        who = self.attribute(data)
-        return None if who is None else f"group.{who}.{notion}"
-
-    def values(self, data: str, notion: str) -> dict[str, dict[int, float]]:
-        """The values of a notion, by method and seed, of methods with a value in every seed."""
-        name = self.metric(data, notion)
-        found: dict[str, dict[int, float]] = {}
-        for row in self.rows[data]:
-            own = found.setdefault(row["method"], {})
-            if row["complete"] and name in row["metrics"]:
-                own[row["seed"]] = row["metrics"][name]
-        most = max((len(own) for own in found.values()), default=0)
-        return {method: own for method, own in found.items() if own and len(own) == most}
-
-    def means(self, data: str, notion: str) -> dict[str, float]:
-        """The mean over seeds, by method."""
-        return {method: fmean(own.values()) for method, own in self.values(data, notion).items()}
-
-    def one_class(self, data: str) -> set[str]:
-        """The methods that predict one class for everyone with some seed."""
-        return {row["method"] for row in self.rows[data] if row.get("one_class")}
-
-    def order(self, data: str, notion: str) -> list[str]:
-        """The methods that predict more than one class, the best mean first."""
-        sign = -1 if higher(notion) else 1
-        means = self.means(data, notion)
-        return sorted(means.keys() - self.one_class(data), key=lambda m: (sign * means[m], m))
-
-    def ranking(self, notion: str) -> Ranking | None:
-        """The ranks of the methods that were measured in every federation with the notion."""
-        found: dict[str, dict[str, float]] = {}
-        for data in self.rows:
-            for method, value in self.means(data, notion).items():
-                found.setdefault(method, {})[data] = value
-        return rank(found, higher=higher(notion))
-
-    def fronts(self, notion: str) -> dict[str, list[str]]:
-        """By method, the federations where no other is better in accuracy and in the notion."""
-        found: dict[str, list[str]] = {}
-        for data in self.rows:
-            first, second = self.means(data, "accuracy"), self.means(data, notion)
-            sign = -1 if higher(notion) else 1
-            useful = [m for m in first if m in second and m not in self.one_class(data)]
-            for method in nondominated({m: (-first[m], sign * second[m]) for m in useful}):
-                found.setdefault(method, []).append(data)
-        return found
-
-
-def read(folder: Path) -> Board:
-    """The results files of a folder, and the validation values that chose the combination."""
-    choices = tuple(read_rows(folder / CHOICES))
-    return Board({path.stem: read_rows(path) for path in sorted(folder.glob("*.json"))}, choices)
-
-
-def validation_ranks(choices: Sequence[Row]) -> dict[str, Ranking]:
-    """By notion, the ranks of the combinations on validation examples, over federations."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for row in choices:
-        for name, value in row["metrics"].items():
-            notion = name if name in PLAIN else name.rpartition(".")[2]
-            found.setdefault(notion, {}).setdefault(row["method"], {})[row["setting"]] = value
-    made = {notion: rank(values, higher=higher(notion)) for notion, values in found.items()}
-    return {notion: one for notion, one in made.items() if one is not None}
-
-
-def choice(choices: Sequence[Row]) -> str | None:
-    """The combination with the least mean rank over notions and federations; None without rows."""
-    ranks = validation_ranks(choices)
-    full = set.intersection(*(set(one.ranks) for one in ranks.values())) if ranks else set()
-    means = {name: fmean(one.ranks[name] for one in ranks.values()) for name in full}
-    return min(means, key=lambda name: (means[name], name)) if means else None
-
-
-def higher(notion: str) -> bool:
-    """Whether more of it is better."""
-    name = notion if notion in PLAIN else f"group.sex.{notion}"
-    return find_metric(name).better == "higher"
-
-
-def title(notion: str) -> str:
-    """The notion's name in tables."""
-    if notion in PLAIN:
-        return find_metric(notion).title
-    return {"max_loss": "worst group loss"}.get(notion, notion.replace("_", "-") + " gap")
-
-
 def page(board: Board) -> str:
     """The page as Markdown."""
     trials = max((row["trials"] for rows in board.rows.values() for row in rows), default=0)
@@ -203,13 +89,9 @@ def _and(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _notions() -> tuple[str, ...]:
-    return (*PLAIN, *OF_GROUPS)
-
-
 def _ranks(board: Board) -> str:
     """Mean ranks: one row per method, one column per notion."""
-    found = {notion: made for notion in _notions() if (made := board.ranking(notion)) is not None}
+    found = {notion: made for notion in NOTIONS if (made := board.ranking(notion)) is not None}
     names = sorted({name for made in found.values() for name in made.ranks})
     lines = ["## Mean ranks", ""]
     lines.append("Rank 1 is the best. Methods that refuse a federation or diverge on it have none.")
@@ -241,7 +123,7 @@ def _ranks(board: Board) -> str:
 
 def _fronts(board: Board) -> str:
     """How often a method is on the front of accuracy and a notion."""
-    notions = [notion for notion in _notions() if notion != "accuracy"]
+    notions = [notion for notion in NOTIONS if notion != "accuracy"]
     found = {notion: board.fronts(notion) for notion in notions}
     names = {name for one in found.values() for name in one}
     lines = ["## On the front of accuracy and fairness", ""]
@@ -273,7 +155,7 @@ def _leads(board: Board) -> str:
     )
     for data in board.rows:
         lines += ["", f"**{data}**", ""]
-        for notion in _notions():
+        for notion in NOTIONS:
             order, values = board.order(data, notion), board.values(data, notion)
             if not order:
                 continue
@@ -287,7 +169,7 @@ def _leads(board: Board) -> str:
 def _told_apart(board: Board) -> str:
     """The methods with a better mean rank than FedAvg's, by more than the critical difference."""
     ahead: dict[str, list[str]] = {}
-    for notion in _notions():
+    for notion in NOTIONS:
         made = board.ranking(notion)
         if made is None or "fedavg" not in made.ranks:
             continue
@@ -305,7 +187,7 @@ def _told_apart(board: Board) -> str:
 def _where_best(board: Board, method: str) -> str:
     """The federations and notions in which a method has the best mean."""
     found: dict[str, list[str]] = {}
-    for data, notion in product(board.rows, _notions()):
+    for data, notion in product(board.rows, NOTIONS):
         if board.order(data, notion)[:1] == [method]:
             found.setdefault(data, []).append(title(notion))
     said = "; ".join(f"on {data} in {_and(notions)}" for data, notions in found.items())
@@ -315,7 +197,7 @@ def _where_best(board: Board, method: str) -> str:
 def _behind(best: Mapping[int, float], other: Mapping[int, float], name: str) -> str:
     seeds = sorted(best.keys() & other.keys())
     gaps = [other[seed] - best[seed] for seed in seeds]
-    p = f", p = {p_value(gaps):.2g}" if len(gaps) > 1 else ""
+    p = f", {tested(gaps)}" if len(gaps) > 1 else ""
     return f"; {name} {fmean(other.values()):.3f}{p}"
 
 
@@ -375,7 +257,7 @@ def _own_method(board: Board) -> list[str]:
     if not data:
         return []
     lines = [_OWN.format(ours=OURS), *_ablation(board, OURS, ITS_PARTS, data), ""]
-    ranks = {n: made for n in _notions() if (made := board.ranking(n)) and OURS in made.ranks}
+    ranks = {n: made for n in NOTIONS if (made := board.ranking(n)) and OURS in made.ranks}
     best = [title(n) for n, made in ranks.items() if next(iter(made.ranks)) == OURS]
     lines.append(
         f"It has the best mean rank of all methods in {_and(best) if best else 'nothing'}:"
@@ -398,14 +280,14 @@ def _ablation(board: Board, ours: str, parts: Sequence[str], data: Sequence[str]
     """A method minus its parts, on how many fronts it is, and which differences are shown."""
     lines = [f"{ours} minus its parts on test examples, mean over {len(data)} federations "]
     lines[-1] += "(two-sided paired t test over federations):"
-    lines += ["", "| minus | " + " | ".join(title(n) for n in _notions()) + " |"]
-    lines.append("| --- |" + " --- |" * len(_notions()))
+    lines += ["", "| minus | " + " | ".join(title(n) for n in NOTIONS) + " |"]
+    lines.append("| --- |" + " --- |" * len(NOTIONS))
     for part in parts:
-        cells = [_difference(board, ours, part, data, notion) for notion in _notions()]
+        cells = [_difference(board, ours, part, data, notion) for notion in NOTIONS]
         lines.append(f"| {part} | " + " | ".join(cells) + " |")
     fronts = {
         n: ([d for d in board.fronts(n).get(ours, []) if d in data], known)
-        for n in _notions()[1:]
+        for n in NOTIONS[1:]
         if (known := [d for d in data if board.metric(d, n) is not None])
     }
     said = ", ".join(f"{title(n)} {len(f)} of {len(of)}" for n, (f, of) in fronts.items())
@@ -422,7 +304,7 @@ def _verdict(board: Board, ours: str, parts: Sequence[str], data: Sequence[str])
     """Which differences from the parts have a p-value below 0.05, and in which direction."""
     better: list[str] = []
     worse: list[str] = []
-    for part, notion in product(parts, _notions()):
+    for part, notion in product(parts, NOTIONS):
         gaps = _gaps(board, ours, part, data, notion)
         if len(gaps) > 1 and p_value(gaps) < 0.05:
             ahead = (fmean(gaps) > 0) == higher(notion)
@@ -444,13 +326,13 @@ def _difference(board: Board, ours: str, other: str, data: Sequence[str], notion
     gaps = _gaps(board, ours, other, data, notion)
     if len(gaps) < 2:
         return ABSENT
-    return f"{fmean(gaps):+.3f}, p = {p_value(gaps):.2g}"
+    return f"{fmean(gaps):+.3f}, {tested(gaps)}"
 
 
 def _table(board: Board, data: str) -> str:
     """All methods of a federation."""
     rows = board.rows[data]
-    notions = [n for n in _notions() if board.metric(data, n) is not None]
+    notions = [n for n in NOTIONS if board.metric(data, n) is not None]
     lines = [f"## {data}", ""]
     lines += ["| method | " + " | ".join(title(n) for n in notions) + " |"]
     lines.append("| --- |" + " --- |" * len(notions))
@@ -489,7 +371,7 @@ _SHOWN = 15  # methods in a panel, besides the references
 
 def picture(board: Board) -> str:
     """Mean ranks as an SVG: one panel per notion, with the best methods and the references."""
-    found = [(n, made) for n in _notions() if (made := board.ranking(n)) is not None]
+    found = [(n, made) for n in NOTIONS if (made := board.ranking(n)) is not None]
     width, high, top = 270, 15, 64
     tall = top + (_SHOWN + len(REFERENCES)) * high + 10
     parts = [

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -78,21 +79,17 @@ class Preset:
 
 def presets() -> dict[str, Preset]:
     """All presets of the package, by name."""
-    found = {}
-    for entry in sorted(files("isonomy.config").joinpath("presets").iterdir(), key=str):
-        if entry.name.endswith(".toml"):
-            preset = _read(entry.name.removesuffix(".toml"), entry.read_text(encoding="utf-8"))
-            if preset is not None:
-                found[preset.name] = preset
-    return found
+    found = [_read(name, path.read_text(encoding="utf-8")) for name, path in _files().items()]
+    return {preset.name: preset for preset in found if preset is not None}
 
 
 def find(name: str) -> Preset:
     """A preset by name."""
-    known = presets()
-    if name not in known:
-        raise ConfigError(unknown("preset", name, known))
-    return known[name]
+    path = _files().get(name)
+    preset = None if path is None else _read(name, path.read_text(encoding="utf-8"))
+    if preset is None:
+        raise ConfigError(unknown("preset", name, presets()))
+    return preset
 
 
 def reading(preset: Preset, path: Path) -> Preset:
@@ -299,6 +296,12 @@ def _combinations(table: dict[str, Any]) -> list[dict[str, Any]]:
         inner["series"] = " ".join(p for p in (table["label"], table.get("setting", "")) if p)
         out.append(inner)
     return out
+
+
+def _files() -> dict[str, Traversable]:
+    """The package's presets and plain configs, by name."""
+    entries = sorted(files("isonomy.config").joinpath("presets").iterdir(), key=str)
+    return {e.name.removesuffix(".toml"): e for e in entries if e.name.endswith(".toml")}
 
 
 def _read(name: str, text: str) -> Preset | None:

@@ -109,6 +109,18 @@ def p_value(differences: Sequence[float]) -> float:
     return float(2 * stdtr(n - 1, -abs(mean) / math.sqrt(variance / n)))
 
 
+def tested(differences: Sequence[float]) -> str:
+    """The p-value of a paired t test as text; differences without spread have none.
+
+    >>> tested([1.0, 2.0, 3.0]), tested([0.5, 0.5, 0.5]), tested([0.0, 0.0])
+    ('p = 0.074', 'no p, the differences are equal', 'p = 1')
+    """
+    least, most = min(differences), max(differences)
+    if most - least < 1e-9 * max(abs(least), abs(most)):  # rounding
+        return "no p, the differences are equal"
+    return f"p = {p_value(differences):.2g}"
+
+
 def half_width(values: Sequence[float]) -> float:
     """Half of the width of the 95 % interval of a mean, by Student's t; two values or more.
 

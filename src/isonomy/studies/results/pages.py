@@ -16,6 +16,12 @@ lead, with its paired test (`at SCALE` names a scale):
     <!-- lead: focus-synthetic faa of "FOCUS models found" against "FedAvg equal weights" -->
     <!-- end of lead -->
 
+A method on all federations of the leaderboard, with its differences from FedAvg (`against=METHOD`:
+from another method):
+
+    <!-- leaderboard: fedfv -->
+    <!-- end of leaderboard -->
+
 A picture, in a file whose place is relative to the page (`kind=excess`: each client's excess risk;
 `kind=rounds`: the preset's `curve`; `kind=front`: global fronts; `kind=plane`: two metrics, `x=...`
 and `y=...`):
@@ -34,12 +40,14 @@ from pathlib import Path
 
 from isonomy.errors import ConfigError
 from isonomy.runs.files import write_atomically
+from isonomy.studies import board
 from isonomy.studies.reproduce import Preset, find, scaled
 from isonomy.studies.results import figures, tables
 from isonomy.studies.results.rows import Row, origin, read
 
+KINDS = ("results", "lead", "leaderboard", "figure")
 BLOCK = re.compile(
-    r"<!-- (?P<kind>results|lead|figure): (?P<spec>.*?) -->\n(?P<body>.*?)"
+    rf"<!-- (?P<kind>{'|'.join(KINDS)}): (?P<spec>.*?) -->\n(?P<body>.*?)"
     r"<!-- end of (?P=kind) -->",
     re.DOTALL,
 )
@@ -133,6 +141,17 @@ def _lead_of(spec: str, folder: Path) -> str:
     return tables.lead(rows, found["metric"], found["ours"], found["other"])
 
 
+def _leaderboard_of(spec: str, folder: Path) -> str:
+    name, options = _options(spec)
+    if not set(options) <= {"against"}:
+        raise ConfigError(
+            f"leaderboard: {spec}: give against=METHOD, or nothing, after the method."
+        )
+    found = board.read(folder / "leaderboard")
+    made = tables.federations(found, name, options.get("against", "fedavg"))
+    return "\n" + made.markdown()
+
+
 def _picture_of(spec: str, folder: Path) -> str:
     file, figure = _figure_of(spec, folder)
     return f"\n![{figure.label}]({file})\n"
@@ -156,7 +175,12 @@ def _figure_of(spec: str, folder: Path) -> tuple[str, figures.Figure]:
         raise ConfigError(f"figure: {spec}: {error}") from error
 
 
-_MAKERS = {"results": _table_of, "lead": _lead_of, "figure": _picture_of}
+_MAKERS = {
+    "results": _table_of,
+    "lead": _lead_of,
+    "leaderboard": _leaderboard_of,
+    "figure": _picture_of,
+}
 
 
 def _options(spec: str) -> tuple[str, dict[str, str]]:

@@ -9,9 +9,11 @@ from statistics import fmean, stdev
 from isonomy.errors import ConfigError
 from isonomy.metrics.names import find_metric
 from isonomy.report import robustness_grid
-from isonomy.report.tables.best import p_value
+from isonomy.report.tables.best import tested
 from isonomy.report.tables.cells import ABSENT, Cell, Column, digits_for, shown
 from isonomy.report.tables.table import Table
+from isonomy.studies.board import NOTIONS, Board, title
+from isonomy.studies.ranking import Ranking
 from isonomy.studies.reproduce import Preset
 from isonomy.studies.results.rows import Row
 
@@ -233,6 +235,55 @@ def difference_grid(preset: Preset, rows: Sequence[Row], against: str, name: str
     return Table("", tuple(heads), tuple(body), (_about(what, f"{count} paired seeds"),))
 
 
+def federations(board: Board, method: str, against: str) -> Table:
+    """One row per federation of the leaderboard: a method's accuracy, and its differences.
+
+    The last row has the method's mean ranks; federations without a result are in a footnote.
+    """
+    body: list[tuple[Cell, ...]] = []
+    absent, constant = [], False
+    for data in board.rows:
+        own = board.values(data, "accuracy").get(method)
+        if own is None:
+            absent.append(data)
+            continue
+        cells = [_compared(board, data, notion, method, against) for notion in NOTIONS]
+        useless = method in board.one_class(data)
+        constant |= useless
+        body.append(
+            (Cell(data + " (one class)" * useless), Cell(f"{fmean(own.values()):.3f}"), *cells)
+        )
+    if not body:
+        raise ConfigError(f"'{method}' is not on the leaderboard.")
+    placed = (_place(board.ranking(notion), method) for notion in NOTIONS)
+    body.append((Cell("mean rank"), Cell(""), *placed))
+    heads = [Column("federation", "federation", text=True), Column("own", "accuracy", text=True)]
+    heads += [Column(notion, f"{title(notion)}, difference", text=True) for notion in NOTIONS]
+    used = [i for i in range(len(heads)) if any(row[i].value != ABSENT for row in body)]
+    rows = tuple(tuple(row[i] for i in used) for row in body)
+    notes = [_about(f"Differences from {against}")]
+    if constant:
+        notes.append("One class: with some seed the model predicts one class for everyone.")
+    if absent:
+        notes.append(f"Refused or diverged: {', '.join(absent)}.")
+    return Table("", tuple(heads[i] for i in used), rows, tuple(notes))
+
+
+def _place(ranking: Ranking | None, method: str) -> Cell:
+    """A method's mean rank among how many."""
+    if ranking is None or method not in ranking.ranks:
+        return Cell(ABSENT)
+    return Cell(f"{ranking.ranks[method]:.1f} of {len(ranking.ranks)}")
+
+
+def _compared(board: Board, data: str, notion: str, method: str, against: str) -> Cell:
+    """A difference on the leaderboard and its p-value; absent below two seeds that both have."""
+    values = board.values(data, notion)
+    ours, theirs = values.get(method, {}), values.get(against, {})
+    gaps = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+    return Cell(f"{fmean(gaps):+.3f}; {tested(gaps)}" if len(gaps) > 1 else ABSENT)
+
+
 def _gaps(
     rows: Sequence[Row], mine: tuple[str, str], other: tuple[str, str], name: str
 ) -> dict[int, float]:
@@ -243,7 +294,7 @@ def _gaps(
 
 def _tested(gaps: Sequence[float]) -> str:
     """The mean difference and its p-value; absent below two seeds."""
-    return f"{_difference(gaps)}; p = {p_value(gaps):.2g}" if len(gaps) > 1 else ABSENT
+    return f"{_difference(gaps)}; {tested(gaps)}" if len(gaps) > 1 else ABSENT
 
 
 def _about(what: str, seeds: str = "paired seeds") -> str:
@@ -318,7 +369,7 @@ def lead(rows: Sequence[Row], metric: str, ours: str, other: str) -> str:
         )
     return (
         f"{find_metric(metric).title} of {ours} minus that of {other}: {_difference(gaps)} "
-        f"over {len(gaps)} paired seeds, p = {p_value(gaps):.2g} (two-sided paired t test)."
+        f"over {len(gaps)} paired seeds, {tested(gaps)} (two-sided paired t test)."
     )
 
 
