@@ -1,8 +1,9 @@
-"""Numbers of paired tests in the text of pages, against the generated tables and sentences.
+"""Numbers in the text of pages, against the generated tables and sentences.
 
 The tables between marks are made from results/*.json; the text around them is written by hand. Here
 every p-value of that text must be one of the data, and a difference written before it, as in
-"(+.030, p = .0051)", must be the difference that it belongs to, rounded as it is written.
+"(+.030, p = .0051)", must be the difference that it belongs to, rounded as it is written. Any other
+number with two or more decimals must stand in a table of the section, rounded.
 """
 
 import re
@@ -66,6 +67,23 @@ def wrong(text, known):
     return out, count
 
 
+DECIMAL = re.compile(r"(?<![\w.])\d*\.\d{2,}")
+TESTED = re.compile(r"(?:[^\s(]*, )?\bp = [\d.e-]+(?:(?:, | and | to | or )[\d.e-]+)*")
+
+
+def absent(text, *others):
+    """The numbers in a text that no generated part of it, or of the others, has when rounded.
+
+    Code and what stands with a p-value are left out.
+    """
+    blocks = [found["body"] for one in (text, *others) for found in BLOCK.finditer(one)]
+    made = [float(number) for block in blocks for number in DECIMAL.findall(block)]
+    prose = TESTED.sub("", re.sub(r"\s+", " ", CODE.sub("", BLOCK.sub("", text))))
+    found = DECIMAL.findall(prose)
+    places = {number: len(number.partition(".")[2]) for number in found}
+    return [n for n, at in places.items() if float(n) not in {round(one, at) for one in made}]
+
+
 def linked(section, sections):
     """A section and those of the page that its text links to."""
     anchors = set(re.findall(r"\(#([\w-]+)\)", BLOCK.sub("", section)))
@@ -104,6 +122,7 @@ def test_the_page_on_papers_has_the_numbers_of_the_presets_it_links_to():
         assert linked or not name, f"papers.md, {name}: no link to a preset"
         known = [one for link in linked for one in data(sections[link])]
         faults, _ = wrong(text, known)
+        faults += absent(text, *(sections[link] for link in linked))
         assert not faults, f"papers.md, {name}: no table has these numbers: {faults}"
     assert sum(wrong(text, [])[1] for text in papers.values()) >= 50
 
@@ -115,6 +134,26 @@ TABLE = """<!-- results: some-preset -->
 | B | -0.104 ± 0.025; p = 0.019 |
 <!-- end of results -->
 """
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "algorithms").glob("*.md")), ids=lambda p: p.stem)
+def test_no_number_of_a_methods_results_is_typed_by_hand(page):
+    results = parts(page.read_text(encoding="utf-8"))["Results"]
+    assert not absent(results), "show the rows that have these numbers, or leave them out"
+
+
+def test_no_number_of_the_presets_is_typed_by_hand():
+    sections = parts((DOCS / "presets.md").read_text(encoding="utf-8"))
+    for name, section in sections.items():
+        assert not absent(*linked(section, sections)), f"{name}: show the rows, or leave them out"
+
+
+def test_a_typed_number_is_found():
+    table = "<!-- lead: x -->\nA has 0.853, B 0.8 (p = 0.04).\n<!-- end of lead -->\n"
+    assert absent(table + "A has .85, and with `gamma = 0.123` as much (+.31, p = .044).") == []
+    assert absent(table + "A has .86.") == [".86"]
+    assert absent("A has .85.") == [".85"]
+    assert absent("A has .85.", table) == []
 
 
 @pytest.mark.parametrize(
